@@ -1,0 +1,70 @@
+# Every target sets up what it needs; on a fresh machine only Python 3.11+ and make are assumed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# 2.13.0 is the newest release the tests have seen; a CPU build serves as well as a CUDA one.
+TORCH ?= torch==2.13.0
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(VENV)/.runtime: pyproject.toml
+	@echo "setting up $(VENV) (first time: a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" scikit-learn
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev,tensorflow,torch]" "$(TORCH)"
+	@touch $@
+
+.PHONY: quickstart
+quickstart: $(VENV)/.runtime ## Train on handwritten digits with two workers, one of which is killed
+	@$(BIN)/python -m model_zoo.digits.quickstart
+
+.PHONY: test
+test: $(VENV)/.dev ## Run all checks and tests but the long chaos runs
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/pytest -m "not soak"
+
+.PHONY: lint
+lint: $(VENV)/.dev ## Format, lint, types, layers, generated files
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m elastic.cli.reference | diff -u docs/flags.md - || (echo "docs/flags.md is stale: run make docs"; exit 1)
+
+.PHONY: soak
+soak: $(VENV)/.dev ## Kill workers and the master at random, 20 seeds a mode
+	@$(BIN)/pytest tests/chaos/test_counting.py
+
+.PHONY: bench
+bench: $(VENV)/.dev ## Measure the ratios of benchmarks/RESULTS.md
+	@$(BIN)/python -m benchmarks.run
+
+.PHONY: docs
+docs: $(VENV)/.dev ## Write the generated pages of docs/
+	@$(BIN)/python -m elastic.cli.reference > docs/flags.md
+
+# The oldest supported toolchain: generated code must not be newer than the runtime that loads it.
+PROTO_TOOLS := grpcio-tools==1.74.0 protobuf==6.31.1 setuptools<81
+
+$(VENV)-proto/.done:
+	@$(PYTHON) -m venv $(VENV)-proto
+	@$(VENV)-proto/bin/pip install --quiet --disable-pip-version-check $(patsubst %,"%",$(PROTO_TOOLS))
+	@touch $@
+
+.PHONY: proto
+proto: $(VENV)-proto/.done ## Generate elastic/rpc/elastic_pb2.py from protos/
+	@$(VENV)-proto/bin/python -m grpc_tools.protoc --proto_path=protos \
+		--python_out=elastic/rpc --pyi_out=elastic/rpc protos/elastic.proto
+
+.PHONY: proto-check
+proto-check: ## Fail if the committed stubs are not those of protos/
+	@$(MAKE) --no-print-directory proto
+	@git diff --exit-code -- elastic/rpc/elastic_pb2.py elastic/rpc/elastic_pb2.pyi \
+		|| (echo "stubs are stale: commit the result of make proto"; exit 1)
