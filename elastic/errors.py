@@ -1,0 +1,73 @@
+"""Every error this project raises on purpose.
+
+    ElasticError
+    ├── UserError              the job is wrong; the user can mend it
+    │   ├── JobSpecError       a flag or a key of the job file
+    │   ├── ModelDefError      the user's module
+    │   ├── DataError          a missing, empty or malformed record source
+    │   ├── CheckpointError    a cut that cannot be used
+    │   └── TrainingError      NaN loss, a record that always fails, too many crashes
+    ├── JobNotFoundError       no job of that name
+    ├── JobExistsError         the name is taken
+    └── InfrastructureError           the machine or the cluster failed; trying again may help
+        ├── PlatformError      a replica could not be started, watched or stopped
+        └── RpcError           a peer is away, refused us, or sent nonsense
+
+A message says what happened, which value it was, and what to do.
+"""
+
+
+class ElasticError(Exception):
+    """Base of all deliberate errors; its text is shown to people without a traceback."""
+
+
+class UserError(ElasticError):
+    """The job is wrong, and the same job fails again until its author changes it."""
+
+
+class JobSpecError(UserError):
+    """A flag, or a key of the job file, has no or no usable meaning."""
+
+
+class ModelDefError(UserError):
+    """The user's module breaks the contract of `docs/model_def.md`."""
+
+
+class DataError(UserError):
+    """A record source is missing, empty or malformed."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint is missing, damaged, or belongs to another job or model."""
+
+
+class TrainingError(UserError):
+    """Training itself cannot go on: NaN, a poisoned record, or too many crashes.
+
+    Attributes:
+        reason: One word for the job's status.
+    """
+
+    def __init__(self, message: str, reason: str = "Training") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class JobNotFoundError(ElasticError):
+    """No job of that name is known to the platform."""
+
+
+class JobExistsError(ElasticError):
+    """A job of that name is there already."""
+
+
+class InfrastructureError(ElasticError):
+    """The machine or the cluster failed; the job itself may be fine."""
+
+
+class PlatformError(InfrastructureError):
+    """A replica could not be started, watched or stopped."""
+
+
+class RpcError(InfrastructureError):
+    """A peer is away, refused the call, or sent something that cannot be read."""

@@ -1,0 +1,134 @@
+"""Settings in words: what a field accepts, and what a failed check means to a person."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from elastic.spec.job import JobSpec, Place, PlatformName, WorkerRange
+
+_KINDS: Final = {
+    int: ("N", "a whole number"),
+    float: ("NUMBER", "a number"),
+    bool: ("BOOL", "one of true, false"),
+    str: ("TEXT", "text"),
+    dict: ("K=V,...", "names with values"),
+    WorkerRange: ("N|MIN:MAX", "a number like 2 or a range like 2:8"),
+    PlatformName: ("|".join(PlatformName), f"one of {', '.join(PlatformName)}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One field of `JobSpec`, as flags, job files and documents see it.
+
+    Attributes:
+        metavar: Stands for the value in help texts.
+        expected: What a usable value is, bounds included; ends a sentence "expected …".
+        default: The default as a person would type it, or None where the setting is required.
+        only: The one platform that uses it, or None for all.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    group: str
+    help: str
+    metavar: str
+    expected: str
+    default: str | None
+    is_truth: bool
+    is_mapping: bool
+    place: Place | None
+    only: PlatformName | None
+
+
+@cache
+def settings() -> tuple[Setting, ...]:
+    """Every setting, in the order of declaration."""
+    return tuple(_setting(name, field) for name, field in JobSpec.model_fields.items())
+
+
+def _setting(name: str, field: FieldInfo) -> Setting:
+    extra: Any = field.json_schema_extra
+    kind, choices = _kind(field.annotation)
+    metavar, expected = _KINDS.get(kind, ("PATH", "a path"))
+    if choices:
+        metavar, expected = "|".join(choices), f"one of {', '.join(choices)}"
+    elif kind is str and "place" in extra:
+        metavar = "PATH"
+    return Setting(
+        name=name,
+        aliases=tuple(extra["aliases"]),
+        group=extra["group"],
+        help=field.description or "",
+        metavar=metavar,
+        expected=expected + _bounds(field),
+        default=None if field.is_required() else _default_text(field.default),
+        is_truth=kind is bool,
+        is_mapping=kind is dict,
+        place=Place(extra["place"]) if "place" in extra else None,
+        only=PlatformName(extra["only"]) if "only" in extra else None,
+    )
+
+
+def _kind(annotation: Any) -> tuple[Any, tuple[str, ...]]:
+    """The plain type below an annotation, and its choices where it is a Literal."""
+    if get_origin(annotation) is Literal:
+        return str, get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _kind(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return _kind(next(part for part in get_args(annotation) if part is not type(None)))
+    return get_origin(annotation) or annotation, ()
+
+
+def _bounds(field: FieldInfo) -> str:
+    bounds = {
+        name: getattr(rule, name)
+        for rule in field.metadata
+        for name in ("ge", "gt", "le")
+        if getattr(rule, name, None) is not None
+    }
+    match bounds:
+        case {"ge": low, "le": high}:
+            return f" from {low} to {high}"
+        case {"ge": low}:
+            return f" of at least {low}"
+        case {"gt": low}:
+            return f" above {low}"
+    return ""
+
+
+def _default_text(default: Any) -> str:
+    if default is None or default in ({}, ""):
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def problem_text(error: ErrorDetails, label: Callable[[str], str]) -> str:
+    """Say one failed check in the user's terms.
+
+    Args:
+        error: One item of `ValidationError.errors()`.
+        label: Setting name → what the user called it: a flag, or a key of a file.
+    """
+    cause = error.get("ctx", {}).get("error", error["msg"])
+    if not error["loc"]:
+        return str(cause)
+    name = str(error["loc"][0])
+    setting = next(setting for setting in settings() if setting.name == name)
+    if error["type"] == "missing":
+        return f"{label(name)} is missing: {setting.help}"
+    if error["type"] == "value_error":
+        return f"{label(name)}: {cause}"
+    value = error["input"]
+    if value is None:
+        return f"{label(name)} is empty: leave it out, or give it {setting.expected}"
+    advice = ", so put it in quotes" if error["type"] == "string_type" else ""
+    return f"{label(name)} is {value!r}: expected {setting.expected}{advice}"

@@ -1,0 +1,75 @@
+"""Job files: a JobSpec as YAML, read by `--config` and written by `--dry_run`."""
+
+import difflib
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elastic.errors import JobSpecError
+from elastic.spec.describe import settings
+from elastic.spec.job import JobSpec, WorkerRange
+from elastic.spec.yaml_text import dump_value, load_value
+
+
+def read_job_file(path: Path) -> dict[str, Any]:
+    """Read the keys and values of a job file, as written there.
+
+    Raises:
+        JobSpecError: The file cannot be read, is not YAML, or holds no keys with values.
+    """
+    try:
+        content = load_value(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JobSpecError(f"--config {path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise JobSpecError(f"{path} is not YAML: {_one_line(error)}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise JobSpecError(
+            f"{path} holds a {type(content).__name__}: write one `setting: value` a line"
+        )
+    return {str(key): value for key, value in content.items()}
+
+
+def _one_line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def write_job_file(spec: JobSpec) -> str:
+    """A whole JobSpec as YAML under headings; `read_job_file` and JobSpec give it back."""
+    values = spec.model_dump(mode="json") | {"num_workers": _workers(spec.num_workers)}
+    parts = []
+    for group, members in groupby(settings(), key=lambda setting: setting.group):
+        keys = {setting.name: values[setting.name] for setting in members}
+        parts.append(f"# {group}\n{dump_value(keys)}")
+    return "\n".join(parts)
+
+
+def _workers(workers: WorkerRange) -> int | str:
+    return workers.minimum if workers.minimum == workers.maximum else str(workers)
+
+
+def known_name(name: str) -> str | None:
+    """The setting that a key or flag means: `-` and `_` are alike, aliases are known."""
+    plain = name.replace("-", "_")
+    for setting in settings():
+        if plain == setting.name or plain in setting.aliases:
+            return setting.name
+    return None
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a mistyped one most likely means, or None where none is near."""
+    matches = difflib.get_close_matches(name.replace("-", "_"), list(known), n=1)
+    return matches[0] if matches else None
+
+
+def nearest_setting(name: str) -> str | None:
+    """`nearest` among the settings and their aliases."""
+    return nearest(name, [n for setting in settings() for n in (setting.name, *setting.aliases)])

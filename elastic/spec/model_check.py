@@ -1,0 +1,178 @@
+"""The contract of a user's module, checked on its text.
+
+The command line runs this at submission, where no framework may be installed: nothing is
+imported, so what only running the module can tell is left to `load_model_def`.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from elastic.spec import model_contract as contract
+from elastic.spec.model_contract import ModuleFile, Parameters, SymbolRule
+from elastic.spec.model_def import SymbolNames, is_needed
+
+_LITERALS: Final = {
+    ast.List: "list",
+    ast.Dict: "dict",
+    ast.Set: "set",
+    ast.Tuple: "tuple",
+    ast.JoinedStr: "str",
+}
+_FRAMEWORK_OF_PACKAGE: Final = {"torch": "torch", "keras": "keras", "tensorflow": "keras"}
+_FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+@dataclass(slots=True)
+class _Names:
+    """What the statements of a module bind.
+
+    Attributes:
+        bound: The node behind each name, or None where it cannot be judged.
+        is_complete: False where more names may appear when the module runs.
+    """
+
+    bound: dict[str, ast.AST | None] = field(default_factory=dict)
+    is_complete: bool = True
+
+    def bind(self, name: str, node: ast.AST | None) -> None:
+        # Which of two definitions wins can depend on a condition, so neither is judged.
+        self.bound[name] = None if name in self.bound else node
+
+
+def check_source(model_zoo: Path, model_def: str, names: SymbolNames) -> None:
+    """Check a user's module without importing it.
+
+    Raises:
+        ModelDefError: What `load_model_def` would say, as far as the text shows it.
+    """
+    module = contract.find_module(model_zoo, model_def)
+    try:
+        tree = ast.parse(module.path.read_bytes(), filename=str(module.path))
+    except SyntaxError as error:
+        where = f"{module.path}:{error.lineno or 1}"
+        raise contract.import_failed(module, error, where) from error
+    found = _Names()
+    for statement in _module_statements(tree.body):
+        _bind_names(statement, found)
+    _check_model(module, found)
+    optimizers = _optimizer_rules(tree)
+    _check_symbol(module, found, names, optimizers)
+    for rule in contract.RULES:
+        _check_symbol(module, found, names, (rule,))
+
+
+def _module_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that run in the module's own scope, those inside if, try and loops too."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        for name in ("body", "orelse", "finalbody"):
+            yield from _module_statements(getattr(statement, name, []))
+        for handler in [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]:
+            yield from _module_statements(handler.body)
+
+
+def _bind_names(statement: ast.stmt, found: _Names) -> None:
+    match statement:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            # A decorator may put anything in the place of what it decorates.
+            found.bind(statement.name, None if statement.decorator_list else statement)
+            if statement.name == "__getattr__":
+                found.is_complete = False
+        case ast.Import() | ast.ImportFrom():
+            for alias in statement.names:
+                if alias.name == "*":
+                    found.is_complete = False
+                found.bind(alias.asname or alias.name.partition(".")[0], None)
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            found.bind(name, value)
+        case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
+            found.bind(name, value)
+        case _:
+            _bind_anything(statement, found)
+
+
+def _bind_anything(statement: ast.stmt, found: _Names) -> None:
+    """Bind what other statements (unpacking, loops, with, :=, exec) may bring in."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.bound.setdefault(node.id, None)
+        if isinstance(node, ast.Name) and node.id in {"globals", "exec", "vars", "setattr"}:
+            found.is_complete = False
+
+
+def _optimizer_rules(tree: ast.Module) -> tuple[SymbolRule, ...]:
+    """The way an optimizer is called, as far as the imports tell the framework."""
+    packages: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            packages |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            packages.add(node.module.partition(".")[0])
+    frameworks = {_FRAMEWORK_OF_PACKAGE[name] for name in packages if name in _FRAMEWORK_OF_PACKAGE}
+    if frameworks == {"torch"}:
+        return (contract.TORCH_OPTIMIZER,)
+    if frameworks == {"keras"}:
+        return (contract.KERAS_OPTIMIZER,)
+    return (contract.KERAS_OPTIMIZER, contract.TORCH_OPTIMIZER)
+
+
+def _check_model(module: ModuleFile, found: _Names) -> None:
+    if module.symbol not in found.bound:
+        if found.is_complete:
+            raise contract.missing_model(module, found.bound)
+        return
+    match found.bound[module.symbol]:
+        case ast.ClassDef(bases=[], keywords=[]):
+            raise contract.model_not_buildable(
+                module, "is a class without a base class of a framework"
+            )
+        case ast.AST() as node:
+            kind = _kind_of_literal(node)
+            if kind is not None:
+                raise contract.model_not_buildable(module, f"is of type {kind}")
+
+
+def _check_symbol(
+    module: ModuleFile, found: _Names, names: SymbolNames, rules: tuple[SymbolRule, ...]
+) -> None:
+    rule = rules[0]
+    name = getattr(names, rule.field)
+    if name not in found.bound:
+        if found.is_complete and is_needed(rule, name):
+            raise contract.missing_symbol(module, rule, name, found.bound)
+        return
+    node = found.bound[name]
+    if node is None:
+        return
+    kind = _kind_of_literal(node)
+    if kind is not None:
+        raise contract.not_callable(module, name, rule, kind)
+    if isinstance(node, _FunctionNode):
+        where = f"{module.path}:{node.lineno}"
+        contract.check_signature(name, _parameters(node.args), where, rules)
+
+
+def _kind_of_literal(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Constant):
+        return type(node.value).__name__
+    return _LITERALS.get(type(node))
+
+
+def _parameters(arguments: ast.arguments) -> Parameters:
+    positional = tuple(each.arg for each in [*arguments.posonlyargs, *arguments.args])
+    return Parameters(
+        positional=positional,
+        num_required=len(positional) - len(arguments.defaults),
+        varargs=arguments.vararg.arg if arguments.vararg else None,
+        required_keywords=tuple(
+            each.arg
+            for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            if default is None
+        ),
+        varkw=arguments.kwarg.arg if arguments.kwarg else None,
+    )
