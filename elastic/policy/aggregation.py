@@ -1,0 +1,82 @@
+"""Which gradient counts, with which weight, and when an update is due."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRule:
+    """How gradients become updates.
+
+    Attributes:
+        grads_to_wait: Gradients averaged into one synchronous update; they may come from any
+            number of workers.
+        is_async: Apply each gradient as it comes.
+        lr_staleness_modulation: Divide the learning rate of a late gradient by its staleness.
+        max_staleness: Refuse asynchronous gradients that are older; None for no bound.
+    """
+
+    grads_to_wait: int = 1
+    is_async: bool = False
+    lr_staleness_modulation: bool = False
+    max_staleness: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The gradient counts; its update uses `learning_rate_scale` times the learning rate."""
+
+    learning_rate_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseStale:
+    """Too old: the worker computes the same minibatch again on `current_version`."""
+
+    current_version: int
+
+
+def judge_gradient(
+    rule: UpdateRule, gradient_version: int, current_version: int
+) -> Accept | RefuseStale:
+    """Decide whether a gradient computed on `gradient_version` counts now.
+
+    Raises:
+        ValueError: The gradient claims a version that does not exist yet.
+
+    Source:
+        Zhang et al., "Staleness-aware Async-SGD", IJCAI 2016, for the division by staleness.
+    """
+    staleness = current_version - gradient_version
+    if staleness < 0:
+        raise ValueError(
+            f"gradient of model version {gradient_version}, but the newest is {current_version}"
+        )
+    if not rule.is_async:
+        return Accept() if staleness == 0 else RefuseStale(current_version)
+    if rule.max_staleness is not None and staleness > rule.max_staleness:
+        return RefuseStale(current_version)
+    if rule.lr_staleness_modulation:
+        return Accept(1.0 / max(1, staleness))
+    return Accept()
+
+
+def is_update_due(rule: UpdateRule, num_accepted: int, only_staged_left: bool) -> bool:
+    """Whether the accepted gradients make an update: a full group, or all there can be."""
+    if num_accepted == 0:
+        return False
+    return rule.is_async or num_accepted >= rule.grads_to_wait or only_staged_left
+
+
+def should_hold_reply(rule: UpdateRule, num_accepted: int, num_computing: int) -> bool:
+    """Whether a worker whose gradient was accepted should wait for the update.
+
+    When the workers still computing on this version can fill the group, a further minibatch of
+    this worker would only be refused as stale; when they cannot, it must go on, or nobody would
+    fill the group.
+
+    Args:
+        rule: How gradients become updates.
+        num_accepted: Gradients in the group, this one included.
+        num_computing: Other workers that are computing a gradient on the current version.
+    """
+    return not rule.is_async and num_accepted + num_computing >= rule.grads_to_wait

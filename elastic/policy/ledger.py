@@ -1,0 +1,461 @@
+"""The ledger: which record is whose, and which has counted.
+
+An epoch is the data set cut into tasks and shuffled; its *order* is a task's place in that
+shuffle. A worker leases a task and works through it front to back in minibatches. Each minibatch
+is *staged* when its gradient is accepted and *committed* in the same step in which the update
+that contains it is applied. What a lost lease had neither staged nor committed is queued again
+under its old order, so that the order of records does not depend on who died.
+
+    queued ──lease──▶ leased ──stage──▶ staged ──commit──▶ committed
+       ▲                │  ▲               │
+       └──lose, release─┘  └── unstage ────┘          failing for good ──▶ skipped
+"""
+
+import hashlib
+import heapq
+import random
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from itertools import accumulate
+from typing import Any, Final
+
+from elastic.policy.intervals import IntervalSet
+from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+
+SNAPSHOT_FORMAT: Final = 1
+
+
+class LedgerError(Exception):
+    """A record would count twice, or an epoch ended without all of its records."""
+
+
+class NoTask(Enum):
+    """Why a worker gets no task."""
+
+    WAIT = auto()
+    """Everything left is leased to others; some of it may come back."""
+    FINISHED = auto()
+    """Every record of every epoch is accounted for."""
+
+
+class Refusal(Enum):
+    """Why a report is not for this ledger."""
+
+    LEASE_LOST = auto()
+    """The attempt was taken back, finished, or never existed."""
+    OUT_OF_ORDER = auto()
+    """The range is not the next one of its task: a report that breaks the protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRange:
+    """Records behind an accepted gradient that waits for its update."""
+
+    order: int
+    records: RecordRange
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The account of a finished epoch: `committed + skipped == records`, or it is no audit."""
+
+    epoch: int
+    records: int
+    committed: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRange:
+    """The failing range was queued again, in halves where it had more than one record."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkipRecord:
+    """The record failed for good and is counted as skipped."""
+
+    shard_name: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonedRecord:
+    """The record failed for good and none may be skipped: the job must fail."""
+
+    shard_name: str
+    index: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerConfig:
+    """What the cut into tasks depends on; a resumed ledger must have the same."""
+
+    records_per_task: int
+    num_epochs: int
+    seed: int = 0
+    shuffle: bool = True
+    kind: TaskKind = TaskKind.TRAINING
+    max_task_failures: int = 3
+    skip_bad_records: int = 0
+    first_task_id: int = 0
+    """Keeps the task ids of two ledgers of one job apart."""
+
+
+@dataclass(order=True, slots=True)
+class _Queued:
+    """A range waiting for a worker; sorted by the place of its task in the epoch."""
+
+    order: int
+    start: int
+    end: int
+    attempt: int = field(default=0, compare=False)
+    failures: int = field(default=0, compare=False)
+
+
+@dataclass(slots=True)
+class _Lease:
+    worker: str
+    task: Task
+    order: int
+    next_start: int
+    failures: int
+
+
+@dataclass(slots=True)
+class _OpenTask:
+    """The account of one task of the epoch from its first lease to its last record."""
+
+    records: RecordRange
+    committed: IntervalSet = field(default_factory=IntervalSet)
+    skipped: IntervalSet = field(default_factory=IntervalSet)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.committed.size + self.skipped.size == self.records.num_records
+
+
+class Ledger:
+    """Accounts for every record of every epoch. Not thread-safe; touches nothing outside."""
+
+    def __init__(self, shards: Sequence[Shard], config: LedgerConfig) -> None:
+        self._shards = [shard for shard in shards if shard.num_records]
+        self._config = config
+        step = config.records_per_task
+        tasks_per_shard = [-(-shard.num_records // step) for shard in self._shards]
+        self._first_task = [0, *accumulate(tasks_per_shard)]
+        self._num_tasks = self._first_task[-1]
+        self.num_records = sum(shard.num_records for shard in self._shards)
+        self.epoch = 0
+        self.skipped_records: list[tuple[str, int]] = []
+        self.audits: list[Audit] = []
+        self.computed_again = 0
+        self._next_task_id = config.first_task_id
+        self._committed = 0
+        self._skipped = 0
+        self._leases: dict[int, _Lease] = {}
+        self._held: dict[str, set[int]] = {}
+        self._staged = 0
+        self._queue: list[_Queued] = []
+        self._open: dict[int, _OpenTask] = {}
+        self._position = 0
+        self._permutation = self._shuffled(0)
+
+    # -- what a worker does --------------------------------------------------------------------
+
+    def lease(self, worker: str) -> Task | NoTask:
+        """Give a worker the next range; requeued ranges go first, in their old order."""
+        queued = self._pop()
+        if queued is None:
+            return NoTask.FINISHED if self.is_finished else NoTask.WAIT
+        open_task = self._open[queued.order]
+        shard_index = open_task.records.shard_index
+        task = Task(
+            task_id=self._next_task_id,
+            attempt=queued.attempt,
+            kind=self._config.kind,
+            epoch=self.epoch,
+            records=RecordRange(shard_index, queued.start, queued.end),
+            shard=self._shards[shard_index],
+        )
+        self._next_task_id += 1
+        self._leases[task.task_id] = _Lease(
+            worker, task, queued.order, queued.start, queued.failures
+        )
+        self._held.setdefault(worker, set()).add(task.task_id)
+        return task
+
+    def stage(self, task_id: int, attempt: int, start: int, end: int) -> StagedRange | Refusal:
+        """Accept the next minibatch of a lease; it counts only once it is committed."""
+        lease = self._find(task_id, attempt)
+        if lease is None:
+            return Refusal.LEASE_LOST
+        if start != lease.next_start or not start < end <= lease.task.records.end:
+            return Refusal.OUT_OF_ORDER
+        lease.next_start = end
+        lease.failures = 0
+        if end == lease.task.records.end:
+            self._end_lease(lease)
+        self._staged += end - start
+        return StagedRange(lease.order, RecordRange(lease.task.records.shard_index, start, end))
+
+    def commit(self, staged: Iterable[StagedRange]) -> Audit | None:
+        """Count staged ranges, in the step that applies their update.
+
+        Returns:
+            The audit of the epoch, when this was its last update; the next epoch has then begun.
+
+        Raises:
+            LedgerError: A record would count twice.
+        """
+        for item in staged:
+            records = item.records
+            open_task = self._open.get(item.order)
+            if open_task is None or not open_task.committed.add(records.start, records.end):
+                name = self._shards[records.shard_index].name
+                raise LedgerError(
+                    f"records [{records.start}, {records.end}) of {name!r} would count twice "
+                    f"in epoch {self.epoch}"
+                )
+            self._staged -= records.num_records
+            self._committed += records.num_records
+            self._close_if_complete(item.order)
+        return self.end_epoch_if_complete()
+
+    def release(self, task_id: int, attempt: int) -> bool:
+        """Take back the rest of a lease that its worker gives up; False if it had none."""
+        lease = self._find(task_id, attempt)
+        if lease is None:
+            return False
+        self._take_back(lease)
+        return True
+
+    def lose_worker(self, worker: str) -> list[Task]:
+        """Take back everything a worker held; returns the tasks it lost."""
+        lost = [self._leases[task_id] for task_id in sorted(self._held.get(worker, ()))]
+        for lease in lost:
+            self._take_back(lease)
+        return [lease.task for lease in lost]
+
+    def fail(
+        self, task_id: int, attempt: int, start: int, end: int
+    ) -> RetryRange | SkipRecord | PoisonedRecord | Refusal:
+        """Record that the user's code failed on a minibatch, and look for the culprit.
+
+        A range of several records is queued in halves, so that after a few attempts the record
+        that fails stands alone while its neighbours have long counted.
+        """
+        lease = self._find(task_id, attempt)
+        if lease is None:
+            return Refusal.LEASE_LOST
+        if start != lease.next_start or not start < end <= lease.task.records.end:
+            return Refusal.OUT_OF_ORDER
+        self._end_lease(lease)
+        attempt += 1
+        if end < lease.task.records.end:
+            self._push(_Queued(lease.order, end, lease.task.records.end, attempt))
+        if end - start > 1:
+            middle = (start + end) // 2
+            self._push(_Queued(lease.order, start, middle, attempt))
+            self._push(_Queued(lease.order, middle, end, attempt))
+            return RetryRange()
+        failures = lease.failures + 1
+        if failures < self._config.max_task_failures:
+            self._push(_Queued(lease.order, start, end, attempt, failures))
+            return RetryRange()
+        return self._give_up(lease, start, failures)
+
+    def end_epoch_if_complete(self) -> Audit | None:
+        """Close the epoch if nothing of it is left; `commit` does so too.
+
+        Needed by itself only where the last record of an epoch was skipped.
+        """
+        if self.is_finished or self._open or self._position < self._num_tasks:
+            return None
+        audit = Audit(self.epoch, self.num_records, self._committed, self._skipped)
+        if audit.committed + audit.skipped != audit.records or self._staged or self._leases:
+            raise LedgerError(
+                f"epoch {audit.epoch} ended with {audit.committed} committed and {audit.skipped} "
+                f"skipped of {audit.records} records"
+            )
+        self.audits.append(audit)
+        self.epoch += 1
+        self._committed = self._skipped = self._position = 0
+        if not self.is_finished:
+            self._permutation = self._shuffled(self.epoch)
+        return audit
+
+    # -- where it stands -----------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        return self.epoch >= self._config.num_epochs or self.num_records == 0
+
+    @property
+    def only_staged_left(self) -> bool:
+        """Whether all that the epoch still lacks waits for an update, so none more can come."""
+        return (
+            self._staged > 0
+            and not self._queue
+            and not self._leases
+            and self._position == self._num_tasks
+        )
+
+    @property
+    def records_done(self) -> int:
+        """Records counted in the current epoch, skipped ones included."""
+        return self._committed + self._skipped
+
+    @property
+    def num_queued(self) -> int:
+        """Ranges of this epoch that wait for a worker."""
+        return len(self._queue) + self._num_tasks - self._position
+
+    def holds_lease(self, worker: str) -> bool:
+        return worker in self._held
+
+    def shard_name(self, shard_index: int) -> str:
+        return self._shards[shard_index].name
+
+    # -- cuts ----------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """The account as JSON values. Leased and staged records are not in it: they come again."""
+        return {
+            "format": SNAPSHOT_FORMAT,
+            "fingerprint": self.fingerprint(),
+            "epoch": self.epoch,
+            "position": self._position,
+            "open": [
+                [order, task.committed.as_lists(), task.skipped.as_lists()]
+                for order, task in sorted(self._open.items())
+            ],
+            "committed": self._committed,
+            "skipped": self._skipped,
+            "skipped_records": [list(record) for record in self.skipped_records],
+            "audits": [[a.epoch, a.records, a.committed, a.skipped] for a in self.audits],
+            "computed_again": self.computed_again,
+        }
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What must be equal for a snapshot of one ledger to be continued by another."""
+        return {
+            "records_per_task": self._config.records_per_task,
+            "seed": self._config.seed,
+            "shuffle": self._config.shuffle,
+            "shards": len(self._shards),
+            "records": self.num_records,
+            "layout": _layout_digest(self._shards),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot: what it has not committed is queued again, in its old order.
+
+        Raises:
+            LedgerError: The snapshot is of other data or of another cut into tasks.
+        """
+        for key, mine in self.fingerprint().items():
+            theirs = snapshot.get("fingerprint", {}).get(key)
+            if theirs != mine:
+                raise LedgerError(f"it was taken with {key}={theirs}, this job has {key}={mine}")
+        self.epoch = snapshot["epoch"]
+        self._committed = snapshot["committed"]
+        self._skipped = snapshot["skipped"]
+        self.skipped_records = [(name, index) for name, index in snapshot["skipped_records"]]
+        self.audits = [Audit(*values) for values in snapshot["audits"]]
+        self.computed_again = snapshot["computed_again"]
+        self._permutation = self._shuffled(self.epoch)
+        self._position = snapshot["position"]
+        self._leases.clear()
+        self._held.clear()
+        self._staged = 0
+        self._queue = []
+        self._open = {}
+        for order, committed, skipped in snapshot["open"]:
+            task = _OpenTask(
+                self._range_of(order),
+                IntervalSet.from_lists(committed),
+                IntervalSet.from_lists(skipped),
+            )
+            self._open[order] = task
+            done = IntervalSet.from_lists([*committed, *skipped])
+            for start, end in done.gaps(task.records.start, task.records.end):
+                self._push(_Queued(order, start, end))
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _shuffled(self, epoch: int) -> "array[int]":
+        order = array("L", range(self._num_tasks))
+        if self._config.shuffle:
+            random.Random(f"{self._config.seed}/{epoch}").shuffle(order)  # noqa: S311 - no secret
+        return order
+
+    def _range_of(self, order: int) -> RecordRange:
+        task = self._permutation[order]
+        shard_index = bisect_right(self._first_task, task) - 1
+        shard = self._shards[shard_index]
+        step = self._config.records_per_task
+        start = shard.start + (task - self._first_task[shard_index]) * step
+        return RecordRange(shard_index, start, min(start + step, shard.end))
+
+    def _pop(self) -> _Queued | None:
+        if self._queue:
+            return heapq.heappop(self._queue)
+        if self.is_finished or self._position == self._num_tasks:
+            return None
+        order = self._position
+        self._position += 1
+        records = self._range_of(order)
+        self._open[order] = _OpenTask(records)
+        return _Queued(order, records.start, records.end)
+
+    def _push(self, queued: _Queued) -> None:
+        heapq.heappush(self._queue, queued)
+
+    def _find(self, task_id: int, attempt: int) -> _Lease | None:
+        lease = self._leases.get(task_id)
+        return lease if lease is not None and lease.task.attempt == attempt else None
+
+    def _end_lease(self, lease: _Lease) -> None:
+        task_id = lease.task.task_id
+        del self._leases[task_id]
+        held = self._held[lease.worker]
+        held.remove(task_id)
+        if not held:
+            del self._held[lease.worker]
+
+    def _take_back(self, lease: _Lease) -> None:
+        self._end_lease(lease)
+        end = lease.task.records.end
+        attempt = lease.task.attempt + 1
+        self._push(_Queued(lease.order, lease.next_start, end, attempt, lease.failures))
+
+    def _give_up(self, lease: _Lease, index: int, attempts: int) -> SkipRecord | PoisonedRecord:
+        name = lease.task.shard.name
+        if len(self.skipped_records) >= self._config.skip_bad_records:
+            return PoisonedRecord(name, index, attempts)
+        self._open[lease.order].skipped.add(index, index + 1)
+        self._skipped += 1
+        self.skipped_records.append((name, index))
+        self._close_if_complete(lease.order)
+        return SkipRecord(name, index)
+
+    def _close_if_complete(self, order: int) -> None:
+        if self._open[order].is_complete:
+            del self._open[order]
+
+
+def _layout_digest(shards: Sequence[Shard]) -> str:
+    """Tell apart lists of shards that differ in a name or a bound."""
+    digest = hashlib.sha256()
+    for part in _layout_parts(shards):
+        digest.update(part.encode())
+    return digest.hexdigest()[:16]
+
+
+def _layout_parts(shards: Sequence[Shard]) -> Iterator[str]:
+    for shard in shards:
+        yield f"{shard.name}\0{shard.start}\0{shard.end}\0"

@@ -1,0 +1,56 @@
+"""Names for replicas: who runs, in which life, and why a life ended."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ReplicaPhase(StrEnum):
+    """Life of one launch: `PENDING → RUNNING → SUCCEEDED | FAILED`; a new launch is a new life."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (ReplicaPhase.SUCCEEDED, ReplicaPhase.FAILED)
+
+
+class ExitReason(StrEnum):
+    """Why a replica ended, as far as its platform can tell."""
+
+    COMPLETED = "Completed"
+    USER_ERROR = "UserError"
+    """The replica exited by itself with an error; its message is the traceback's last line."""
+    KILLED = "Killed"
+    """Ended from outside: a signal, a deletion, an eviction. Not the job's fault."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    NEVER_STARTED = "NeverStarted"
+    """The platform could not start it: no such image, no such program."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaId:
+    """One life of one replica: the same role and index is launched again under a new `launch`."""
+
+    role: str
+    index: int
+    launch: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What the platform observes of one launch."""
+
+    id: ReplicaId
+    phase: ReplicaPhase
+    exit_reason: ExitReason | None = None
+    exit_code: int | None = None
+    message: str = ""
+    pid: int | None = None
+    started_s: float | None = None

@@ -1,0 +1,74 @@
+"""Which gradient counts, and when an update is due."""
+
+import pytest
+
+from elastic.policy.aggregation import (
+    Accept,
+    RefuseStale,
+    UpdateRule,
+    is_update_due,
+    judge_gradient,
+    should_hold_reply,
+)
+
+SYNC = UpdateRule(grads_to_wait=2)
+ASYNC = UpdateRule(is_async=True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "gradient_version", "expected"),
+    [
+        pytest.param(SYNC, 7, Accept(), id="sync-current"),
+        pytest.param(SYNC, 6, RefuseStale(7), id="sync-refuses-any-older"),
+        pytest.param(ASYNC, 2, Accept(), id="async-takes-any-age"),
+        pytest.param(UpdateRule(is_async=True, max_staleness=3), 4, Accept(), id="bound-holds"),
+        pytest.param(
+            UpdateRule(is_async=True, max_staleness=3), 3, RefuseStale(7), id="bound-refuses"
+        ),
+        pytest.param(
+            UpdateRule(is_async=True, lr_staleness_modulation=True), 3, Accept(0.25), id="divides"
+        ),
+        pytest.param(
+            UpdateRule(is_async=True, lr_staleness_modulation=True), 7, Accept(1.0), id="fresh"
+        ),
+    ],
+)
+def test_judge_gradient(rule, gradient_version, expected):
+    assert judge_gradient(rule, gradient_version, current_version=7) == expected
+
+
+def test_version_from_the_future_breaks_the_protocol():
+    with pytest.raises(ValueError, match="version 8, but the newest is 7"):
+        judge_gradient(SYNC, 8, 7)
+
+
+@pytest.mark.parametrize(
+    ("rule", "num_accepted", "only_staged_left", "expected"),
+    [
+        pytest.param(SYNC, 1, False, False, id="group-open"),
+        pytest.param(SYNC, 2, False, True, id="group-full"),
+        pytest.param(SYNC, 1, True, True, id="last-partial-group-is-not-waited-for"),
+        pytest.param(SYNC, 0, True, False, id="nothing-to-apply"),
+        pytest.param(ASYNC, 1, False, True, id="async-at-once"),
+    ],
+)
+def test_is_update_due(rule, num_accepted, only_staged_left, expected):
+    assert is_update_due(rule, num_accepted, only_staged_left) is expected
+
+
+@pytest.mark.parametrize(
+    ("grads_to_wait", "num_accepted", "num_computing", "expected"),
+    [
+        pytest.param(2, 1, 1, True, id="the-other-fills-the-group"),
+        pytest.param(2, 1, 0, False, id="nobody-else-can"),
+        pytest.param(4, 1, 1, False, id="two-workers-cannot-fill-four-yet"),
+        pytest.param(4, 3, 1, True, id="now-they-can"),
+    ],
+)
+def test_should_hold_reply(grads_to_wait, num_accepted, num_computing, expected):
+    rule = UpdateRule(grads_to_wait=grads_to_wait)
+    assert should_hold_reply(rule, num_accepted, num_computing) is expected
+
+
+def test_async_never_holds():
+    assert not should_hold_reply(ASYNC, 1, 5)

@@ -1,0 +1,153 @@
+"""Whatever happens in whatever order, an epoch that ends has counted every record once."""
+
+import json
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from elastic.policy.aggregation import UpdateRule, is_update_due
+from elastic.policy.ledger import Audit, Ledger, LedgerConfig, NoTask, Refusal
+from elastic.policy.records import Shard
+
+
+class Job:
+    """A job without processes: workers step, die and repeat themselves as the schedule says.
+
+    `counts[epoch][record]` stands for the parameters: it changes only in `_apply`, and a restored
+    cut sets it back together with the ledger.
+    """
+
+    def __init__(self, shards, config, rule, minibatch_size):
+        self.ledger = Ledger(shards, config)
+        self.config, self.rule, self.minibatch_size = config, rule, minibatch_size
+        self.shards = shards
+        self.counts = {}
+        self.group = []
+        self.leases = {}
+        self.old_reports = []
+        self.saved = self._cut()
+
+    def _cut(self):
+        # Through JSON, as on disk.
+        counts = {str(key): value for key, value in self.counts.items()}
+        return json.dumps([self.ledger.snapshot(), counts])
+
+    def do(self, event, worker):
+        getattr(self, f"_{event}")(worker)
+        self._apply_if_due()
+
+    def _step(self, worker):
+        if worker not in self.leases:
+            task = self.ledger.lease(worker)
+            if not isinstance(task, NoTask):
+                self.leases[worker] = [task, task.records.start]
+            return
+        task, start = self.leases[worker]
+        end = min(start + self.minibatch_size, task.records.end)
+        report = (task, start, end)
+        staged = self.ledger.stage(task.task_id, task.attempt, start, end)
+        assert not isinstance(staged, Refusal)
+        self.group.append(staged)
+        self.old_reports.append(report)
+        if end == task.records.end:
+            del self.leases[worker]
+        else:
+            self.leases[worker][1] = end
+
+    def _lose(self, worker):
+        self.ledger.lose_worker(worker)
+        lease = self.leases.pop(worker, None)
+        if lease is not None:
+            task, start = lease
+            self.old_reports.append((task, start, task.records.end))
+
+    def _release(self, worker):
+        lease = self.leases.pop(worker, None)
+        if lease is not None:
+            assert self.ledger.release(lease[0].task_id, lease[0].attempt)
+
+    def _late(self, worker):
+        """A report of a lease that was lost or finished arrives after all."""
+        active = {lease[0].task_id for lease in self.leases.values()}
+        for task, start, end in self.old_reports:
+            if task.task_id not in active:
+                assert isinstance(
+                    self.ledger.stage(task.task_id, task.attempt, start, end), Refusal
+                )
+
+    def _duplicate(self, worker):
+        """The report before the last is sent a second time."""
+        if self.old_reports:
+            task, start, end = self.old_reports[-1]
+            lease = self.leases.get(worker)
+            if lease is None or lease[0].task_id != task.task_id or lease[1] != start:
+                others = [v for v in self.leases.values() if v[0].task_id == task.task_id]
+                if not any(v[1] == start for v in others):
+                    assert isinstance(
+                        self.ledger.stage(task.task_id, task.attempt, start, end), Refusal
+                    )
+
+    def _save(self, worker):
+        self.saved = self._cut()
+
+    def _restore(self, worker):
+        """The master dies: what happened since the last cut is gone, parameters included."""
+        snapshot, counts = json.loads(self.saved)
+        self.ledger = Ledger(self.shards, self.config)
+        self.ledger.restore(snapshot)
+        self.counts = {int(key): value for key, value in counts.items()}
+        self.group, self.leases, self.old_reports = [], {}, []
+
+    def _apply_if_due(self):
+        if not is_update_due(self.rule, len(self.group), self.ledger.only_staged_left):
+            return
+        epoch = self.ledger.epoch
+        applied, self.group = self.group, []
+        for item in applied:
+            counted = self.counts.setdefault(epoch, [])
+            counted += range(item.records.start, item.records.end)
+        self.ledger.commit(applied)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    num_records=st.integers(1, 60),
+    records_per_task=st.integers(1, 17),
+    minibatch_size=st.integers(1, 9),
+    grads_to_wait=st.integers(1, 4),
+    is_async=st.booleans(),
+    num_epochs=st.integers(1, 3),
+    seed=st.integers(0, 5),
+    schedule=st.lists(
+        st.tuples(
+            st.sampled_from(["step"] * 6 + ["lose", "release", "late", "duplicate"])
+            | st.sampled_from(["save", "restore"]),
+            st.sampled_from("abcd"),
+        ),
+        max_size=200,
+    ),
+)
+def test_every_record_counts_exactly_once(
+    num_records,
+    records_per_task,
+    minibatch_size,
+    grads_to_wait,
+    is_async,
+    num_epochs,
+    seed,
+    schedule,
+):
+    rule = UpdateRule(grads_to_wait=1 if is_async else grads_to_wait, is_async=is_async)
+    config = LedgerConfig(records_per_task, num_epochs, seed=seed)
+    job = Job([Shard("data", 0, num_records)], config, rule, minibatch_size)
+    for event, worker in schedule:
+        job.do(event, worker)
+    for _ in range(20 * num_epochs * (num_records + 1)):  # the survivors finish
+        if job.ledger.is_finished:
+            break
+        for worker in "abcd":
+            job.do("step", worker)
+    assert job.ledger.is_finished
+    for epoch in range(num_epochs):
+        assert sorted(job.counts[epoch]) == list(range(num_records))
+    assert job.ledger.audits == [Audit(e, num_records, num_records, 0) for e in range(num_epochs)]

@@ -1,0 +1,79 @@
+"""Leases by time."""
+
+from elastic.policy.liveness import HANG_FACTOR, HEARTBEAT_LIMIT_S, Hang, Liveness
+
+
+def look(liveness, until_s, heard=()):
+    """Look every second from where `liveness` stands, as the master does; the last answer."""
+    second = int(liveness._last_look_s or 0)
+    hangs = []
+    while second < until_s:
+        second += 1
+        for worker in heard:
+            liveness.heard(worker, float(second))
+        hangs = liveness.hangs(float(second))
+    return hangs
+
+
+def test_first_step_may_compile():
+    liveness = Liveness(floor_s=10, first_step_s=100)
+    liveness.joined("w", 0.0)
+    assert look(liveness, 99) == []
+    assert look(liveness, 101) == [Hang("w", 101.0, 100)]
+
+
+def test_limit_is_learned_from_steps_but_never_below_the_floor():
+    liveness = Liveness(floor_s=10, first_step_s=100)
+    liveness.joined("w", 0.0)
+    liveness.progressed("w", 1.0, step_s=50.0)  # compiles; teaches nothing
+    assert liveness.limit_s("w") == 10
+    liveness.progressed("w", 2.0, step_s=1.0)
+    assert liveness.limit_s("w") == 10
+    liveness.progressed("w", 9.0, step_s=7.0)
+    assert liveness.limit_s("w") == HANG_FACTOR * 7.0
+    assert look(liveness, 9 + 34, heard="w") == []
+    assert look(liveness, 9 + 36, heard="w") == [Hang("w", 36.0, 35.0)]
+
+
+def test_waiting_for_the_master_is_no_hang():
+    liveness = Liveness(floor_s=10, first_step_s=10)
+    liveness.joined("w", 0.0)
+    liveness.waiting("w", 5.0)
+    assert look(liveness, 100) == []
+    liveness.progressed("w", 100.0)
+    assert look(liveness, 111) == [Hang("w", 11.0, 10)]
+
+
+def test_who_left_is_not_watched():
+    liveness = Liveness(floor_s=10, first_step_s=10)
+    liveness.joined("w", 0.0)
+    liveness.left("w")
+    liveness.progressed("w", 1.0)
+    assert liveness.hangs(1000.0) == []
+
+
+def test_typical_step_is_the_median():
+    liveness = Liveness(floor_s=1, first_step_s=1)
+    liveness.joined("w", 0.0)
+    assert liveness.typical_step_s is None
+    for step_s in (99.0, 1.0, 3.0, 2.0):
+        liveness.progressed("w", 0.0, step_s)
+    assert liveness.typical_step_s == 2.0
+
+
+def test_a_machine_that_is_gone_is_found_before_its_step_is_due():
+    liveness = Liveness(floor_s=600, first_step_s=600)
+    liveness.joined("w", 0.0)
+    liveness.progressed("w", 1.0, step_s=1.0)
+    assert look(liveness, 20, heard="w") == []
+    assert look(liveness, 40) == []
+    assert look(liveness, 41) == [Hang("w", 21.0, HEARTBEAT_LIMIT_S, "sign of life")]
+
+
+def test_time_in_which_the_master_stood_still_is_forgiven():
+    liveness = Liveness(floor_s=10, first_step_s=10)
+    liveness.joined("w", 0.0)
+    assert liveness.hangs(1.0) == []
+    assert liveness.hangs(1000.0) == [], "nobody could have been heard"
+    assert look(liveness, 1009) == []
+    assert look(liveness, 1010) == [Hang("w", 11.0, 10)]
