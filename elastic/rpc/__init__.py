@@ -1,0 +1,1 @@
+"""The wire: stubs, authentication, chunked tensors, and messages turned into dataclasses."""

@@ -1,0 +1,340 @@
+"""The worker's side of the wire: one channel, patience with an absent master, plain values."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from elastic.errors import RpcError
+from elastic.policy.records import Task
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.layout import Array, Assembler, Layout, iter_chunks
+from elastic.rpc.messages import (
+    by_name,
+    layout_from_proto,
+    specs_to_proto,
+    task_from_proto,
+    tensors_to_proto,
+)
+from elastic.rpc.shared import Mappings, SharedMemory, map_shared
+from elastic.rpc.wire import METHODS, Malformed, encode_data
+
+CALL_TIMEOUT_S: Final = 30.0
+BULK_TIMEOUT_S: Final = 300.0
+FIRST_RETRY_S: Final = 0.05
+LAST_RETRY_S: Final = 1.0
+
+CHANNEL_OPTIONS: Final = (
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.enable_retries", 0),  # retried here, where the address is looked up again
+)
+
+_AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+
+
+class SessionLostError(Exception):
+    """The master does not know the session: it was restarted, or has given this worker up."""
+
+
+class VersionGoneError(Exception):
+    """The version asked for is not kept: its evaluation is over."""
+
+
+class SupersededError(Exception):
+    """A newer launch of this worker has taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What registering gave."""
+
+    key: str
+    heartbeat_interval_s: float
+    sample: Task
+    shares_memory: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PulledModel:
+    """Parameters and non-trained state of one version, by name."""
+
+    version: int
+    parameters: Mapping[str, Array]
+    state: Mapping[str, Array]
+
+
+class MasterClient:
+    """Calls one job's master. Calls wait for a master that is away, up to `patience_s`.
+
+    Not thread-safe but for `heartbeat`.
+    """
+
+    def __init__(
+        self,
+        find_address: Callable[[], str | None],
+        token: str,
+        patience_s: float,
+        share_memory: bool = True,
+    ) -> None:
+        """Connect lazily.
+
+        Args:
+            find_address: Looks up `host:port`; asked again when the master is away, since a
+                restarted one may listen elsewhere.
+            token: The job's token.
+            patience_s: How long a call waits for the master to come back.
+            share_memory: Hand tensors over in memory where the master is on this machine.
+        """
+        self._find_address = find_address
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._patience_s = patience_s
+        self._address: str | None = None
+        self._channel: grpc.Channel | None = None
+        self._lock = threading.Lock()
+        self._share_memory = share_memory
+        self._outgoing: SharedMemory | None = None
+        self._incoming = Mappings()
+
+    def close(self) -> None:
+        """Drop the connection."""
+        with self._lock:
+            if self._channel is not None:
+                self._channel.close()
+                self._channel = None
+
+    def register(self, request: pb.RegisterRequest) -> Session:
+        """Begin a session.
+
+        Raises:
+            SupersededError: A newer launch of this worker index is there.
+        """
+        reply = self._call("Register", lambda: request)
+        shares_memory = (
+            self._share_memory and reply.HasField("proof") and map_shared(reply.proof) is not None
+        )
+        # An older session's report may still be read from the memory it used.
+        self._outgoing = None
+        return Session(
+            reply.session,
+            reply.heartbeat_interval_s,
+            task_from_proto(reply.sample),
+            shares_memory,
+        )
+
+    def heartbeat(self, session: str) -> None:
+        """Say that this process lives. Does not retry: the next one comes soon."""
+        call = self._method("Heartbeat")
+        request = pb.HeartbeatRequest(session=session)
+        try:
+            call(request, timeout=CALL_TIMEOUT_S, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise _translated(error) from error
+
+    def get_task(self, session: str) -> pb.GetTaskReply:
+        """Ask for the next range of records."""
+        reply: pb.GetTaskReply = self._call("GetTask", lambda: pb.GetTaskRequest(session=session))
+        return reply
+
+    def get_model(
+        self, session: Session, have_version: int | None, version: int | None = None
+    ) -> PulledModel | None:
+        """Pull parameters: of `version`, or the newest; None if `have_version` is that.
+
+        The arrays may lie in the master's memory: they are valid until the next call.
+
+        Raises:
+            VersionGoneError: The master does not keep `version` any more.
+        """
+        request = pb.GetModelRequest(
+            session=session.key,
+            have_version=have_version,
+            shares_memory=session.shares_memory,
+            version=version,
+        )
+        if session.shares_memory:
+            header = self._call("GetModel", lambda: request, BULK_TIMEOUT_S, is_single=True).header
+            if header.unchanged:
+                return None
+            if header.HasField("shared"):
+                layout = layout_from_proto(header.parameters, header.state)
+                return _pulled(header, layout, self._mapped(layout, header.shared))
+            # The master has no memory left to share.
+            request.shares_memory = False
+        pulled: PulledModel | None = self._retry(
+            "GetModel", lambda method: self._pull(method, request)
+        )
+        return pulled
+
+    def report_gradient(
+        self,
+        session: Session,
+        header: pb.GradientHeader,
+        gradients: Mapping[str, Array],
+        state: Mapping[str, Array],
+    ) -> pb.ReportGradientReply:
+        """Push a gradient and the non-trained state; the reply may wait for the update."""
+        layout = Layout.of(gradients, state)
+        arrays = [*gradients.values(), *state.values()]
+        header.session = session.key
+        header.gradients.extend(specs_to_proto(layout.specs[: len(gradients)]))
+        header.state.extend(specs_to_proto(layout.specs[len(gradients) :]))
+        shared = self._share(layout, arrays) if session.shares_memory else None
+        if shared is not None:
+            header.shared.CopyFrom(shared)
+        first = pb.GradientChunk(header=header)
+
+        def messages() -> Iterator[Any]:
+            yield first
+            for pieces in iter_chunks(layout, arrays):
+                yield encode_data(pieces)
+
+        is_single = shared is not None
+        reply: pb.ReportGradientReply = self._call(
+            "ReportGradient",
+            (lambda: first) if is_single else messages,
+            BULK_TIMEOUT_S,
+            is_single=is_single,
+        )
+        return reply
+
+    def report_result(self, request: pb.ReportTaskResultRequest) -> bool:
+        """Report how a task ended; False if its lease had been lost."""
+        return bool(self._call("ReportTaskResult", lambda: request).accepted)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _share(self, layout: Layout, arrays: Sequence[Array]) -> pb.SharedBuffer | None:
+        """Put tensors into memory that the master maps; None where there is none left."""
+        memory = self._outgoing
+        if memory is None or len(memory.data) < layout.size_bytes:
+            try:
+                memory = self._outgoing = SharedMemory(layout.size_bytes)
+            except OSError:
+                return None
+        layout.fill(memory.data, arrays)
+        return memory.handle()
+
+    def _pull(self, method: Any, request: pb.GetModelRequest) -> PulledModel | Malformed | None:
+        stream = method(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+        first = next(stream)
+        if isinstance(first, Malformed):
+            return first
+        header = first.header
+        if header.unchanged:
+            return None
+        layout = layout_from_proto(header.parameters, header.state)
+        assembler = Assembler(layout)
+        for chunk in stream:
+            assembler.add(chunk)
+        return _pulled(header, layout, assembler.finish())
+
+    def _mapped(self, layout: Layout, handle: pb.SharedBuffer) -> list[Array]:
+        data = self._incoming.get(handle)
+        if data is None or len(data) < layout.size_bytes:
+            # It was there at registration; the master has died since, and a new one answers.
+            raise SessionLostError("the master's memory is gone")
+        return layout.views(data)
+
+    def _call(
+        self,
+        name: str,
+        request: Callable[[], Any],
+        timeout_s: float = CALL_TIMEOUT_S,
+        is_single: bool = False,
+    ) -> Any:
+        return self._retry(
+            name,
+            lambda method: method(request(), timeout=timeout_s, metadata=self._metadata),
+            is_single,
+        )
+
+    def _retry(self, name: str, call: Callable[[Any], Any], is_single: bool = False) -> Any:
+        """Call until the master answers. Safe for every method: reports carry a sequence."""
+        deadline = time.monotonic() + self._patience_s
+        pause_s = FIRST_RETRY_S
+        while True:
+            try:
+                reply = call(self._method(name, is_single))
+            except grpc.RpcError as error:
+                failure = _translated(error)
+                if not isinstance(failure, _AwayError):
+                    raise failure from error
+                if time.monotonic() > deadline:
+                    raise RpcError(
+                        f"the master was away for {self._patience_s:g} s: {failure}"
+                    ) from error
+            else:
+                if isinstance(reply, Malformed):
+                    raise RpcError(f"the master's reply to {name} is malformed: {reply.reason}")
+                return reply
+            time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+            pause_s = min(2 * pause_s, LAST_RETRY_S)
+            self._follow_address()
+
+    def _follow_address(self) -> None:
+        if self._find_address() != self._address:
+            self.close()
+
+    def _method(self, name: str, is_single: bool = False) -> Any:
+        """What makes one call.
+
+        Args:
+            name: Which method.
+            is_single: One message goes each way, though the method may stream. The wire does not
+                tell the difference, and gRPC starts threads for streams: 0.4 ms of every call.
+        """
+        method = METHODS[name]
+        with self._lock:
+            channel = self._channel or self._connect()
+        if is_single or not (method.streams_requests or method.streams_replies):
+            make = channel.unary_unary
+        else:
+            make = channel.stream_unary if method.streams_requests else channel.unary_stream
+        return make(method.path, method.encode_request, method.decode_reply)
+
+    def _connect(self) -> grpc.Channel:
+        self._address = self._find_address()
+        # Port 9 discards: without an address the call fails as away and is tried again.
+        target = self._address or "127.0.0.1:9"
+        self._channel = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+        return self._channel
+
+
+def _pulled(header: pb.ModelHeader, layout: Layout, arrays: Sequence[Array]) -> PulledModel:
+    split = len(header.parameters)
+    return PulledModel(
+        header.model_version,
+        by_name(layout.specs[:split], arrays[:split]),
+        by_name(layout.specs[split:], arrays[split:]),
+    )
+
+
+class _AwayError(RpcError):
+    """The master does not answer now."""
+
+
+def _translated(error: grpc.RpcError) -> Exception:
+    code, details = error.code(), error.details()
+    if code in _AWAY or (code is grpc.StatusCode.CANCELLED):
+        return _AwayError(details)
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        return SessionLostError(details)
+    if code is grpc.StatusCode.NOT_FOUND:
+        return VersionGoneError(details)
+    if code is grpc.StatusCode.ABORTED:
+        return SupersededError(details)
+    return RpcError(f"the master refused the call ({code.name}): {details}")
+
+
+def metrics_to_proto(metrics: Sequence[tuple[str, Sequence[Array]]]) -> list[pb.Metric]:
+    """Encode metric sums."""
+    return [pb.Metric(name=name, values=tensors_to_proto(values)) for name, values in metrics]

@@ -1,0 +1,266 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Tensor(_message.Message):
+    __slots__ = ("name", "dtype", "shape", "data")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    data: bytes
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class SharedBuffer(_message.Message):
+    __slots__ = ("pid", "fd", "size_bytes", "nonce")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    FD_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    fd: int
+    size_bytes: int
+    nonce: bytes
+    def __init__(self, pid: _Optional[int] = ..., fd: _Optional[int] = ..., size_bytes: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+
+class Shard(_message.Message):
+    __slots__ = ("name", "start", "end", "offset_bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    start: int
+    end: int
+    offset_bytes: int
+    def __init__(self, name: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., offset_bytes: _Optional[int] = ...) -> None: ...
+
+class Task(_message.Message):
+    __slots__ = ("task_id", "attempt", "kind", "epoch", "shard", "shard_index", "start", "end", "model_version")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[Task.Kind]
+        KIND_TRAINING: _ClassVar[Task.Kind]
+        KIND_EVALUATION: _ClassVar[Task.Kind]
+    KIND_UNSPECIFIED: Task.Kind
+    KIND_TRAINING: Task.Kind
+    KIND_EVALUATION: Task.Kind
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SHARD_INDEX_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    task_id: int
+    attempt: int
+    kind: Task.Kind
+    epoch: int
+    shard: Shard
+    shard_index: int
+    start: int
+    end: int
+    model_version: int
+    def __init__(self, task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Task.Kind, str]] = ..., epoch: _Optional[int] = ..., shard: _Optional[_Union[Shard, _Mapping]] = ..., shard_index: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("worker_index", "launch", "host", "pid")
+    WORKER_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    worker_index: int
+    launch: int
+    host: str
+    pid: int
+    def __init__(self, worker_index: _Optional[int] = ..., launch: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("session", "heartbeat_interval_s", "sample", "proof")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    heartbeat_interval_s: float
+    sample: Task
+    proof: SharedBuffer
+    def __init__(self, session: _Optional[str] = ..., heartbeat_interval_s: _Optional[float] = ..., sample: _Optional[_Union[Task, _Mapping]] = ..., proof: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    def __init__(self, session: _Optional[str] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetTaskRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    def __init__(self, session: _Optional[str] = ...) -> None: ...
+
+class GetTaskReply(_message.Message):
+    __slots__ = ("task", "wait_s", "finished")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    task: Task
+    wait_s: float
+    finished: bool
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., wait_s: _Optional[float] = ..., finished: bool = ...) -> None: ...
+
+class GetModelRequest(_message.Message):
+    __slots__ = ("session", "have_version", "shares_memory", "version")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    HAVE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SHARES_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    have_version: int
+    shares_memory: bool
+    version: int
+    def __init__(self, session: _Optional[str] = ..., have_version: _Optional[int] = ..., shares_memory: bool = ..., version: _Optional[int] = ...) -> None: ...
+
+class ModelHeader(_message.Message):
+    __slots__ = ("model_version", "unchanged", "parameters", "state", "shared")
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    model_version: int
+    unchanged: bool
+    parameters: _containers.RepeatedCompositeFieldContainer[Tensor]
+    state: _containers.RepeatedCompositeFieldContainer[Tensor]
+    shared: SharedBuffer
+    def __init__(self, model_version: _Optional[int] = ..., unchanged: bool = ..., parameters: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
+
+class ModelChunk(_message.Message):
+    __slots__ = ("header", "data")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    header: ModelHeader
+    data: bytes
+    def __init__(self, header: _Optional[_Union[ModelHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class GradientHeader(_message.Message):
+    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    sequence: int
+    task_id: int
+    attempt: int
+    start: int
+    end: int
+    model_version: int
+    loss: float
+    step_s: float
+    gradients: _containers.RepeatedCompositeFieldContainer[Tensor]
+    state: _containers.RepeatedCompositeFieldContainer[Tensor]
+    shared: SharedBuffer
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
+
+class GradientChunk(_message.Message):
+    __slots__ = ("header", "data")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    header: GradientHeader
+    data: bytes
+    def __init__(self, header: _Optional[_Union[GradientHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ReportGradientReply(_message.Message):
+    __slots__ = ("verdict", "model_version")
+    class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        VERDICT_UNSPECIFIED: _ClassVar[ReportGradientReply.Verdict]
+        VERDICT_ACCEPTED: _ClassVar[ReportGradientReply.Verdict]
+        VERDICT_STALE: _ClassVar[ReportGradientReply.Verdict]
+        VERDICT_LEASE_LOST: _ClassVar[ReportGradientReply.Verdict]
+    VERDICT_UNSPECIFIED: ReportGradientReply.Verdict
+    VERDICT_ACCEPTED: ReportGradientReply.Verdict
+    VERDICT_STALE: ReportGradientReply.Verdict
+    VERDICT_LEASE_LOST: ReportGradientReply.Verdict
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    verdict: ReportGradientReply.Verdict
+    model_version: int
+    def __init__(self, verdict: _Optional[_Union[ReportGradientReply.Verdict, str]] = ..., model_version: _Optional[int] = ...) -> None: ...
+
+class ReportTaskResultRequest(_message.Message):
+    __slots__ = ("session", "sequence", "task_id", "attempt", "outcome", "start", "end", "message", "traceback", "metrics", "model_version")
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OUTCOME_UNSPECIFIED: _ClassVar[ReportTaskResultRequest.Outcome]
+        OUTCOME_EVALUATED: _ClassVar[ReportTaskResultRequest.Outcome]
+        OUTCOME_FAILED: _ClassVar[ReportTaskResultRequest.Outcome]
+        OUTCOME_RELEASED: _ClassVar[ReportTaskResultRequest.Outcome]
+        OUTCOME_NOT_FINITE: _ClassVar[ReportTaskResultRequest.Outcome]
+        OUTCOME_EMPTY: _ClassVar[ReportTaskResultRequest.Outcome]
+    OUTCOME_UNSPECIFIED: ReportTaskResultRequest.Outcome
+    OUTCOME_EVALUATED: ReportTaskResultRequest.Outcome
+    OUTCOME_FAILED: ReportTaskResultRequest.Outcome
+    OUTCOME_RELEASED: ReportTaskResultRequest.Outcome
+    OUTCOME_NOT_FINITE: ReportTaskResultRequest.Outcome
+    OUTCOME_EMPTY: ReportTaskResultRequest.Outcome
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    sequence: int
+    task_id: int
+    attempt: int
+    outcome: ReportTaskResultRequest.Outcome
+    start: int
+    end: int
+    message: str
+    traceback: str
+    metrics: _containers.RepeatedCompositeFieldContainer[Metric]
+    model_version: int
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., outcome: _Optional[_Union[ReportTaskResultRequest.Outcome, str]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., model_version: _Optional[int] = ...) -> None: ...
+
+class Metric(_message.Message):
+    __slots__ = ("name", "values")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    values: _containers.RepeatedCompositeFieldContainer[Tensor]
+    def __init__(self, name: _Optional[str] = ..., values: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...) -> None: ...
+
+class ReportTaskResultReply(_message.Message):
+    __slots__ = ("accepted",)
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: bool
+    def __init__(self, accepted: bool = ...) -> None: ...

@@ -1,0 +1,104 @@
+"""Protobuf messages as the dataclasses that the rest of the project speaks, and back."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.layout import (
+    DTYPES,
+    MAX_TENSORS,
+    Array,
+    Layout,
+    LayoutError,
+    TensorSpec,
+    checked_spec,
+)
+
+_KINDS = {
+    TaskKind.TRAINING: pb.Task.KIND_TRAINING,
+    TaskKind.EVALUATION: pb.Task.KIND_EVALUATION,
+}
+_KINDS_BACK = {number: kind for kind, number in _KINDS.items()}
+
+
+def task_to_proto(task: Task) -> pb.Task:
+    """Encode a task with its shard."""
+    shard = pb.Shard(name=task.shard.name, start=task.shard.start, end=task.shard.end)
+    if task.shard.offset_bytes is not None:
+        shard.offset_bytes = task.shard.offset_bytes
+    message = pb.Task(
+        task_id=task.task_id,
+        attempt=task.attempt,
+        kind=_KINDS[task.kind],
+        epoch=task.epoch,
+        shard=shard,
+        shard_index=task.records.shard_index,
+        start=task.records.start,
+        end=task.records.end,
+    )
+    if task.model_version is not None:
+        message.model_version = task.model_version
+    return message
+
+
+def task_from_proto(message: pb.Task) -> Task:
+    """Decode a task with its shard."""
+    offset = message.shard.offset_bytes if message.shard.HasField("offset_bytes") else None
+    return Task(
+        task_id=message.task_id,
+        attempt=message.attempt,
+        kind=_KINDS_BACK[message.kind],
+        epoch=message.epoch,
+        records=RecordRange(message.shard_index, message.start, message.end),
+        shard=Shard(message.shard.name, message.shard.start, message.shard.end, offset),
+        model_version=message.model_version if message.HasField("model_version") else None,
+    )
+
+
+def specs_to_proto(specs: Iterable[TensorSpec]) -> list[pb.Tensor]:
+    """Encode descriptions; the bytes travel apart."""
+    return [pb.Tensor(name=s.name, dtype=s.dtype, shape=s.shape) for s in specs]
+
+
+def layout_from_proto(*groups: Iterable[pb.Tensor]) -> Layout:
+    """Decode the descriptions of tensors that follow a header.
+
+    Raises:
+        LayoutError: They describe no possible tensors.
+    """
+    specs = tuple(checked_spec(t.name, t.dtype, t.shape) for group in groups for t in group)
+    if len(specs) > MAX_TENSORS:
+        raise LayoutError(f"{len(specs)} tensors, more than {MAX_TENSORS}")
+    return Layout(specs)
+
+
+def tensors_to_proto(arrays: Iterable[Array]) -> list[pb.Tensor]:
+    """Encode a few small arrays whole, such as the state of a metric."""
+    return [
+        pb.Tensor(dtype=a.dtype.name, shape=a.shape, data=np.ascontiguousarray(a).tobytes())
+        for a in arrays
+    ]
+
+
+def tensors_from_proto(messages: Iterable[pb.Tensor]) -> tuple[Array, ...]:
+    """Decode small arrays.
+
+    Raises:
+        LayoutError: The bytes do not fit dtype and shape.
+    """
+    return tuple(_tensor_from_proto(message) for message in messages)
+
+
+def _tensor_from_proto(message: pb.Tensor) -> Array:
+    spec = checked_spec(message.name, message.dtype, message.shape)
+    if len(message.data) != spec.size_bytes:
+        raise LayoutError(f"{len(message.data)} bytes for {spec}, which has {spec.size_bytes}")
+    flat = np.frombuffer(message.data, np.uint8).view(DTYPES[spec.dtype])
+    return flat.reshape(spec.shape).copy()
+
+
+def by_name(names: Iterable[TensorSpec], arrays: Iterable[Array]) -> Mapping[str, Array]:
+    """Pair descriptions with their arrays."""
+    return {spec.name: array for spec, array in zip(names, arrays, strict=True)}

@@ -1,0 +1,162 @@
+"""The master's side of the wire: authentication, malformed messages, statuses."""
+
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import grpc
+
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.wire import METHODS, SERVICE, Malformed, Method
+
+SERVER_OPTIONS: Final = (
+    # A second master on the port must fail, not share it.
+    ("grpc.so_reuseport", 0),
+    # Headers name every tensor; data chunks are about 1 MiB.
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+    # Workers keep calls open while they wait for an update.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+)
+
+
+class CallRefusedError(Exception):
+    """Ends a call with a status and a message for the peer; nothing was changed."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def malformed(message: str) -> CallRefusedError:
+    """The peer broke the protocol."""
+    return CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+class MasterService(Protocol):
+    """What answers the calls; raises `CallRefusedError` to refuse one."""
+
+    async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply: ...
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply: ...
+
+    async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply: ...
+
+    def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]: ...
+
+    async def report_gradient(
+        self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
+    ) -> pb.ReportGradientReply: ...
+
+    async def report_task_result(
+        self, request: pb.ReportTaskResultRequest
+    ) -> pb.ReportTaskResultReply: ...
+
+
+class MasterHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Routes authenticated calls to a `MasterService`."""
+
+    def __init__(self, service: MasterService, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+        self._handlers = {
+            METHODS[name].path: handler
+            for name, handler in (
+                ("Register", _unary(METHODS["Register"], service.register)),
+                ("Heartbeat", _unary(METHODS["Heartbeat"], service.heartbeat)),
+                ("GetTask", _unary(METHODS["GetTask"], service.get_task)),
+                (
+                    "ReportTaskResult",
+                    _unary(METHODS["ReportTaskResult"], service.report_task_result),
+                ),
+                ("GetModel", _server_stream(METHODS["GetModel"], service.get_model)),
+                (
+                    "ReportGradient",
+                    _gradient_stream(METHODS["ReportGradient"], service.report_gradient),
+                ),
+            )
+        }
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Find the handler of a call; a call without the token meets one that refuses it."""
+        handler = self._handlers.get(handler_call_details.method)
+        if handler is None:
+            return None
+        given = next(
+            (v for k, v in handler_call_details.invocation_metadata or () if k == "authorization"),
+            "",
+        )
+        if not hmac.compare_digest(str(given).encode(), self._expected):
+            return _refuse_all(handler)
+        return handler
+
+
+def _checked(request: Any) -> Any:
+    if isinstance(request, Malformed):
+        raise malformed(request.reason)
+    return request
+
+
+def _unary(method: Method[Any], implementation: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def call(request: Any, context: Any) -> Any:
+        try:
+            return await implementation(_checked(request))
+        except CallRefusedError as refusal:
+            await context.abort(refusal.code, refusal.message)
+
+    return grpc.unary_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
+
+
+def _server_stream(method: Method[Any], implementation: Callable[[Any], AsyncIterator[Any]]) -> Any:
+    async def call(request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            async for chunk in implementation(_checked(request)):
+                yield chunk
+        except CallRefusedError as refusal:
+            await context.abort(refusal.code, refusal.message)
+
+    return grpc.unary_stream_rpc_method_handler(call, method.decode_request, method.encode_reply)
+
+
+def _gradient_stream(
+    method: Method[Any],
+    implementation: Callable[[pb.GradientHeader, AsyncIterator[memoryview]], Awaitable[Any]],
+) -> Any:
+    async def data_of(requests: AsyncIterator[Any]) -> AsyncIterator[memoryview]:
+        async for request in requests:
+            if not isinstance(_checked(request), memoryview):
+                raise malformed("a second header where data was expected")
+            yield request
+
+    async def call(requests: AsyncIterator[Any], context: Any) -> Any:
+        try:
+            stream = aiter(requests)
+            first = _checked(await anext(stream, None))
+            if not isinstance(first, pb.GradientChunk) or not first.HasField("header"):
+                raise malformed("the first message of ReportGradient must be a header")
+            return await implementation(first.header, data_of(stream))
+        except CallRefusedError as refusal:
+            await context.abort(refusal.code, refusal.message)
+
+    return grpc.stream_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
+
+
+def _refuse_all(handler: Any) -> Any:
+    """A handler of the same shape that answers UNAUTHENTICATED before it reads anything."""
+
+    async def refuse(_: Any, context: Any) -> None:
+        await context.abort(
+            grpc.StatusCode.UNAUTHENTICATED,
+            f"{SERVICE} needs this job's token as metadata 'authorization: Bearer TOKEN'",
+        )
+
+    async def refuse_stream(_: Any, context: Any) -> AsyncIterator[bytes]:
+        await refuse(_, context)
+        yield b""  # never reached: abort raises
+
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler(refuse_stream)
+    if handler.request_streaming:
+        return grpc.stream_unary_rpc_method_handler(refuse)
+    return grpc.unary_unary_rpc_method_handler(refuse)

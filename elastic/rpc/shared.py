@@ -1,0 +1,102 @@
+"""Tensors handed over in memory between processes of one machine.
+
+A buffer is anonymous memory (memfd): others map it by way of /proc while its owner lives, and it
+is gone with the last process that maps it, however that ends. Where a peer is elsewhere, or the
+system has no such thing, tensors travel in chunks instead.
+"""
+
+import mmap
+import os
+import secrets
+from typing import Any, Final
+
+import numpy as np
+
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.layout import Bytes
+
+NONCE_BYTES: Final = 16
+DATA_OFFSET: Final = 64
+"""The nonce stands before the data, which begins aligned."""
+
+
+class SharedMemory:
+    """Memory of this process that others on the machine can map."""
+
+    def __init__(self, size_bytes: int) -> None:
+        """Allocate.
+
+        Raises:
+            OSError: The system has no such memory, or none left.
+        """
+        if not hasattr(os, "memfd_create"):
+            raise OSError("this system has no memfd")
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        self._size_bytes = size_bytes + DATA_OFFSET
+        self._fd = os.memfd_create("elastic-tensors", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(self._fd, self._size_bytes)
+            self._map = mmap.mmap(self._fd, self._size_bytes)
+        except OSError:
+            os.close(self._fd)
+            raise
+        self._map[:NONCE_BYTES] = self._nonce
+        self.data: Bytes = np.frombuffer(self._map, np.uint8)[DATA_OFFSET:]
+
+    def handle(self) -> pb.SharedBuffer:
+        """What a peer needs to map this memory."""
+        return pb.SharedBuffer(
+            pid=os.getpid(), fd=self._fd, size_bytes=self._size_bytes, nonce=self._nonce
+        )
+
+    def close(self) -> None:
+        """Let go of the descriptor; the memory stays as long as somebody maps it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def map_shared(handle: pb.SharedBuffer) -> Bytes | None:
+    """Map a peer's memory, its data only; None if it is not to be had here.
+
+    The nonce tells the peer's memory from that of a process which has the same number in this
+    container, but is another one.
+    """
+    path = f"/proc/{int(handle.pid)}/fd/{int(handle.fd)}"
+    if handle.size_bytes < DATA_OFFSET or len(handle.nonce) != NONCE_BYTES:
+        return None
+    try:
+        fd = os.open(path, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        if os.fstat(fd).st_size != handle.size_bytes:
+            return None
+        mapped: Any = mmap.mmap(fd, handle.size_bytes)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if mapped[:NONCE_BYTES] != handle.nonce:
+        return None
+    return np.frombuffer(mapped, np.uint8)[DATA_OFFSET:]
+
+
+class Mappings:
+    """Peers' memory that is mapped already, the newest few."""
+
+    def __init__(self, limit: int = 8) -> None:
+        self._limit = limit
+        self._by_nonce: dict[bytes, Bytes] = {}
+
+    def get(self, handle: pb.SharedBuffer) -> Bytes | None:
+        """The mapped data of a handle, or None if it is not to be had here."""
+        data = self._by_nonce.get(handle.nonce)
+        if data is None:
+            data = map_shared(handle)
+            if data is None:
+                return None
+            while len(self._by_nonce) >= self._limit:
+                del self._by_nonce[next(iter(self._by_nonce))]
+            self._by_nonce[handle.nonce] = data
+        return data

@@ -1,0 +1,36 @@
+"""Chunk messages taken apart by hand are the protobuf messages of the protocol."""
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.wire import METHODS, Malformed, decode_chunk, encode_data
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1))
+def test_data_is_what_protobuf_would_write_and_read(pieces):
+    raw = encode_data([memoryview(piece) for piece in pieces])
+    assert pb.GradientChunk.FromString(raw).data == b"".join(pieces)
+    assert bytes(decode_chunk(pb.GradientChunk, raw)) == b"".join(pieces)
+    assert pb.ModelChunk(data=b"".join(pieces)).SerializeToString() == raw
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_malformed(raw):
+    decoded = decode_chunk(pb.GradientChunk, raw)
+    assert isinstance(decoded, (memoryview, pb.GradientChunk, Malformed))
+
+
+def test_cut_data_is_malformed():
+    raw = encode_data([b"x" * 100])
+    assert decode_chunk(pb.GradientChunk, raw[:-1]) == Malformed(
+        "a data chunk whose length is wrong"
+    )
+
+
+def test_every_method_of_the_protocol_is_served():
+    service = pb.DESCRIPTOR.services_by_name["Master"]
+    assert set(METHODS) == {method.name for method in service.methods}
+    for method in service.methods:
+        assert METHODS[method.name].streams_requests == method.client_streaming
+        assert METHODS[method.name].streams_replies == method.server_streaming
