@@ -1,0 +1,38 @@
+"""Readers: where records come from and how a range of them is read.
+
+Belongs here: one module per format, each turning a path into shards and a range into records.
+Does not belong here: features, labels and batches (`frameworks`), and who reads what (`policy`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elastic.data.base import DataReader
+from elastic.data.custom import build_custom_reader
+from elastic.data.reader import FileReader
+
+
+def open_reader(
+    origin: str,
+    records_per_task: int,
+    params: Mapping[str, Any],
+    custom: Callable[..., Any] | None,
+) -> DataReader:
+    """Make the reader of a job's records; every process makes its own from the same arguments.
+
+    Args:
+        origin: File, folder or glob; for a custom reader, whatever it takes.
+        records_per_task: Records of a task, >= 1; shards hold whole tasks.
+        params: `--data_reader_params`.
+        custom: The user's `custom_data_reader`, or None for the built-in formats.
+
+    Raises:
+        JobSpecError: A parameter is unknown or has no meaning.
+        DataError: The user's reader cannot be made.
+    """
+    if custom is not None:
+        return build_custom_reader(custom, origin, records_per_task, params)
+    return FileReader(origin, records_per_task, params)
+
+
+__all__ = ["DataReader", "open_reader"]

@@ -1,0 +1,115 @@
+"""NumPy files: a record is one row of every array."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic.data.base import ReadTask
+from elastic.data.files import OpenFiles, SourceFile
+from elastic.data.npy import ArrayLayout, load_array, read_layouts
+from elastic.data.options import ReaderOptions
+from elastic.errors import DataError
+from elastic.policy.records import Shard
+
+_BLOCK_BYTES: Final = 4 << 20
+"""Rows read at a time: bounds the memory of a task whose rows are large."""
+
+
+class ArrayCache:
+    """Whole arrays that cannot be read by rows; the last used stay, up to a number of bytes.
+
+    The newest array stays even when it alone is larger: the task at hand needs it.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._arrays: OrderedDict[tuple[str, str], NDArray[Any]] = OrderedDict()
+
+    def get(self, name: str, layout: ArrayLayout) -> NDArray[Any]:
+        key = (name, layout.key)
+        with self._lock:
+            array = self._arrays.get(key)
+            if array is not None:
+                self._arrays.move_to_end(key)
+                return array
+        array = load_array(name, layout)
+        with self._lock:
+            self._arrays[key] = array
+            total = sum(kept.nbytes for kept in self._arrays.values())
+            while total > self._max_bytes and len(self._arrays) > 1:
+                total -= self._arrays.popitem(last=False)[1].nbytes
+        return array
+
+
+class ArrayReader:
+    """Rows of `.npz` files as dict name → row, of `.npy` files as the row itself.
+
+    Rows belong to the caller: they are in memory of their own, may be changed, and are in this
+    machine's byte order.
+    """
+
+    def __init__(self, files: OpenFiles, options: ReaderOptions, is_archive: bool) -> None:
+        self._files = files
+        self._is_archive = is_archive
+        self._cache = ArrayCache(options.cache_mb << 20)
+        self._layouts: dict[str, tuple[ArrayLayout, ...]] = {}
+
+    def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:  # noqa: ARG002 (rows are found without scanning, so any range is a shard)
+        shards: list[Shard] = []
+        first = _keys(self._layouts_of(self._files.get(names[0])))
+        for name in names:
+            layouts = self._layouts_of(self._files.get(name))
+            if _keys(layouts) != first:
+                raise DataError(
+                    f"{name} has the arrays {', '.join(_keys(layouts))} but {names[0]} has "
+                    f"{', '.join(first)}: make the files alike"
+                )
+            if layouts[0].shape[0]:
+                shards.append(Shard(name, 0, layouts[0].shape[0]))
+        return shards
+
+    def read_records(self, task: ReadTask) -> Iterator[Any]:
+        file = self._files.get(task.shard.name)
+        layouts = self._layouts_of(file)
+        length = layouts[0].shape[0]
+        if task.end > length:
+            raise DataError(
+                f"{file.name} has {length} records, but the task wants records "
+                f"[{task.start}, {task.end}): the file is not the one that was counted; "
+                "restore it and start the job again"
+            )
+        row_bytes = sum(layout.row_bytes for layout in layouts)
+        step = max(1, _BLOCK_BYTES // max(1, row_bytes))
+        for start in range(task.start, task.end, step):
+            end = min(start + step, task.end)
+            blocks = {layout.key: self._rows(file, layout, start, end) for layout in layouts}
+            for row in range(end - start):
+                if self._is_archive:
+                    yield {key: block[row] for key, block in blocks.items()}
+                else:
+                    yield blocks[""][row]
+
+    def _rows(self, file: SourceFile, layout: ArrayLayout, start: int, end: int) -> NDArray[Any]:
+        if layout.offset is None:
+            rows: NDArray[Any] = self._cache.get(file.name, layout)[start:end].copy()
+        else:
+            # A fresh buffer, and not a read-only view of bytes: frameworks may keep or change rows.
+            buffer = np.empty((end - start) * layout.row_bytes, np.uint8)
+            file.read_into(buffer.data, layout.offset + start * layout.row_bytes)
+            rows = np.ndarray((end - start, *layout.shape[1:]), layout.dtype, buffer)
+        return rows.astype(layout.dtype.newbyteorder("="), copy=False)
+
+    def _layouts_of(self, file: SourceFile) -> tuple[ArrayLayout, ...]:
+        layouts = self._layouts.get(file.name)
+        if layouts is None:
+            layouts = self._layouts[file.name] = read_layouts(file, self._is_archive)
+        return layouts
+
+
+def _keys(layouts: Sequence[ArrayLayout]) -> list[str]:
+    return sorted(layout.key for layout in layouts)

@@ -1,0 +1,42 @@
+"""What every source of records can do."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from elastic.policy.records import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Records `[start, end)` of `shard`: the argument of a reader's `read_records`.
+
+    `shard_name` is there for readers written for ElasticDL, which look at
+    `task.shard_name`, `task.start` and `task.end`.
+    """
+
+    shard: Shard
+    start: int
+    end: int
+
+    @property
+    def shard_name(self) -> str:
+        return self.shard.name
+
+
+class DataReader(Protocol):
+    """A source of records that can be split and read in any order, by any process."""
+
+    def create_shards(self) -> Sequence[Shard]:
+        """List the shards that together hold every record once, in a stable order.
+
+        Raises:
+            DataError: The source is missing, unreadable, empty or malformed.
+        """
+
+    def read_records(self, task: ReadTask) -> Iterator[Any]:
+        """Yield the `task.end - task.start` records of the range, in order.
+
+        Raises:
+            DataError: A record cannot be read; the message names shard and index.
+        """

@@ -1,0 +1,173 @@
+"""The user's own reader: called as ElasticDL calls it, and checked at every step.
+
+A reader that delivers too few or too many records would silently break the count of records, so
+what it delivers is counted against what was asked for.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from elastic.data.base import ReadTask
+from elastic.errors import DataError
+from elastic.policy.records import Shard
+
+_SHARDS_HINT = (
+    "return a list of elastic Shard objects, a dict name -> (start, number of records), or a list "
+    "of (name, start, end)"
+)
+
+
+class CustomReader:
+    """Adapts an object with `create_shards()` and `read_records(task)`."""
+
+    def __init__(self, reader: Any) -> None:
+        for method in ("create_shards", "read_records"):
+            if not callable(getattr(reader, method, None)):
+                raise DataError(
+                    f"custom_data_reader returned a {type(reader).__name__} without the method "
+                    f"{method}: see docs/data.md for what a reader has"
+                )
+        self._reader = reader
+
+    def create_shards(self) -> list[Shard]:
+        """Call the user's `create_shards` and check what it returns.
+
+        Raises:
+            DataError: It failed, or returned no shards, odd ranges, or a record twice.
+        """
+        try:
+            returned = self._reader.create_shards()
+        except Exception as error:
+            raise DataError(
+                f"create_shards of the custom_data_reader failed: {_said(error)}"
+            ) from error
+        shards = _to_shards(returned)
+        if not shards:
+            raise DataError("create_shards of the custom_data_reader returned no shards")
+        _check_disjoint(shards)
+        return shards
+
+    def read_records(self, task: ReadTask) -> Iterator[Any]:
+        """Yield what the user's `read_records` yields for the range.
+
+        Raises:
+            DataError: It failed, or delivered another number of records than was asked for.
+        """
+        where = f"{task.shard.name}, records [{task.start}, {task.end})"
+        expected = task.end - task.start
+        if expected == 0:
+            return
+        records = self._start(task, where)
+        record = _next(records, f"{where}, record {task.start}")
+        for count in range(1, expected + 1):
+            if record is _END:
+                raise DataError(
+                    f"{where}: read_records of the custom_data_reader delivered {count - 1} "
+                    f"records instead of {expected}"
+                )
+            # One ahead, because who takes exactly `expected` records never asks for another one.
+            following = _next(records, f"{where}, record {task.start + count}")
+            if count == expected and following is not _END:
+                raise DataError(
+                    f"{where}: read_records of the custom_data_reader delivered {expected + 1} or "
+                    f"more records instead of {expected}: stop at task.end"
+                )
+            yield record
+            record = following
+
+    def _start(self, task: ReadTask, where: str) -> Iterator[Any]:
+        shard = task.shard
+        if shard.offset_bytes is None:
+            # Later versions of ElasticDL put the range of a task into `task.shard`.
+            shard = Shard(shard.name, task.start, task.end)
+        try:
+            return iter(self._reader.read_records(ReadTask(shard, task.start, task.end)))
+        except Exception as error:
+            raise DataError(
+                f"{where}: read_records of the custom_data_reader failed: {_said(error)}"
+            ) from error
+
+
+def build_custom_reader(
+    custom: Callable[..., Any], origin: str, records_per_task: int, params: Mapping[str, Any]
+) -> CustomReader:
+    """Make the user's reader.
+
+    Raises:
+        DataError: It cannot be made, or lacks a method.
+    """
+    try:
+        reader = custom(origin, records_per_task, **params)
+    except Exception as error:
+        given = "".join(f", {name}={value!r}" for name, value in params.items())
+        raise DataError(
+            f"custom_data_reader({origin!r}, {records_per_task}{given}) failed: {_said(error)}"
+        ) from error
+    return CustomReader(reader)
+
+
+_END = object()
+
+
+def _next(records: Iterator[Any], where: str) -> Any:
+    try:
+        return next(records, _END)
+    except Exception as error:
+        raise DataError(
+            f"{where}: read_records of the custom_data_reader failed: {_said(error)}"
+        ) from error
+
+
+def _to_shards(returned: Any) -> list[Shard]:
+    try:
+        if isinstance(returned, Mapping):
+            ranges = [(name, start, start + count) for name, (start, count) in returned.items()]
+        else:
+            ranges = list(returned)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"create_shards of the custom_data_reader returned {_shown(returned)}: {_SHARDS_HINT}"
+        ) from error
+    return [_to_shard(item) for item in ranges]
+
+
+def _to_shard(item: Any) -> Shard:
+    try:
+        if isinstance(item, Shard):
+            shard = item
+        else:
+            name, start, end = item
+            shard = Shard(str(name), operator.index(start), operator.index(end))
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"create_shards of the custom_data_reader returned the shard {_shown(item)} "
+            f"({error}): {_SHARDS_HINT}"
+        ) from error
+    if shard.num_records == 0:
+        raise DataError(
+            f"create_shards of the custom_data_reader returned the shard {shard.name!r} without "
+            f"records ([{shard.start}, {shard.end})): leave it out"
+        )
+    return shard
+
+
+def _check_disjoint(shards: list[Shard]) -> None:
+    ordered = sorted(shards, key=lambda shard: (shard.name, shard.start))
+    for one, other in pairwise(ordered):
+        if one.name == other.name and other.start < one.end:
+            raise DataError(
+                f"create_shards of the custom_data_reader returned record {other.start} of "
+                f"{one.name!r} twice, in [{one.start}, {one.end}) and "
+                f"[{other.start}, {other.end}): every record must be in one shard"
+            )
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,164 @@
+"""What `--data_reader_params` may say to the built-in readers."""
+
+import codecs
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elastic.data.sources import FORMATS
+from elastic.errors import JobSpecError
+
+_CSV_PARAMS: Final = ("header", "delimiter", "encoding")
+_FORMAT_PARAMS: Final[dict[str, tuple[str, ...]]] = {
+    "npz": ("cache_mb",),
+    "npy": ("cache_mb",),
+    "csv": _CSV_PARAMS,
+    "tsv": _CSV_PARAMS,
+    "lines": ("encoding",),
+}
+_ALL_PARAMS: Final = ("format", "header", "delimiter", "encoding", "cache_mb")
+_FORMAT_ALIASES: Final = {"text": "lines", "txt": "lines", "line": "lines"}
+_DELIMITER_NAMES: Final = {
+    "comma": ",",
+    "tab": "\t",
+    "\\t": "\t",
+    "semicolon": ";",
+    "pipe": "|",
+    "space": " ",
+}
+_HEADER_VALUES: Final = {"true": True, "false": False, "auto": None}
+
+_NOT_LINE_WISE: Final = ("utf-16", "utf-32", "utf-7", "iso2022", "hz")
+"""Encodings in which the bytes of a line end or a quote also occur inside other characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """Checked reader parameters.
+
+    Attributes:
+        format: One of `FORMATS`, or None to go by the files' suffix.
+        header: Whether a CSV file begins with column names; None looks at the file.
+        delimiter: One ASCII character between CSV fields, or None for the format's own.
+        encoding: How text is encoded; its line ends and quotes are those of ASCII.
+        cache_mb: MiB of decompressed arrays that a process keeps.
+    """
+
+    format: str | None = None
+    header: bool | None = None
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    cache_mb: int = 512
+
+
+def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
+    """Check the parameters of a job.
+
+    Raises:
+        JobSpecError: A name is unknown, or a value has no meaning.
+    """
+    for name in params:
+        if name not in _ALL_PARAMS:
+            raise JobSpecError(
+                f"--data_reader_params {name} is unknown: {_nearest(str(name), _ALL_PARAMS)}"
+            )
+    options = ReaderOptions(
+        format=_format(params["format"]) if "format" in params else None,
+        header=_header(params.get("header", "auto")),
+        delimiter=_delimiter(params["delimiter"]) if "delimiter" in params else None,
+        encoding=_encoding(params.get("encoding", "utf-8")),
+        cache_mb=_cache_mb(params.get("cache_mb", ReaderOptions().cache_mb)),
+    )
+    if (options.delimiter or ",") >= "0" and _is_double_byte(options.encoding):
+        # Their characters hold such bytes too, and a row is found by its bytes.
+        raise JobSpecError(
+            f"--data_reader_params delimiter={options.delimiter} cannot be told from a part of a "
+            f"character in {options.encoding}: convert the files to UTF-8"
+        )
+    if options.format is not None:
+        check_used(params, options.format)
+    return options
+
+
+def check_used(params: Mapping[str, Any], format_name: str) -> None:
+    """Refuse parameters that another format has and this one has not.
+
+    Raises:
+        JobSpecError: There is one.
+    """
+    for name in params:
+        if name != "format" and name not in _FORMAT_PARAMS[format_name]:
+            known = ", ".join(("format", *_FORMAT_PARAMS[format_name]))
+            raise JobSpecError(
+                f"--data_reader_params {name} has no meaning for {format_name} files, which take "
+                f"{known}: leave it out"
+            )
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    listed = ", ".join(known)
+    return f"did you mean {close[0]}? (known: {listed})" if close else f"use one of {listed}"
+
+
+def _format(value: Any) -> str:
+    name = str(value).lower().removeprefix(".")
+    name = _FORMAT_ALIASES.get(name, name)
+    if name not in FORMATS:
+        raise JobSpecError(
+            f"--data_reader_params format={value} is unknown: {_nearest(name, FORMATS)}; "
+            "other formats are read with a custom_data_reader"
+        )
+    return name
+
+
+def _header(value: Any) -> bool | None:
+    name = str(value).lower()
+    if name not in _HEADER_VALUES:
+        raise JobSpecError(f"--data_reader_params header={value} is not one of true, false, auto")
+    return _HEADER_VALUES[name]
+
+
+def _delimiter(value: Any) -> str:
+    text = _DELIMITER_NAMES.get(str(value), str(value))
+    if len(text) != 1 or not text.isascii() or text in '"\r\n\0':
+        names = ", ".join(sorted(set(_DELIMITER_NAMES) - {"\\t"}))
+        raise JobSpecError(
+            f"--data_reader_params delimiter={value!r} is not one ASCII character: "
+            f"give the character, or one of {names}"
+        )
+    return text
+
+
+def _encoding(value: Any) -> str:
+    try:
+        name = codecs.lookup(str(value)).name
+        is_line_wise = '\n"'.encode(name.removesuffix("-sig")) == b'\n"'
+    except (LookupError, ValueError) as error:
+        raise JobSpecError(
+            f"--data_reader_params encoding={value} is no encoding that Python knows: "
+            "give one like utf-8 or latin-1"
+        ) from error
+    if not is_line_wise or name.startswith(_NOT_LINE_WISE):
+        raise JobSpecError(
+            f"--data_reader_params encoding={value} cannot be split into lines by bytes: "
+            "convert the files to UTF-8"
+        )
+    return name.removesuffix("-sig")
+
+
+def _is_double_byte(encoding: str) -> bool:
+    return len("\u4e2d".encode(encoding, "ignore")) == 2
+
+
+def _cache_mb(value: Any) -> int:
+    try:
+        size_mb = int(value)
+    except (TypeError, ValueError):
+        size_mb = -1
+    if size_mb < 0:
+        raise JobSpecError(
+            f"--data_reader_params cache_mb={value} is not a number of MiB, 0 or more"
+        )
+    return size_mb

@@ -1,0 +1,96 @@
+"""The built-in reader: files of one format."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from elastic.data.arrays import ArrayReader
+from elastic.data.base import ReadTask
+from elastic.data.delimited import CsvReader
+from elastic.data.files import OpenFiles
+from elastic.data.lines import LinesReader
+from elastic.data.options import ReaderOptions, check_used, parse_options
+from elastic.data.sources import common_format, format_of, list_files
+from elastic.errors import DataError
+from elastic.policy.records import Shard
+
+
+class FormatReader(Protocol):
+    """How files of one format are split and read."""
+
+    def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
+        """Shards of the files, in their order."""
+
+    def read_records(self, task: ReadTask) -> Iterator[Any]:
+        """The records of a task, in order."""
+
+
+class FileReader:
+    """Reads a file, a folder or a glob of NumPy, CSV or text files.
+
+    Only `create_shards` looks at the whole source. A worker's reader is made from the same
+    arguments without any I/O, and reads what a shard's name and offset lead to.
+    """
+
+    def __init__(self, origin: str, records_per_task: int, params: Mapping[str, Any]) -> None:
+        self._origin = origin
+        self._records_per_task = records_per_task
+        self._params = dict(params)
+        self._options = parse_options(params)
+        self._files = OpenFiles()
+        self._formats: dict[str, FormatReader] = {}
+
+    def create_shards(self) -> list[Shard]:
+        """List the shards of all files, sorted by path.
+
+        Raises:
+            DataError: The source is missing, unreadable, empty or malformed.
+            JobSpecError: A reader parameter has no meaning for the format.
+        """
+        names = list_files(self._origin)
+        format_name = self._options.format or common_format(self._origin, names)
+        check_used(self._params, format_name)
+        for name in names:
+            if self._files.get(name).size == 0:
+                raise _empty(name)
+        shards = self._format(format_name).create_shards(names, self._records_per_task)
+        filled = {shard.name for shard in shards}
+        for name in names:
+            self._files.get(name)  # a file that grew during the scan was not counted whole
+            if name not in filled:
+                raise _empty(name)
+        return shards
+
+    def read_records(self, task: ReadTask) -> Iterator[Any]:
+        """Yield the records of a range of one shard.
+
+        Raises:
+            DataError: A record cannot be read, or the file has changed.
+        """
+        shard = task.shard
+        if not shard.start <= task.start <= task.end <= shard.end:
+            raise DataError(
+                f"{shard.name}: records [{task.start}, {task.end}) are outside the shard "
+                f"[{shard.start}, {shard.end})"
+            )
+        if task.start == task.end:
+            return iter(())
+        format_name = self._options.format or format_of(shard.name)
+        return self._format(format_name).read_records(task)
+
+    def _format(self, name: str) -> FormatReader:
+        if name not in self._formats:
+            self._formats[name] = _build(name, self._files, self._options)
+        return self._formats[name]
+
+
+def _build(name: str, files: OpenFiles, options: ReaderOptions) -> FormatReader:
+    match name:
+        case "lines":
+            return LinesReader(files, options)
+        case "csv" | "tsv":
+            return CsvReader(files, options, "\t" if name == "tsv" else ",")
+    return ArrayReader(files, options, is_archive=name == "npz")
+
+
+def _empty(name: str) -> DataError:
+    return DataError(f"{name} holds no records: fill it, or take it out of the data")

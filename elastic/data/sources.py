@@ -1,0 +1,93 @@
+"""From what the user wrote to the files it means, and from a file to its format."""
+
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from elastic.data.files import unreadable
+from elastic.errors import DataError
+
+FORMATS: Final = ("npz", "npy", "csv", "tsv", "lines")
+
+_SUFFIX_FORMATS: Final = {f".{name}": name for name in ("npz", "npy", "csv", "tsv")}
+
+
+def list_files(origin: str) -> list[str]:
+    """Name the files behind a file, a folder or a glob, sorted, hidden ones left out.
+
+    Names begin as `origin` does, so that they mean the same to every process and person.
+
+    Raises:
+        DataError: Nothing is there.
+    """
+    path = Path(origin)
+    if not origin:
+        raise DataError("the path of the records is empty: name a file, a folder or a glob")
+    if "://" in origin:
+        raise DataError(
+            f"{origin} is an address: mount or copy the records and give their path, "
+            "or read them with a custom_data_reader"
+        )
+    if path.is_dir():
+        return _list_folder(origin)
+    if os.path.lexists(origin):
+        return [origin]
+    if glob.has_magic(origin):
+        # A pattern with several ** finds a file more than once.
+        names = sorted(name for name in set(_glob(origin)) if not Path(name).is_dir())
+        if not names:
+            raise DataError(
+                f"no file matches {origin}: check the pattern, and quote it for your shell "
+                "(** stands for folders at any depth)"
+            )
+        return names
+    raise DataError(f"{origin} does not exist: check the path, as the replicas see it")
+
+
+def format_of(name: str) -> str:
+    """The format that a file's suffix stands for; `lines` for every suffix that names none."""
+    return _SUFFIX_FORMATS.get(Path(name).suffix.lower(), "lines")
+
+
+def common_format(origin: str, names: Sequence[str]) -> str:
+    """The one format of all files.
+
+    Raises:
+        DataError: There are several.
+    """
+    examples: dict[str, str] = {}
+    for name in names:
+        examples.setdefault(format_of(name), name)
+    if len(examples) > 1:
+        found = ", ".join(f"{name} is {kind}" for kind, name in sorted(examples.items()))
+        folder = os.path.commonpath([Path(name).parent for name in names])
+        glob_hint = Path(folder) / f"*{Path(names[0]).suffix}"
+        raise DataError(
+            f"{origin} mixes formats ({found}): choose files with a glob like '{glob_hint}', or "
+            "read all of them as one format with --data_reader_params format=..."
+        )
+    return next(iter(examples))
+
+
+def _glob(pattern: str) -> list[str]:
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob rewrites the user's path)
+
+
+def _list_folder(origin: str) -> list[str]:
+    try:
+        with os.scandir(origin) as entries:
+            found = [(entry.name, entry.is_dir()) for entry in entries]
+    except OSError as error:
+        raise unreadable(origin, error) from error
+    visible = [(name, is_dir) for name, is_dir in found if not name.startswith(".")]
+    names = sorted(name for name, is_dir in visible if not is_dir)
+    if names:
+        return [str(Path(origin) / name) for name in names]
+    if visible:
+        raise DataError(
+            f"{origin} holds folders but no files: to read the files below them, give a glob "
+            f"like '{Path(origin) / '**' / '*.csv'}'"
+        )
+    raise DataError(f"{origin} is an empty folder: put the records there, or check the path")

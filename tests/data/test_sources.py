@@ -1,0 +1,133 @@
+"""Which files a path means, and which format they have."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+
+from elastic.data import open_reader
+from elastic.errors import DataError
+
+
+def shard_names(origin):
+    return [shard.name for shard in open_reader(str(origin), 10, {}, None).create_shards()]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in ("b.csv", "a.csv", ".hidden.csv", "deep/c.csv", "deep/er/d.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("1,2\n3,4\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        pytest.param("a.csv", ["a.csv"], id="file"),
+        pytest.param(".", ["a.csv", "b.csv"], id="folder-without-hidden-and-deeper-files"),
+        pytest.param("./", ["a.csv", "b.csv"], id="folder-with-slash"),
+        pytest.param("*.csv", ["a.csv", "b.csv"], id="glob"),
+        pytest.param(
+            "**/*.csv", ["a.csv", "b.csv", "deep/c.csv", "deep/er/d.csv"], id="glob-at-any-depth"
+        ),
+        pytest.param("**/**/d*", ["deep/er/d.csv"], id="glob-names-a-file-once"),
+        pytest.param("deep", ["deep/c.csv"], id="names-begin-with-what-the-user-wrote"),
+    ],
+)
+def test_names(tree, monkeypatch, origin, expected):
+    monkeypatch.chdir(tree)
+    assert shard_names(origin) == expected
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path):
+    path = tmp_path / "part[1].csv"
+    path.write_text("1,2\n")
+    assert shard_names(path) == [str(path)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.CSV", "1,2\n", ("1", "2")),
+        ("a.tsv", "1\t2\n", ("1", "2")),
+        ("a.txt", "1,2\n", "1,2"),
+        ("a.py", "1,2\n", "1,2"),
+        ("a.jsonl", '{"a": 1}\n', '{"a": 1}'),
+        ("a", "1,2\n", "1,2"),
+    ],
+)
+def test_the_suffix_chooses_the_format(tmp_path, read_all, name, content, expected):
+    path = tmp_path / name
+    path.write_text(content)
+    assert read_all(path) == [expected]
+
+
+def test_a_parameter_overrides_the_suffix(tmp_path, read_all):
+    path = tmp_path / "a.dat"
+    path.write_text("1,2\n")
+    assert read_all(path, format="csv") == [("1", "2")]
+    assert read_all(path, format="txt") == ["1,2"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "message"),
+    [
+        ("nowhere.csv", "nowhere.csv does not exist: check the path"),
+        ("nowhere/*.csv", "no file matches nowhere/*.csv: check the pattern"),
+        ("empty", "empty is an empty folder"),
+        (
+            "outer",
+            "outer holds folders but no files: to read the files below them, give a glob like"
+            " 'outer/**/*.csv'",
+        ),
+        ("void.csv", "void.csv holds no records: fill it, or take it out"),
+        ("blank.csv", "blank.csv holds no records"),
+        ("header.csv", "header.csv holds no records"),
+        (
+            "broken.csv",
+            "broken.csv cannot be read (No such file or directory): check the path, and",
+        ),
+        ("folder*/*", "folder.csv/pipe is not a regular file"),
+        ("image.png", "image.png is binary and its suffix names no format"),
+        (
+            "mixed",
+            "mixed mixes formats (mixed/a.csv is csv, mixed/b.txt is lines): choose files with"
+            " a glob like 'mixed/*.csv'",
+        ),
+        ("s3://bucket/a.csv", "s3://bucket/a.csv is an address: mount or copy"),
+        ("", "the path of the records is empty"),
+    ],
+)
+def test_what_cannot_be_read_is_said(tmp_path, monkeypatch, origin, message):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("empty", "outer/inner", "folder.csv", "mixed"):
+        (tmp_path / folder).mkdir(parents=True)
+    os.mkfifo("folder.csv/pipe")
+    (tmp_path / "broken.csv").symlink_to("gone.csv")
+    for name, content in {
+        "void.csv": b"",
+        "blank.csv": b"\n\r\n\n",
+        "header.csv": b"a,b\n",
+        "image.png": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
+        "mixed/a.csv": b"1,2\n",
+        "mixed/b.txt": b"1,2\n",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    params = {"header": True} if origin == "header.csv" else {}
+    with pytest.raises(DataError, match=f"^{re.escape(message)}"):
+        open_reader(origin, 10, params, None).create_shards()
+
+
+def test_an_empty_file_among_others_is_no_accident_to_hide(tree):
+    (tree / "c.csv").touch()
+    with pytest.raises(DataError, match=r"c\.csv holds no records"):
+        shard_names(tree)
+
+
+def test_a_folder_of_archives(tmp_path, read_all):
+    for index in range(3):
+        np.savez(tmp_path / f"{index}.npz", x=np.full(2, index))
+    assert [record["x"] for record in read_all(tmp_path)] == [0, 0, 1, 1, 2, 2]
