@@ -1,0 +1,172 @@
+"""One training step and one update, whatever the framework.
+
+Tensors cross this boundary as NumPy arrays (`ml_dtypes.bfloat16` included), named as the
+framework names them, in the order of the model. The master holds one `Model` with an `Updater`:
+the parameters of the job. Each worker holds a `Model` that it fills with the master's parameters
+before it computes gradients.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from numpy.typing import NDArray
+
+from elastic.spec.mode import Mode
+from elastic.spec.model_def import ModelDef
+
+Array: TypeAlias = NDArray[Any]
+Tensors: TypeAlias = dict[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One minibatch after the user's `dataset_fn`.
+
+    Attributes:
+        features: What the model is called with: a tensor of the framework, or a nested structure
+            of them; first dimension `num_examples`.
+        labels: What the loss is called with, or None where the mode has none.
+        num_examples: Examples that `dataset_fn` made of the records; 0 where it filtered all.
+    """
+
+    features: Any
+    labels: Any
+    num_examples: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one forward and backward pass gives.
+
+    Attributes:
+        gradients: One per trained parameter, its shape and dtype; zeros where the loss does not
+            depend on the parameter.
+        state: The non-trained state after the step (batch-norm statistics and the like).
+        loss: The sum of the user's losses and of the model's own (regularisation).
+    """
+
+    gradients: Tensors
+    state: Tensors
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class MetricState:
+    """A metric over some records, in a form that adds up exactly over any split of them.
+
+    `values` of two states of one metric are merged by element-wise addition: a Keras metric's
+    variables, or `[sum of f * examples, examples]` for a plain function.
+    """
+
+    name: str
+    values: tuple[Array, ...]
+
+
+@dataclass(slots=True)
+class UpdaterState:
+    """An optimizer's state: slots as tensors, and whatever else it counts as JSON values."""
+
+    tensors: Tensors = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class Model(Protocol):
+    """The user's model with its loss, in one process."""
+
+    def parameters(self) -> Tensors:
+        """The trained parameters by name; views where the framework allows, else copies."""
+
+    def state(self) -> Tensors:
+        """The non-trained state by name, without the framework's random-number state."""
+
+    def load(
+        self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None
+    ) -> None:
+        """Copy values in, by name; None leaves what is there.
+
+        Raises:
+            CheckpointError: A name is missing or unknown, or a shape or dtype differs; nothing
+                was changed.
+        """
+
+    def gradients(self, batch: Batch, seed: int) -> StepResult:
+        """Compute loss and gradients of one minibatch in training mode.
+
+        Args:
+            batch: A batch with at least one example.
+            seed: Sets the framework's random numbers (dropout, …) before the step, so that a
+                minibatch computed again, anywhere, gives the same gradient.
+        """
+
+    def metrics(self, batch: Batch) -> list[MetricState]:
+        """Loss (named `loss`) and the user's metrics of one minibatch in evaluation mode."""
+
+    def metric_results(self, states: Sequence[MetricState]) -> dict[str, float]:
+        """The values that merged metric states stand for."""
+
+    def export(self, path: str) -> str:
+        """Write the model for use without this project; returns the file that was written.
+
+        Keras: a `.keras` file; torch: the state_dict as safetensors. The suffix is added to
+        `path` when it is not there.
+        """
+
+
+class Updater(Protocol):
+    """The user's optimizer over the parameters of one `Model`."""
+
+    def apply(self, gradients: Mapping[str, Array], learning_rate_scale: float = 1.0) -> None:
+        """Update the model's parameters in place and advance a schedule by one step.
+
+        Args:
+            gradients: One per trained parameter, by name, with its shape and dtype.
+            learning_rate_scale: Multiplies the learning rate of this one update.
+        """
+
+    def end_epoch(self) -> None:
+        """Advance a schedule that counts epochs."""
+
+    def learning_rate(self) -> float:
+        """The rate that the next update uses (of the first parameter group)."""
+
+    def state(self) -> UpdaterState:
+        """Slots, counters and schedule; arrays may be views that the next update changes."""
+
+    def load_state(self, state: UpdaterState) -> None:
+        """Continue as the optimizer that `state` was taken from.
+
+        Raises:
+            CheckpointError: The state does not fit this optimizer or model.
+        """
+
+
+class Framework(Protocol):
+    """Builds models, updaters and batches of one framework."""
+
+    name: str
+
+    def make_batch(self, model_def: ModelDef, records: Sequence[Any], mode: Mode) -> Batch:
+        """Run the user's `dataset_fn` over the raw records of exactly one minibatch.
+
+        The function sees these records and no others, so whatever it does (filter, shuffle,
+        augment), its examples come from the records that the gradient is accounted to.
+
+        Raises:
+            ModelDefError: `dataset_fn` failed or returned something else than
+                (features, labels) pairs; the user's exception is the cause.
+        """
+
+    def build_model(
+        self, model_def: ModelDef, model_params: Mapping[str, Any], sample: Batch, seed: int
+    ) -> Model:
+        """Instantiate the user's model, with its variables made by a forward pass over `sample`.
+
+        Equal seeds give equal initial parameters.
+
+        Raises:
+            ModelDefError: The model cannot be built or called; the user's exception is the cause.
+        """
+
+    def build_updater(self, model_def: ModelDef, model: Model) -> Updater:
+        """Instantiate the user's optimizer (and schedule) over the model's parameters."""

@@ -1,0 +1,73 @@
+"""Keras on TensorFlow behind the `Framework` Protocol."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from elastic.errors import ModelDefError
+from elastic.frameworks.base import Batch, Model, Updater
+from elastic.frameworks.keras_batches import BatchMaker, num_examples
+from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.keras_model import KerasModel, total_loss
+from elastic.frameworks.keras_updater import KerasUpdater
+from elastic.spec.mode import Mode
+from elastic.spec.model_def import ModelDef
+
+
+class KerasFramework:
+    """Builds with Keras 3 on its TensorFlow backend."""
+
+    name = "keras"
+
+    def __init__(self) -> None:
+        self._makers: dict[tuple[Callable[..., Any], Mode], BatchMaker] = {}
+
+    def make_batch(self, model_def: ModelDef, records: Sequence[Any], mode: Mode) -> Batch:
+        """Run `dataset_fn` over a tf.data.Dataset of the records and take all it gives."""
+        if not records:
+            return Batch(None, None, 0)
+        key = (model_def.dataset_fn, mode)
+        maker = self._makers.get(key)
+        if maker is None:
+            maker = self._makers[key] = BatchMaker(*key)
+        element = maker.make(records)
+        if element is None:
+            return Batch(None, None, 0)
+        if isinstance(element, tuple) and len(element) == 2:
+            return Batch(element[0], element[1], num_examples(element))
+        return Batch(element, None, num_examples(element))
+
+    def build_model(
+        self, model_def: ModelDef, model_params: Mapping[str, Any], sample: Batch, seed: int
+    ) -> Model:
+        """Instantiate the model and run it over the sample once."""
+        keras.utils.set_random_seed(seed % 2**32)
+        with keras_code(f"making the model with the parameters {dict(model_params)}"):
+            model = model_def.model(**model_params)
+        if not isinstance(model, keras.Model):
+            raise ModelDefError(
+                f"the model function returned a {type(model).__name__}: return a keras.Model"
+            )
+        if sample.num_examples:
+            self._check_forward(model, model_def, sample)
+        if not model.trainable_variables:
+            raise ModelDefError(
+                f"the model {type(model).__name__} has no variables to train: give it layers, or "
+                "set trainable"
+            )
+        return KerasModel(model, model_def, sample)
+
+    def build_updater(self, model_def: ModelDef, model: Model) -> Updater:
+        """Instantiate the user's optimizer over the model's trained variables."""
+        assert isinstance(model, KerasModel), "models and updaters come from the same framework"
+        return KerasUpdater(model_def, model)
+
+    def _check_forward(self, model: Any, model_def: ModelDef, sample: Batch) -> None:
+        """Run model and loss once, so that variables are made and errors show early."""
+        if sample.labels is None:
+            with keras_code("the model's forward pass"):
+                model(sample.features, training=False)
+            return
+        with keras_code("the model's forward pass with its loss"):
+            total_loss(model, model_def.loss, sample.features, sample.labels, training=False)

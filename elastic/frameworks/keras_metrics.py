@@ -1,0 +1,80 @@
+"""The user's metrics as sums that add up exactly over any split of the records."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from elastic.errors import CheckpointError
+from elastic.frameworks.base import Array, MetricState
+from elastic.frameworks.keras_arrays import to_array
+from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.tensors import mean_of, mean_state
+from elastic.frameworks.user_code import metric_functions
+
+
+class KerasMetrics:
+    """Keras metric objects, whose variables are the sums, and plain functions."""
+
+    def __init__(self, eval_metrics_fn: Callable[[], Any] | None) -> None:
+        self._metrics = metric_functions(eval_metrics_fn)
+
+    def update(self, labels: Any, predictions: Any) -> dict[str, list[Any]]:
+        """Each metric's sums over one minibatch alone; may run in a graph."""
+        values = {}
+        for name, metric in self._metrics.items():
+            if isinstance(metric, keras.Metric):
+                metric.reset_state()
+                metric.update_state(labels, predictions)
+                values[name] = [variable.value.read_value() for variable in metric.variables]
+            else:
+                result = tf.convert_to_tensor(metric(labels, predictions))
+                values[name] = [tf.reduce_mean(tf.cast(result, tf.float64))]
+        return values
+
+    def states(self, values: dict[str, list[Any]], num_examples: int) -> list[MetricState]:
+        """Mergeable states of what `update` gave."""
+        return [
+            MetricState(name, tuple(_widened(to_array(tensor)) for tensor in tensors))
+            if isinstance(self._metrics[name], keras.Metric)
+            else mean_state(name, float(tensors[0]), num_examples)
+            for name, tensors in values.items()
+        ]
+
+    def is_built_for(self, states: list[MetricState]) -> bool:
+        """Whether the metrics have the variables yet that the states belong to."""
+        return all(
+            len(self._metrics[state.name].variables) == len(state.values)
+            for state in states
+            if isinstance(self._metrics.get(state.name), keras.Metric)
+        )
+
+    def result(self, state: MetricState) -> dict[str, float]:
+        """The value of one merged state; several where the metric's result is a dict or vector."""
+        metric = self._metrics.get(state.name)
+        if not isinstance(metric, keras.Metric):
+            return {state.name: mean_of(state)}
+        if len(metric.variables) != len(state.values):
+            raise CheckpointError(
+                f"the metric {state.name} has {len(metric.variables)} variables here and "
+                f"{len(state.values)} there: use the same eval_metrics_fn everywhere"
+            )
+        for variable, value in zip(metric.variables, state.values, strict=True):
+            variable.assign(np.asarray(value).reshape(variable.shape).astype(variable.dtype))
+        with keras_code(f"the result of metric {state.name!r}"):
+            result = metric.result()
+        if isinstance(result, dict):
+            return {f"{state.name}_{key}": float(value) for key, value in result.items()}
+        flat = np.asarray(result).reshape(-1)
+        if flat.size == 1:
+            return {state.name: float(flat[0])}
+        return {f"{state.name}_{index}": float(value) for index, value in enumerate(flat)}
+
+
+def _widened(array: Array) -> Array:
+    """Sums over an epoch pass the 2**24 at which float32 no longer counts."""
+    wide = array.astype(np.float64) if array.dtype.kind in "fV" else array
+    # At least one dimension, as sums of arrays without dimensions are no arrays any more.
+    return np.atleast_1d(wide)

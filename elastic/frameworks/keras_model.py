@@ -1,0 +1,192 @@
+"""A Keras model with the user's loss and metrics, as compiled functions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from elastic.errors import ModelDefError
+from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
+from elastic.frameworks.keras_arrays import to_array
+from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.keras_metrics import KerasMetrics
+from elastic.frameworks.keras_names import variable_names
+from elastic.frameworks.tensors import check_fit, mean_state
+from elastic.frameworks.user_code import leaves
+from elastic.spec.model_def import ModelDef
+
+_SEED_STRIDE: Final = 0x9E3779B1
+"""Spreads the seeds of one model's generators over the integers."""
+
+
+class KerasModel:
+    """One Keras model; arrays that it gives out never change."""
+
+    def __init__(self, model: Any, model_def: ModelDef, sample: Batch) -> None:
+        """Take a model whose variables exist.
+
+        Args:
+            sample: Builds metrics that make their variables at their first update.
+        """
+        self.model = model
+        self._loss = model_def.loss
+        self._eval_metrics_fn = model_def.eval_metrics_fn
+        self._sample = sample
+        named = dict(zip(variable_names(model.weights), model.weights, strict=True))
+        trained = {id(variable) for variable in model.trainable_variables}
+        self.trained = {name: v for name, v in named.items() if id(v) in trained}
+        self._state = {name: v for name, v in named.items() if id(v) not in trained}
+        weights = {id(variable) for variable in model.weights}
+        self._seed_states = [v for v in model.variables if id(v) not in weights]
+        self._step: Any = None
+        self._metrics: KerasMetrics | None = None
+        self._evaluation: Callable[..., Any] = self._evaluate
+        self._is_evaluated = False
+
+    def parameters(self) -> Tensors:
+        """The trained variables."""
+        return {name: to_array(variable.value) for name, variable in self.trained.items()}
+
+    def state(self) -> Tensors:
+        """The other weights, such as batch-norm statistics."""
+        return {name: to_array(variable.value) for name, variable in self._state.items()}
+
+    def load(
+        self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None
+    ) -> None:
+        """Copy values in, by name; None leaves what is there."""
+        variables: list[Any] = []
+        arrays: list[Array] = []
+        for what, own, given in (
+            ("parameters", self.trained, parameters),
+            ("state", self._state, state),
+        ):
+            if given is not None:
+                check_fit(what, {n: _described(v) for n, v in own.items()}, given)
+                variables += own.values()
+                arrays += (given[name] for name in own)
+        assign(variables, arrays)
+
+    def gradients(self, batch: Batch, seed: int) -> StepResult:
+        """Forward and backward pass in training mode."""
+        numbers = np.arange(len(self._seed_states), dtype=np.int64)
+        seeds = (seed + numbers * _SEED_STRIDE) % 2**31
+        with keras_code("the training step"):
+            if self._step is None:
+                self._step = self._compile(batch, seeds)
+            loss, gradients, state = self._step(batch.features, batch.labels, seeds)
+        return StepResult(
+            gradients=dict(zip(self.trained, map(to_array, gradients), strict=True)),
+            state=dict(zip(self._state, map(to_array, state), strict=True)),
+            loss=float(loss),
+        )
+
+    def metrics(self, batch: Batch) -> list[MetricState]:
+        """Loss and metrics in evaluation mode."""
+        metrics = self._built_metrics()
+        with keras_code("the evaluation step"):
+            loss, values = self._evaluation(batch.features, batch.labels)
+            if not self._is_evaluated:
+                # The first run is not compiled: metrics may make their variables in it.
+                self._is_evaluated = True
+                self._evaluation = tf.function(self._evaluate, reduce_retracing=True)
+        states = metrics.states(values, batch.num_examples)
+        return [mean_state("loss", float(loss), batch.num_examples), *states]
+
+    def metric_results(self, states: Sequence[MetricState]) -> dict[str, float]:
+        """What the merged states stand for."""
+        metrics = self._built_metrics()
+        if not metrics.is_built_for(list(states)):
+            self.metrics(self._sample)
+        results: dict[str, float] = {}
+        for state in states:
+            results |= metrics.result(state)
+        return results
+
+    def export(self, path: str) -> str:
+        """Write a `.keras` file."""
+        target = Path(path if path.endswith(".keras") else f"{path}.keras")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".partial-{target.name}")
+        with keras_code("saving the model"):
+            self.model.save(partial)
+        partial.replace(target)
+        return str(target)
+
+    def _built_metrics(self) -> KerasMetrics:
+        if self._metrics is None:
+            self._metrics = KerasMetrics(self._eval_metrics_fn)
+        return self._metrics
+
+    def _compile(self, batch: Batch, seeds: Array) -> Any:
+        """Trace the step for any number of examples, so that a last, small minibatch fits too."""
+        step = tf.function(self._compute, reduce_retracing=True)
+        structure = (batch.features, batch.labels)
+        features, labels = tf.nest.map_structure(any_size, structure)
+        step.get_concrete_function(features, labels, tf.TensorSpec(seeds.shape, seeds.dtype))
+        return lambda features, labels, seeds: step(features, labels, tf.constant(seeds))
+
+    def _compute(self, features: Any, labels: Any, seeds: Any) -> Any:
+        for index, variable in enumerate(self._seed_states):
+            variable.assign(tf.cast(tf.stack([seeds[index], 0]), variable.dtype))
+        variables = [variable.value for variable in self.trained.values()]
+        with tf.GradientTape() as tape:
+            loss = total_loss(self.model, self._loss, features, labels, training=True)[0]
+        gradients = tape.gradient(loss, variables)
+        dense = [
+            tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
+        return loss, dense, [variable.value.read_value() for variable in self._state.values()]
+
+    def _evaluate(self, features: Any, labels: Any) -> Any:
+        loss, predictions = total_loss(self.model, self._loss, features, labels, training=False)
+        return loss, self._built_metrics().update(labels, predictions)
+
+
+def total_loss(
+    model: Any, loss_fn: Callable[..., Any], features: Any, labels: Any, *, training: bool
+) -> tuple[Any, Any]:
+    """The sum of the user's losses and of the model's own, and the predictions."""
+    predictions = model(features, training=training)
+    values = list(leaves(loss_fn(labels, predictions)))
+    for value in values:
+        if not tf.is_tensor(value):
+            raise ModelDefError(
+                f"loss returned a {type(value).__name__}: return a scalar tensor, or a dict, "
+                "list or tuple of them"
+            )
+        if value.shape.rank not in (0, None):
+            raise ModelDefError(
+                f"loss returned a tensor of shape {value.shape.as_list()}: return a scalar, such "
+                "as its mean"
+            )
+    if not values:
+        raise ModelDefError("loss returned nothing: return a scalar tensor")
+    total = values[0]
+    for value in [*values[1:], *model.losses]:
+        total = total + tf.cast(value, total.dtype)
+    return total, predictions
+
+
+def any_size(tensor: Any) -> Any:
+    """The spec of a tensor with any number of examples."""
+    if isinstance(tensor, tf.Tensor):
+        return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+    return tf.type_spec_from_value(tensor)
+
+
+def assign(variables: Sequence[Any], arrays: Sequence[Array]) -> None:
+    """Copy arrays into Keras variables."""
+    # A variable may keep the memory of what it is assigned, so that has to be TensorFlow's own.
+    tensors = [tf.convert_to_tensor(array) for array in arrays]
+    for variable, tensor in zip(variables, tensors, strict=True):
+        variable.value.assign(tensor, read_value=False)
+
+
+def _described(variable: Any) -> Array:
+    """An array of the variable's shape and dtype, without its values."""
+    dtype = tf.as_dtype(variable.dtype).as_numpy_dtype
+    return np.broadcast_to(np.zeros((), dtype), tuple(variable.shape))

@@ -1,0 +1,145 @@
+"""The user's Keras optimizer over the parameters of one model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from elastic.errors import CheckpointError, ModelDefError
+from elastic.frameworks.base import Array, UpdaterState
+from elastic.frameworks.keras_arrays import Stager, to_array
+from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.keras_model import KerasModel, assign
+from elastic.frameworks.keras_names import optimizer_names
+from elastic.frameworks.tensors import check_fit
+from elastic.spec.model_def import ModelDef
+
+
+class _ScaledSchedule(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+    """The user's schedule times a variable that is 1 but during a scaled update."""
+
+    def __init__(self, schedule: Any, scale: Any) -> None:
+        self._schedule = schedule
+        self._scale = scale
+
+    def __call__(self, step: Any) -> Any:
+        if isinstance(self._schedule, keras.optimizers.schedules.LearningRateSchedule):
+            rate = self._schedule(step)
+        else:
+            rate = self._schedule()
+        rate = tf.convert_to_tensor(rate)
+        return rate * tf.cast(self._scale, rate.dtype)
+
+
+class KerasUpdater:
+    """Applies gradients by the user's own optimizer object, in one compiled function."""
+
+    def __init__(self, model_def: ModelDef, model: KerasModel) -> None:
+        self._trained = model.trained
+        self._optimizer = _build_optimizer(model_def)
+        self._scale = tf.Variable(1.0, trainable=False, dtype=tf.float32)
+        self._rate = self._make_rate_scalable()
+        variables = list(model.trained.values())
+        with keras_code("building the optimizer"):
+            self._optimizer.build(variables)
+        own = self._optimizer.variables
+        names = optimizer_names(own, variables, list(model.trained))
+        self._variables = dict(zip(names, own, strict=True))
+        self._stager = Stager() if self._may_share_memory() else None
+        self._step = tf.function(self._apply)
+
+    def apply(self, gradients: Mapping[str, Array], learning_rate_scale: float = 1.0) -> None:
+        """Update the parameters in place."""
+        tensors = [
+            tf.convert_to_tensor(gradients[name])
+            if self._stager is None
+            else self._stager.to_tensor(name, gradients[name])
+            for name in self._trained
+        ]
+        with keras_code("the optimizer's step"):
+            self._step(tensors, tf.constant(learning_rate_scale, tf.float32))
+
+    def end_epoch(self) -> None:
+        """Nothing: Keras schedules count updates."""
+
+    def learning_rate(self) -> float:
+        """The rate of the next update."""
+        return float(self._optimizer.learning_rate)
+
+    def state(self) -> UpdaterState:
+        """Slots named after their variable, as `dense/kernel/momentum`."""
+        tensors = {name: to_array(variable.value) for name, variable in self._variables.items()}
+        return UpdaterState(tensors, {"class": type(self._optimizer).__name__})
+
+    def load_state(self, state: UpdaterState) -> None:
+        """Continue as the optimizer that `state` was taken from."""
+        here, there = type(self._optimizer).__name__, state.values.get("class")
+        if here != there:
+            raise CheckpointError(
+                f"the optimizer's state was saved from {there} and this is {here}: use the same "
+                "optimizer"
+            )
+        check_fit("optimizer's variables", self.state().tensors, state.tensors)
+        assign(list(self._variables.values()), [state.tensors[name] for name in self._variables])
+
+    def _apply(self, gradients: list[Any], scale: Any) -> None:
+        gradients = self._loss_scaled(gradients)
+        if self._rate is None:
+            self._scale.assign(scale)
+            self._optimizer.apply(gradients)
+            self._scale.assign(1.0)
+            return
+        rate = self._rate.value.read_value()
+        self._rate.assign(rate * tf.cast(scale, rate.dtype))
+        self._optimizer.apply(gradients)
+        self._rate.assign(rate)
+
+    def _loss_scaled(self, gradients: list[Any]) -> list[Any]:
+        """Multiply by what a loss-scaling optimizer divides by: the loss was not scaled."""
+        is_scaling = isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer)
+        if not is_scaling and self._optimizer.loss_scale_factor is None:
+            return gradients
+        factor = self._optimizer.scale_loss(tf.ones((), tf.float32))
+        return [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
+
+    def _make_rate_scalable(self) -> Any:
+        """Give the variable that holds the rate, or None after wrapping the user's schedule."""
+        optimizer = self._inner_optimizer()
+        rate = optimizer.learning_rate
+        if isinstance(rate, keras.Variable):
+            return rate
+        # Keras has no public way to get the schedule back.
+        schedule = optimizer._learning_rate  # noqa: SLF001
+        optimizer.learning_rate = _ScaledSchedule(schedule, self._scale)
+        return None
+
+    def _inner_optimizer(self) -> Any:
+        if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
+            return self._optimizer.inner_optimizer
+        return self._optimizer
+
+    def _may_share_memory(self) -> bool:
+        """Whether a gradient's memory is free again after the update.
+
+        Keras' own optimizers keep no gradient as it is; a user's may assign one to a slot, which
+        then has the gradient's memory.
+        """
+        return type(self._inner_optimizer()).__module__.startswith("keras.") and not any(
+            getattr(variable, "overwrite_with_gradient", False)
+            for variable in self._trained.values()
+        )
+
+
+def _build_optimizer(model_def: ModelDef) -> Any:
+    with keras_code("optimizer"):
+        optimizer = model_def.optimizer()
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ModelDefError(
+            f"optimizer returned a {type(optimizer).__name__}: return a keras.optimizers.Optimizer"
+        )
+    if optimizer.built:
+        raise ModelDefError(
+            "optimizer returned an object that is in use already: make a new one in every call"
+        )
+    return optimizer

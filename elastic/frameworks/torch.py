@@ -1,0 +1,86 @@
+"""torch behind the `Framework` Protocol: batches, and what builds models and updaters."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, default_collate
+
+from elastic.errors import ModelDefError
+from elastic.frameworks.base import Batch, Model, Updater
+from elastic.frameworks.torch_model import TorchModel, seed_everything
+from elastic.frameworks.torch_updater import TorchUpdater
+from elastic.frameworks.user_code import check_pair, user_code
+from elastic.spec.mode import Mode
+from elastic.spec.model_def import ModelDef
+
+
+class TorchFramework:
+    """Builds on the GPU where there is one, else on the CPU."""
+
+    name = "torch"
+
+    def make_batch(self, model_def: ModelDef, records: Sequence[Any], mode: Mode) -> Batch:
+        """Run `dataset_fn` over a list of the records and stack what it gives."""
+        with user_code("dataset_fn"):
+            examples = list(_iterate(model_def.dataset_fn(list(records), mode)))
+        if not examples:
+            return Batch(None, None, 0)
+        for example in examples:
+            check_pair(example, mode)
+        try:
+            stacked = default_collate(examples)
+        except (TypeError, RuntimeError) as error:
+            raise ModelDefError(
+                "the examples of one minibatch cannot be stacked: make tensors of equal shapes in "
+                f"dataset_fn ({error})"
+            ) from error
+        if isinstance(examples[0], tuple) and len(examples[0]) == 2:
+            features, labels = stacked
+            return Batch(features, labels, len(examples))
+        return Batch(stacked, None, len(examples))
+
+    def build_model(
+        self, model_def: ModelDef, model_params: Mapping[str, Any], sample: Batch, seed: int
+    ) -> Model:
+        """Instantiate the module and run it over the sample once."""
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        seed_everything(seed)
+        with user_code(f"making the model with the parameters {dict(model_params)}"):
+            module = model_def.model(**model_params)
+        if not isinstance(module, torch.nn.Module):
+            raise ModelDefError(
+                f"the model function returned a {type(module).__name__}: return a torch.nn.Module"
+            )
+        module.to(device)
+        if sample.num_examples:
+            TorchModel(module, model_def, device).check_forward(sample)
+        model = TorchModel(module, model_def, device)
+        if not model.trained:
+            raise ModelDefError(
+                f"the model {type(module).__name__} has no parameters to train: give it layers, "
+                "or set requires_grad"
+            )
+        return model
+
+    def build_updater(self, model_def: ModelDef, model: Model) -> Updater:
+        """Instantiate the user's optimizer over the module's trained parameters."""
+        assert isinstance(model, TorchModel), "models and updaters come from the same framework"
+        return TorchUpdater(model_def, model)
+
+
+def _iterate(dataset: Any) -> Iterable[Any]:
+    """The elements of what `dataset_fn` returned."""
+    if isinstance(dataset, DataLoader):
+        raise ModelDefError(
+            "dataset_fn returned a DataLoader: return its dataset, minibatches are made of it"
+        )
+    if hasattr(dataset, "__iter__"):
+        elements: Iterable[Any] = dataset
+        return elements
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        # A map-style Dataset need not raise IndexError past its end.
+        return (dataset[index] for index in range(len(dataset)))
+    raise ModelDefError(
+        f"dataset_fn returned a {type(dataset).__name__}: return an iterable of (features, labels)"
+    )

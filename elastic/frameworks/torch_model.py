@@ -1,0 +1,172 @@
+"""A torch module with the user's loss and metrics."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+
+from elastic.errors import ModelDefError
+from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
+from elastic.frameworks.tensors import check_fit, mean_of, mean_state
+from elastic.frameworks.torch_arrays import to_array, to_device, to_tensor
+from elastic.frameworks.user_code import leaves, metric_functions, user_code
+from elastic.spec.model_def import ModelDef
+
+
+class TorchModel:
+    """One module on one device; its arrays are views of its memory where that is the CPU's."""
+
+    def __init__(self, module: torch.nn.Module, model_def: ModelDef, device: torch.device) -> None:
+        self.module = module
+        self._loss = model_def.loss
+        self._eval_metrics_fn = model_def.eval_metrics_fn
+        self._metric_functions: dict[str, Callable[[Any, Any], Any]] | None = None
+        self._device = device
+        self.trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        saved = module.state_dict().keys()
+        self._buffers = {n: b for n, b in module.named_buffers() if n in saved}
+
+    def parameters(self) -> Tensors:
+        """Views of the trained parameters."""
+        return {name: to_array(parameter) for name, parameter in self.trained.items()}
+
+    def state(self) -> Tensors:
+        """Views of the buffers that a state_dict holds."""
+        return {name: to_array(buffer) for name, buffer in self._current_buffers().items()}
+
+    def _current_buffers(self) -> dict[str, torch.Tensor]:
+        # Modules may bind a buffer anew in forward, as `self.running = 0.9 * self.running`.
+        return {name: self.module.get_buffer(name) for name in self._buffers}
+
+    def load(
+        self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None
+    ) -> None:
+        """Copy values in, by name; None leaves what is there."""
+        targets: list[tuple[torch.Tensor, Array]] = []
+        if parameters is not None:
+            check_fit("parameters", self.parameters(), parameters)
+            targets += [(self.trained[name], array) for name, array in parameters.items()]
+        if state is not None:
+            check_fit("state", self.state(), state)
+            buffers = self._current_buffers()
+            targets += [(buffers[name], array) for name, array in state.items()]
+        with torch.no_grad():
+            for tensor, array in targets:
+                tensor.copy_(to_tensor(array))
+
+    def gradients(self, batch: Batch, seed: int) -> StepResult:
+        """Forward and backward pass in training mode."""
+        seed_everything(seed)
+        if not self.module.training:
+            self.module.train()
+        for parameter in self.module.parameters():
+            parameter.grad = None
+        with user_code("the training step"):
+            loss = self._total_loss(batch)
+            if not loss.requires_grad:
+                raise ModelDefError(
+                    "the loss depends on no trained parameter: compute it from the predictions "
+                    "with torch operations, without detach() or no_grad()"
+                )
+            loss.backward()  # type: ignore[no-untyped-call]
+        return StepResult(
+            gradients={name: _gradient(parameter) for name, parameter in self.trained.items()},
+            state={name: array.copy() for name, array in self.state().items()},
+            loss=float(loss.detach()),
+        )
+
+    def metrics(self, batch: Batch) -> list[MetricState]:
+        """Loss and metrics in evaluation mode."""
+        if self._metric_functions is None:
+            self._metric_functions = metric_functions(self._eval_metrics_fn)
+        self.module.eval()
+        features, labels = self._on_device(batch)
+        with torch.no_grad(), user_code("the evaluation step"):
+            predictions = self.module(features)
+            means = {"loss": float(_total(self._loss(labels, predictions)))}
+            for name, function in self._metric_functions.items():
+                value = torch.as_tensor(function(labels, predictions))
+                means[name] = float(value.to(torch.float64).mean())
+        return [mean_state(name, mean, batch.num_examples) for name, mean in means.items()]
+
+    def metric_results(self, states: Sequence[MetricState]) -> dict[str, float]:
+        """Means over all examples."""
+        return {state.name: mean_of(state) for state in states}
+
+    def export(self, path: str) -> str:
+        """Write the state_dict as safetensors."""
+        target = Path(path if path.endswith(".safetensors") else f"{path}.safetensors")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.partial")
+        # Clones, since the format refuses tied weights and every name must be there to be loaded.
+        tensors = {
+            name: value.detach().cpu().clone().contiguous()
+            for name, value in self.module.state_dict().items()
+            if isinstance(value, torch.Tensor)
+        }
+        safetensors.torch.save_file(tensors, partial)
+        partial.replace(target)
+        return str(target)
+
+    def check_forward(self, batch: Batch) -> None:
+        """Run model and loss once, so that lazy modules get parameters and errors show early."""
+        self.module.eval()
+        features, labels = self._on_device(batch)
+        with torch.no_grad(), user_code("the model's forward pass"):
+            predictions = self.module(features)
+        if labels is not None:
+            with torch.no_grad(), user_code("loss"):
+                _total(self._loss(labels, predictions))
+        self.module.train()
+
+    def _total_loss(self, batch: Batch) -> torch.Tensor:
+        features, labels = self._on_device(batch)
+        return _total(self._loss(labels, self.module(features)))
+
+    def _on_device(self, batch: Batch) -> tuple[Any, Any]:
+        if self._device.type == "cpu":
+            return batch.features, batch.labels
+        return to_device(batch.features, self._device), to_device(batch.labels, self._device)
+
+
+def _total(losses: Any) -> torch.Tensor:
+    """The sum of what the user's loss returned."""
+    values = list(leaves(losses))
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            raise ModelDefError(
+                f"loss returned a {type(value).__name__}: return a scalar tensor, or a dict, "
+                "list or tuple of them"
+            )
+        if value.ndim:
+            raise ModelDefError(
+                f"loss returned a tensor of shape {list(value.shape)}: return a scalar, such as "
+                "its mean"
+            )
+    if not values:
+        raise ModelDefError("loss returned nothing: return a scalar tensor")
+    total: torch.Tensor = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total
+
+
+def _gradient(parameter: torch.nn.Parameter) -> Array:
+    if parameter.grad is None:
+        return to_array(torch.zeros_like(parameter))
+    return to_array(parameter.grad)
+
+
+def seed_everything(seed: int) -> None:
+    """Set every generator that a module's code commonly draws from."""
+    # torch.manual_seed does the same, and looks for accelerators for 0.2 ms of every step.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
+    random.seed(seed)
+    # Users' layers draw from NumPy's global generator, so that one has to be set.
+    np.random.seed(seed % 2**32)

@@ -1,0 +1,173 @@
+"""The user's torch optimizer and schedule over the parameters of one model."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from elastic.errors import CheckpointError, ModelDefError
+from elastic.frameworks.base import Array, Tensors, UpdaterState
+from elastic.frameworks.torch_arrays import to_tensor
+from elastic.frameworks.torch_model import TorchModel
+from elastic.frameworks.torch_tree import pack, unpack
+from elastic.frameworks.user_code import user_code
+from elastic.spec.model_def import ModelDef
+
+
+class TorchUpdater:
+    """Applies gradients by the user's own optimizer object."""
+
+    def __init__(self, model_def: ModelDef, model: TorchModel) -> None:
+        self._parameters = model.trained
+        self._optimizer = _build_optimizer(model_def, model)
+        self._scheduler, self._by_epoch = _build_scheduler(model_def, self._optimizer)
+
+    def apply(self, gradients: Mapping[str, Array], learning_rate_scale: float = 1.0) -> None:
+        """Update the parameters in place.
+
+        The optimizer works on the arrays' own memory and may change it, as hooks that clip do.
+        """
+        for name, parameter in self._parameters.items():
+            parameter.grad = to_tensor(gradients[name]).to(parameter.device)
+        with self._scaled(learning_rate_scale), user_code("the optimizer's step"):
+            self._optimizer.step()
+        for parameter in self._parameters.values():
+            parameter.grad = None
+        if not self._by_epoch:
+            self._step_scheduler()
+
+    def end_epoch(self) -> None:
+        """Advance a schedule that counts epochs."""
+        if self._by_epoch:
+            self._step_scheduler()
+
+    def learning_rate(self) -> float:
+        """The rate of the first parameter group."""
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    def state(self) -> UpdaterState:
+        """Slots named after their parameter, as `fc.weight/exp_avg`."""
+        tensors: Tensors = {}
+        state_dict = self._optimizer.state_dict()
+        names = self._names_by_index(state_dict["param_groups"])
+        slots = {
+            names.get(key, str(key)): pack(value, names.get(key, str(key)), tensors)
+            for key, value in state_dict["state"].items()
+        }
+        values = {
+            "class": type(self._optimizer).__name__,
+            "slots": slots,
+            "param_groups": pack(state_dict["param_groups"], "param_groups", tensors),
+        }
+        if self._scheduler is not None:
+            values["schedule_class"] = type(self._scheduler).__name__
+            values["schedule"] = pack(self._scheduler.state_dict(), "schedule", tensors)
+        return UpdaterState(tensors, values)
+
+    def load_state(self, state: UpdaterState) -> None:
+        """Continue as the optimizer that `state` was taken from."""
+        values = state.values
+        self._check_kind(values)
+        groups = unpack(values["param_groups"], state.tensors)
+        index_by_name = {name: index for index, name in self._names_by_index(groups).items()}
+        slots = {
+            index_by_name.get(name, name): unpack(slot, state.tensors)
+            for name, slot in values["slots"].items()
+        }
+        try:
+            if self._scheduler is not None:
+                self._scheduler.load_state_dict(unpack(values["schedule"], state.tensors))
+            self._optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(
+                f"the optimizer's state does not fit {type(self._optimizer).__name__}: {error}"
+            ) from error
+
+    def _check_kind(self, values: Mapping[str, Any]) -> None:
+        here = {"class": type(self._optimizer).__name__}
+        if self._scheduler is not None:
+            here["schedule_class"] = type(self._scheduler).__name__
+        there = {key: values[key] for key in ("class", "schedule_class") if key in values}
+        if here != there:
+            raise CheckpointError(
+                f"the optimizer's state was saved from {' with '.join(there.values()) or 'nothing'}"
+                f" and this is {' with '.join(here.values())}: use the same optimizer and schedule"
+            )
+
+    def _names_by_index(self, groups: list[dict[str, Any]]) -> dict[int, str]:
+        """Which parameter is behind each number of a state_dict."""
+        names = {id(parameter): name for name, parameter in self._parameters.items()}
+        pairs: dict[int, str] = {}
+        for saved, group in zip(groups, self._optimizer.param_groups, strict=False):
+            for index, parameter in zip(saved["params"], group["params"], strict=False):
+                if id(parameter) in names:
+                    pairs[index] = names[id(parameter)]
+        return pairs
+
+    @contextmanager
+    def _scaled(self, scale: float) -> Iterator[None]:
+        if scale == 1.0:
+            yield
+            return
+        groups = self._optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] = group["lr"] * scale
+        try:
+            yield
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
+
+    def _step_scheduler(self) -> None:
+        if self._scheduler is not None:
+            with user_code("the schedule's step"):
+                self._scheduler.step()
+
+
+def _build_optimizer(model_def: ModelDef, model: TorchModel) -> torch.optim.Optimizer:
+    with user_code("optimizer"):
+        optimizer = model_def.optimizer(list(model.trained.values()))
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ModelDefError(
+            f"optimizer returned a {type(optimizer).__name__}: return a torch.optim.Optimizer"
+        )
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ModelDefError(
+            f"optimizer returned a {type(optimizer).__name__}, which computes the loss several "
+            "times a step: use an optimizer that needs gradients only"
+        )
+    return optimizer
+
+
+def _build_scheduler(
+    model_def: ModelDef, optimizer: torch.optim.Optimizer
+) -> tuple[LRScheduler | None, bool]:
+    """The user's schedule, and whether it counts epochs."""
+    if model_def.lr_scheduler is None:
+        return None, False
+    with user_code("lr_scheduler"):
+        made = model_def.lr_scheduler(optimizer)
+    interval = "step"
+    if isinstance(made, Mapping):
+        interval = made.get("interval", "step")
+        made = made.get("scheduler")
+    if interval not in ("step", "epoch"):
+        raise ModelDefError(
+            f"lr_scheduler returned the interval {interval!r}: use 'step' or 'epoch'"
+        )
+    if isinstance(made, ReduceLROnPlateau):
+        raise ModelDefError(
+            "lr_scheduler returned a ReduceLROnPlateau, which waits for a metric after every "
+            "epoch: use a schedule that depends on the number of steps or epochs only"
+        )
+    if not isinstance(made, LRScheduler):
+        raise ModelDefError(
+            f"lr_scheduler returned a {type(made).__name__}: return a torch LRScheduler, or "
+            '{"scheduler": …, "interval": "epoch"}'
+        )
+    return made, interval == "epoch"

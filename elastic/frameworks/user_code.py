@@ -1,0 +1,79 @@
+"""The line between this project and the user's functions: their exceptions become ours."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from elastic.errors import ElasticError, ModelDefError
+from elastic.spec.mode import Mode
+from elastic.spec.user_frames import describe
+
+
+@contextmanager
+def user_code(what: str) -> Iterator[None]:
+    """Turn an exception of the user's code into a `ModelDefError` that says what failed.
+
+    Running out of memory is the machine's answer to the job's size and passes as it is.
+    """
+    try:
+        yield
+    except (ElasticError, MemoryError):
+        raise
+    except Exception as error:
+        raise ModelDefError(f"{what} failed: {describe(error)}") from error
+
+
+def leaves(structure: Any) -> Iterator[Any]:
+    """The leaves of a nested dict, list or tuple, in order."""
+    match structure:
+        case Mapping():
+            for value in structure.values():
+                yield from leaves(value)
+        case list() | tuple():
+            for value in structure:
+                yield from leaves(value)
+        case _:
+            yield structure
+
+
+def check_pair(element: Any, mode: Mode) -> None:
+    """Check that one element of `dataset_fn` is what the mode needs.
+
+    Raises:
+        ModelDefError: It is no (features, labels) pair though the mode has labels.
+    """
+    if mode is Mode.PREDICTION or (isinstance(element, tuple) and len(element) == 2):
+        return
+    size = f" of {len(element)}" if isinstance(element, (tuple, list)) else ""
+    raise ModelDefError(
+        f"dataset_fn gave a {type(element).__name__}{size} in mode {mode.value}: every element "
+        "must be a tuple (features, labels)"
+    )
+
+
+def metric_functions(eval_metrics_fn: Any) -> dict[str, Any]:
+    """Call the user's `eval_metrics_fn` and check its answer.
+
+    Raises:
+        ModelDefError: It failed, or gave something else than a dict of metrics by name.
+    """
+    if eval_metrics_fn is None:
+        return {}
+    with user_code("eval_metrics_fn"):
+        metrics = eval_metrics_fn()
+    if not isinstance(metrics, Mapping):
+        raise ModelDefError(
+            f"eval_metrics_fn returned a {type(metrics).__name__}: return a dict of metrics by name"
+        )
+    for name, metric in metrics.items():
+        if name == "loss":
+            raise ModelDefError(
+                "eval_metrics_fn names a metric 'loss', which the loss itself is called: rename it"
+            )
+        if isinstance(metric, type) or not callable(metric):
+            kind = metric.__name__ if isinstance(metric, type) else type(metric).__name__
+            raise ModelDefError(
+                f"eval_metrics_fn gives {kind} for {name!r}: give a function "
+                "f(labels, predictions), or with Keras a metric object"
+            )
+    return dict(metrics)
