@@ -1,0 +1,1 @@
+"""The process that decides: ledger, parameters, workers, cuts, status."""

@@ -1,0 +1,382 @@
+"""Where policy meets the running job: sessions, the ledger, the open group of gradients.
+
+Everything here runs on one event loop, so a decision and what follows from it are not
+interrupted but where `await` stands; the parameters' lock covers those places.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from elastic.errors import TrainingError
+from elastic.master.commit_log import CommitLog
+from elastic.master.evaluation import FIRST_TASK_ID, EvaluationRound
+from elastic.master.parameters import Contribution, ParameterStore, WeightedSum
+from elastic.master.sessions import RateMeter, Sessions, WorkerSession
+from elastic.policy.aggregation import (
+    Accept,
+    RefuseStale,
+    UpdateRule,
+    is_update_due,
+    judge_gradient,
+    should_hold_reply,
+)
+from elastic.policy.evaluation import may_evaluate
+from elastic.policy.ledger import (
+    Audit,
+    Ledger,
+    LedgerError,
+    NoTask,
+    PoisonedRecord,
+    Refusal,
+    SkipRecord,
+    StagedRange,
+)
+from elastic.policy.liveness import Hang, Liveness
+from elastic.policy.records import Task, TaskKind
+
+log = logging.getLogger(__name__)
+
+HOLD_STEPS: Final = 2.0
+"""A worker waits for its group as long as this many typical steps, then goes on by itself."""
+
+DEFAULT_HOLD_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GradientReport:
+    """A received gradient: what it claims, and its arrays."""
+
+    task_id: int
+    attempt: int
+    start: int
+    end: int
+    model_version: int
+    loss: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to a gradient: None as refusal means it was accepted."""
+
+    refusal: RefuseStale | Refusal | None
+    model_version: int
+
+
+async def _nothing() -> None:
+    pass
+
+
+class Coordinator:
+    """Accepts and refuses; applies and commits in one step."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: ParameterStore,
+        rule: UpdateRule,
+        liveness: Liveness,
+        commit_log: CommitLog,
+        on_event: Callable[[str, str], None],
+    ) -> None:
+        self.ledger = ledger
+        self.store = store
+        self.sessions = Sessions()
+        self.liveness = liveness
+        self.evaluation: EvaluationRound | None = None
+        self.loss: float | None = None
+        self.rejected_gradients = 0
+        self.rate = RateMeter()
+        self.last_contribution_s = 0.0
+        self.failure: TrainingError | None = None
+        self.on_update: Callable[[], Awaitable[None]] = _nothing
+        self.on_contribution: Callable[[int], None] = lambda _index: None
+        self.training_done = asyncio.Event()
+        self.failed = asyncio.Event()
+        self.closed = False
+        self._rule = rule
+        self._commit_log = commit_log
+        self._on_event = on_event
+        self._group = WeightedSum()
+        self._staged: list[StagedRange] = []
+        self._staleness = 0
+        self._computing: set[str] = set()
+        self._woken = asyncio.Event()
+        if ledger.is_finished:
+            self.training_done.set()
+
+    # -- tasks ---------------------------------------------------------------------------------
+
+    def lease(self, session: WorkerSession) -> Task | NoTask:
+        """The next task for a worker: of the open evaluation, or of the training records."""
+        now_s = time.monotonic()
+        if self.closed:
+            return NoTask.FINISHED
+        # Who asks for a task has dropped what it held, such as one whose reply never came.
+        self._take_back(session.worker)
+        task = self._next_task(session)
+        if isinstance(task, Task) and task.kind is TaskKind.TRAINING:
+            self._computing.add(session.key)
+        else:
+            self._stop_computing(session)
+        if isinstance(task, Task):
+            self.liveness.progressed(session.worker, now_s)
+            return task
+        self.liveness.waiting(session.worker, now_s)
+        return NoTask.WAIT
+
+    def _next_task(self, session: WorkerSession) -> Task | NoTask:
+        evaluation = self.evaluation
+        if evaluation is not None:
+            others = [s for s in self.sessions.all() if s is not session]
+            num_evaluating = sum(evaluation.ledger.holds_lease(s.worker) for s in others)
+            if may_evaluate(len(others) + 1, num_evaluating, self.ledger.is_finished):
+                task = evaluation.lease(session.worker)
+                if isinstance(task, Task):
+                    return task
+        return NoTask.WAIT if self.ledger.is_finished else self.ledger.lease(session.worker)
+
+    def release(self, task_id: int, attempt: int) -> bool:
+        """Take back the rest of a lease; its worker asks for another, or is about to end."""
+        return self._ledger_of(task_id).release(task_id, attempt)
+
+    # -- gradients -----------------------------------------------------------------------------
+
+    def precheck(self, report: GradientReport) -> Outcome | None:
+        """Refuse before the tensors are received, where that is certain already.
+
+        Raises:
+            ValueError: The report names a version that does not exist.
+        """
+        verdict = judge_gradient(self._rule, report.model_version, self.store.version)
+        if isinstance(verdict, RefuseStale):
+            self._count_refused(report)
+            return Outcome(verdict, self.store.version)
+        return None
+
+    async def add_gradient(
+        self, session: WorkerSession, report: GradientReport, contribution: Contribution
+    ) -> Outcome:
+        """Judge a gradient; apply its group when that is complete.
+
+        Raises:
+            ValueError: The report breaks the protocol; nothing was changed.
+        """
+        async with self.store.lock:
+            outcome = self._accept(session, report, contribution)
+            if outcome.refusal is not None:
+                return outcome
+            applied = await self._apply_if_due()
+            if not applied:
+                self._group.own()
+        if not applied:
+            await self._hold(session)
+        return Outcome(None, self.store.version)
+
+    def _accept(
+        self, session: WorkerSession, report: GradientReport, contribution: Contribution
+    ) -> Outcome:
+        version = self.store.version
+        verdict = judge_gradient(self._rule, report.model_version, version)
+        if isinstance(verdict, RefuseStale):
+            self._count_refused(report)
+            return Outcome(verdict, version)
+        staged = self.ledger.stage(report.task_id, report.attempt, report.start, report.end)
+        if staged is Refusal.OUT_OF_ORDER:
+            raise ValueError(
+                f"records [{report.start}, {report.end}) are not the next of task {report.task_id}"
+            )
+        if isinstance(staged, Refusal):
+            self._count_refused(report)
+            return Outcome(staged, version)
+        assert isinstance(verdict, Accept)
+        contribution.learning_rate_scale = verdict.learning_rate_scale
+        self._group.add(contribution)
+        self._staged.append(staged)
+        self.loss = report.loss
+        now_s = time.monotonic()
+        records = report.end - report.start
+        self.liveness.progressed(session.worker, now_s, report.step_s)
+        session.records_done += records
+        session.rate.add(now_s, records)
+        self.rate.add(now_s, records)
+        self.last_contribution_s = now_s
+        self.on_contribution(session.index)
+        self._staleness = version - report.model_version
+        return Outcome(None, version)
+
+    async def _apply_if_due(self) -> bool:
+        """Apply and commit the open group if it is complete; the caller holds the lock."""
+        if not is_update_due(self._rule, self._group.count, self.ledger.only_staged_left):
+            return False
+        with self._failing_the_job():
+            await self._apply()
+        return True
+
+    @contextmanager
+    def _failing_the_job(self) -> Iterator[None]:
+        """What goes wrong between an update and its account ends the job, told by its reason."""
+        try:
+            yield
+        except LedgerError as error:
+            self.fail_job(TrainingError(f"the ledger does not add up: {error}"))
+        except TrainingError as error:
+            self.fail_job(error)
+
+    async def _apply(self) -> None:
+        group, staged = self._group, self._staged
+        self._group, self._staged = WeightedSum(), []
+        share = 1.0 / (1 + self._staleness) if self._rule.is_async else 1.0
+        await self.store.apply(group, share)
+        audit = self.ledger.commit(staged)
+        self._commit_log.append(self.store.version, self.ledger, audit, staged)
+        self._wake_held()
+        if audit is not None:
+            self._end_epoch(audit)
+        await self.on_update()
+
+    async def commit_empty(
+        self, session: WorkerSession, task_id: int, attempt: int, start: int, end: int
+    ) -> bool:
+        """Count records of which dataset_fn made no example: they have no gradient to wait for."""
+        async with self.store.lock:
+            ledger = self._ledger_of(task_id)
+            staged = ledger.stage(task_id, attempt, start, end)
+            if isinstance(staged, Refusal):
+                return False
+            self.liveness.progressed(session.worker, time.monotonic())
+            with self._failing_the_job():
+                audit = ledger.commit([staged])
+                if ledger is self.ledger:
+                    self._commit_log.append(self.store.version, ledger, audit, [staged])
+                    if audit is not None:
+                        self._end_epoch(audit)
+                elif self.evaluation is not None:
+                    self.evaluation.note_progress()
+            await self._apply_if_due()
+        return True
+
+    async def _hold(self, session: WorkerSession) -> None:
+        """Let a worker wait for its group as long as others can still fill it."""
+        typical_s = self.liveness.typical_step_s
+        limit_s = DEFAULT_HOLD_S if typical_s is None else HOLD_STEPS * typical_s
+        deadline = time.monotonic() + limit_s
+        version = self.store.version
+        self._computing.discard(session.key)
+        self.liveness.waiting(session.worker, time.monotonic())
+        while self.store.version == version and should_hold_reply(
+            self._rule, self._group.count, len(self._computing)
+        ):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                break
+            woken = self._woken
+            try:
+                await asyncio.wait_for(woken.wait(), left_s)
+            except TimeoutError:
+                break
+        if self.sessions.find(session.key) is session:
+            self._computing.add(session.key)
+            self.liveness.progressed(session.worker, time.monotonic())
+
+    def _stop_computing(self, session: WorkerSession) -> None:
+        """One worker fewer can fill the group: those who wait for it may have to go on."""
+        if session.key in self._computing:
+            self._computing.remove(session.key)
+            self._wake_held()
+
+    def _wake_held(self) -> None:
+        """Make the workers that wait for an update look again."""
+        woken, self._woken = self._woken, asyncio.Event()
+        woken.set()
+
+    def _count_refused(self, report: GradientReport) -> None:
+        self.rejected_gradients += 1
+        self.ledger.computed_again += report.end - report.start
+
+    # -- failures ------------------------------------------------------------------------------
+
+    async def record_failed(
+        self,
+        session: WorkerSession,
+        task_id: int,
+        attempt: int,
+        span: tuple[int, int],
+        message: str,
+        trace: str,
+    ) -> bool:
+        """The user's code failed on records `span` of a task."""
+        ledger = self._ledger_of(task_id)
+        self.liveness.progressed(session.worker, time.monotonic())
+        verdict = ledger.fail(task_id, attempt, *span)
+        if isinstance(verdict, Refusal):
+            return False
+        log.warning("records [%d, %d) of a task failed: %s\n%s", *span, message, trace)
+        if isinstance(verdict, PoisonedRecord):
+            self.fail_job(
+                TrainingError(
+                    f"record {verdict.index} of {verdict.shard_name!r} failed on "
+                    f"{verdict.attempts} attempts: {message}: mend the record or the model_def, "
+                    f"or allow it with --skip_bad_records"
+                )
+            )
+        elif isinstance(verdict, SkipRecord):
+            self._on_event(
+                "RecordSkipped",
+                f"record {verdict.index} of {verdict.shard_name!r} failed for good: {message}",
+            )
+            async with self.store.lock:
+                if not await self._apply_if_due() and ledger is self.ledger:
+                    audit = ledger.end_epoch_if_complete()
+                    if audit is not None:
+                        self._end_epoch(audit)
+                elif self.evaluation is not None and ledger is self.evaluation.ledger:
+                    ledger.end_epoch_if_complete()
+                    self.evaluation.note_progress()
+        return True
+
+    def fail_job(self, error: TrainingError) -> None:
+        """End the job; the first reason stands."""
+        if self.failure is None:
+            self.failure = error
+            self.failed.set()
+
+    def lose(self, worker: str, index: int) -> list[Task]:
+        """Take everything back from a worker that is gone or fenced."""
+        session = self.sessions.of_index(index)
+        if session is not None and session.worker == worker:
+            self.sessions.close(session)
+            self._stop_computing(session)
+        self.liveness.left(worker)
+        return self._take_back(worker)
+
+    def hangs(self) -> Sequence[Hang]:
+        return self.liveness.hangs(time.monotonic())
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _ledger_of(self, task_id: int) -> Ledger:
+        if self.evaluation is not None and task_id >= FIRST_TASK_ID:
+            return self.evaluation.ledger
+        return self.ledger
+
+    def _take_back(self, worker: str) -> list[Task]:
+        lost = self.ledger.lose_worker(worker)
+        if self.evaluation is not None:
+            lost += self.evaluation.ledger.lose_worker(worker)
+        return lost
+
+    def _end_epoch(self, audit: Audit) -> None:
+        self.store.end_epoch()
+        self._on_event(
+            "EpochEnded",
+            f"epoch {audit.epoch}: {audit.records} records = {audit.committed} committed + "
+            f"{audit.skipped} skipped",
+        )
+        if self.ledger.is_finished:
+            self.training_done.set()

@@ -1,0 +1,257 @@
+"""Cuts: parameters, optimizer, version, ledger and metrics of one moment, on disk.
+
+A cut is a folder `version-NNNNNNNNNN` with `tensors.safetensors` and `manifest.json`. It is
+written under another name, synced and renamed, so that a folder of that name is whole; the
+manifest's digests tell whether it still is.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from elastic.errors import CheckpointError
+from elastic.frameworks.base import Array, Tensors, UpdaterState
+
+log = logging.getLogger(__name__)
+
+FORMAT: Final = 1
+PREFIX: Final = "version-"
+TENSORS: Final = "tensors.safetensors"
+MANIFEST: Final = "manifest.json"
+GROUPS: Final = ("parameters", "state", "optimizer")
+BEGUN: Final = ".begun"
+REPLACED: Final = ".replaced"
+REMOVED: Final = ".removed"
+
+
+@dataclass(slots=True)
+class Cut:
+    """One moment of a job.
+
+    Attributes:
+        run_id: Tells the runs of one job name apart; a restarted master has the same.
+        ledger: The ledger's snapshot, None in a cut that only holds initial parameters.
+        metrics: The evaluation results so far.
+    """
+
+    version: int
+    parameters: Tensors
+    state: Tensors
+    optimizer: UpdaterState
+    ledger: dict[str, Any] | None
+    run_id: str = ""
+    job_name: str = ""
+    metrics: dict[str, float] = field(default_factory=dict)
+    loss: float | None = None
+    created_s: float = 0.0
+
+
+def write_cut(folder: Path, cut: Cut) -> Path:
+    """Write a cut below `folder`; afterwards it is there whole, or not at all.
+
+    Raises:
+        OSError: The disk is full, or not writable; what was begun has been removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"{PREFIX}{cut.version:010d}"
+    temporary = folder / f".{final.name}{BEGUN}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        tensors = {
+            f"{group}/{name}": array
+            for group, arrays in zip(
+                GROUPS, (cut.parameters, cut.state, cut.optimizer.tensors), strict=True
+            )
+            for name, array in arrays.items()
+        }
+        _save(temporary / TENSORS, tensors)
+        manifest = _manifest(cut, {TENSORS: _digest(temporary / TENSORS)})
+        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        for path in (temporary / TENSORS, temporary / MANIFEST, temporary):
+            _sync(path)
+        _put(temporary, final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return final
+
+
+def read_cut(path: Path) -> Cut:
+    """Read a cut and check that it is whole.
+
+    Raises:
+        CheckpointError: A file is missing or not what the manifest says.
+    """
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        if manifest["format"] != FORMAT:
+            raise CheckpointError(
+                f"checkpoint {path} has format {manifest['format']}, this version reads {FORMAT}"
+            )
+        for name, digest in manifest["files"].items():
+            if _digest(path / name) != digest:
+                raise CheckpointError(f"checkpoint {path} is damaged: {name} has changed")
+        tensors = load_file(path / TENSORS)
+        return _from_manifest(manifest, tensors)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from error
+
+
+def list_cuts(folder: Path) -> list[Path]:
+    """The cuts of a folder, newest first: by version, which is in the name."""
+    if not folder.is_dir():
+        return []
+    return sorted((p for p in folder.iterdir() if p.name.startswith(PREFIX)), reverse=True)
+
+
+def newest_cut(
+    folders: Sequence[Path], run_id: str | None, on_damaged: Callable[[str], None]
+) -> tuple[Path, Cut] | None:
+    """The newest usable cut; a damaged one is told and passed over.
+
+    Args:
+        folders: Where to look.
+        run_id: Take cuts of this run only; None for any.
+        on_damaged: Called with what is wrong with a cut that cannot be used.
+    """
+    candidates = sorted(
+        (path for folder in folders for path in list_cuts(folder)),
+        key=lambda path: (path.name, _created_s(path)),
+        reverse=True,
+    )
+    for path in candidates:
+        try:
+            cut = read_cut(path)
+        except CheckpointError as error:
+            is_last = path == candidates[-1]
+            on_damaged(f"{error}; {'there is no other' if is_last else 'the one before is used'}")
+            continue
+        if run_id is None or cut.run_id == run_id:
+            return path, cut
+    return None
+
+
+def prune(folder: Path, keep: int, newest: Path) -> None:
+    """Remove the oldest cuts but `keep` up to `newest`; 0 keeps all.
+
+    What stands beyond the cut just written was damaged when the master went back behind it, and
+    must not push out a good one.
+    """
+    if keep > 0:
+        for path in [path for path in list_cuts(folder) if path.name <= newest.name][keep:]:
+            _remove(path)
+
+
+def remove_all(folder: Path) -> None:
+    """Remove every cut of a folder; what else is in it stays."""
+    for path in list_cuts(folder):
+        _remove(path)
+
+
+def clean_up(folder: Path) -> None:
+    """Remove what a process that was killed while it wrote or removed cuts has left behind."""
+    if not folder.is_dir():
+        return
+    for path in folder.glob(f".{PREFIX}*{REPLACED}"):
+        final = folder / path.name.removesuffix(REPLACED).removeprefix(".")
+        if not final.exists():
+            # Killed between the two renames: the new one was not yet there.
+            path.rename(final)
+    for suffix in (BEGUN, REPLACED, REMOVED):
+        for path in folder.glob(f".{PREFIX}*{suffix}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _created_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove(path: Path) -> None:
+    """Remove a cut such that no half of it is ever taken for a whole one."""
+    grave = path.with_name(f".{path.name}{REMOVED}")
+    shutil.rmtree(grave, ignore_errors=True)
+    path.rename(grave)
+    shutil.rmtree(grave, ignore_errors=True)
+
+
+def _put(temporary: Path, final: Path) -> None:
+    """Give a whole cut its name; `clean_up` knows what to do if this is cut short."""
+    replaced = final.with_name(f".{final.name}{REPLACED}")
+    # The same version may be there from before a master was set back; this one is newer.
+    if final.exists():
+        final.rename(replaced)
+    temporary.rename(final)
+    _sync(final.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _save(path: Path, tensors: Mapping[str, Array]) -> None:
+    try:
+        save_file(dict(tensors), path)
+    except SafetensorError as error:
+        # The library wraps the system's error; a full disk has to stay recognisable as one.
+        raise OSError(f"{path}: {error}") from error
+
+
+def _manifest(cut: Cut, files: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": cut.version,
+        "job_name": cut.job_name,
+        "run_id": cut.run_id,
+        "created_s": cut.created_s or time.time(),
+        "loss": cut.loss,
+        "metrics": cut.metrics,
+        "order": {"parameters": list(cut.parameters), "state": list(cut.state)},
+        "optimizer": cut.optimizer.values,
+        "ledger": cut.ledger,
+        "files": dict(files),
+    }
+
+
+def _from_manifest(manifest: Mapping[str, Any], tensors: Mapping[str, Array]) -> Cut:
+    groups: dict[str, Tensors] = {group: {} for group in GROUPS}
+    for key, array in tensors.items():
+        group, _, name = key.partition("/")
+        groups[group][name] = array
+    order = manifest["order"]
+    return Cut(
+        version=manifest["version"],
+        parameters={name: groups["parameters"][name] for name in order["parameters"]},
+        state={name: groups["state"][name] for name in order["state"]},
+        optimizer=UpdaterState(groups["optimizer"], manifest["optimizer"]),
+        ledger=manifest["ledger"],
+        run_id=manifest["run_id"],
+        job_name=manifest["job_name"],
+        metrics=manifest["metrics"],
+        loss=manifest["loss"],
+        created_s=manifest["created_s"],
+    )
+
+
+def _digest(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"size_bytes": path.stat().st_size, "sha256": digest}
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

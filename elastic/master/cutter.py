@@ -1,0 +1,130 @@
+"""When cuts are taken, and the one thread that writes them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from elastic.master.coordinator import Coordinator
+from elastic.master.cuts import Cut, prune, write_cut
+
+log = logging.getLogger(__name__)
+
+KEPT_RECOVERY_CUTS: Final = 2
+
+
+class Cutter:
+    """Copies the job's state under the parameters' lock, and writes it behind the job's back.
+
+    A cut that cannot be written is told as an event and does not stop the job: the one before
+    stays what a restart goes back to.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        recovery_dir: Path,
+        checkpoint_dir: Path | None,
+        checkpoint_steps: int,
+        keep_checkpoint_max: int,
+        job_name: str,
+        run_id: str,
+        on_event: Callable[[str, str], None],
+    ) -> None:
+        self._coordinator = coordinator
+        self._recovery_dir = recovery_dir
+        self._checkpoint_dir = checkpoint_dir
+        self._steps = checkpoint_steps
+        self._keep = keep_checkpoint_max
+        self._job_name = job_name
+        self._run_id = run_id
+        self._on_event = on_event
+        self._writing = asyncio.Lock()
+        self._pending: asyncio.Task[None] | None = None
+        self._last_recovery_version: int | None = None
+        self.newest_checkpoint: Path | None = None
+        self.metrics: dict[str, float] = {}
+
+    async def checkpoint_if_due(self) -> None:
+        """Begin a checkpoint, if the version just applied is one that the user wants kept.
+
+        The caller holds the parameters' lock. Writing goes on behind the next steps; only a disk
+        slower than `checkpoint_steps` updates makes them wait, for no checkpoint is left out.
+        """
+        version = self._coordinator.store.version
+        if self._checkpoint_dir is None or not self._steps or version % self._steps:
+            return
+        await self.settle()
+        self._pending = asyncio.create_task(self._checkpoint(await self._capture()))
+
+    async def settle(self) -> None:
+        """Wait until the checkpoint that has begun is written."""
+        if self._pending is not None:
+            await self._pending
+
+    async def _capture(self) -> Cut:
+        """Copy one moment; the caller holds the parameters' lock."""
+        coordinator = self._coordinator
+        parameters, state, optimizer = await coordinator.store.copy()
+        return Cut(
+            version=coordinator.store.version,
+            parameters=parameters,
+            state=state,
+            optimizer=optimizer,
+            ledger=coordinator.ledger.snapshot(),
+            run_id=self._run_id,
+            job_name=self._job_name,
+            metrics=dict(self.metrics),
+            loss=coordinator.loss,
+            created_s=time.time(),
+        )
+
+    async def _checkpoint(self, cut: Cut) -> None:
+        assert self._checkpoint_dir is not None
+        path = await self._write(self._checkpoint_dir, cut, self._keep)
+        if path is not None:
+            self.newest_checkpoint = path
+
+    async def recovery_cut(self) -> None:
+        """Take and write a cut for a restarted master, if there is anything new."""
+        if self._coordinator.store.version == self._last_recovery_version:
+            return
+        async with self._coordinator.store.lock:
+            cut = await self._capture()
+        if await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS) is not None:
+            self._last_recovery_version = cut.version
+
+    async def final_checkpoint(self) -> None:
+        """Keep the trained parameters: in the user's folder, or as the last recovery cut."""
+        await self.settle()
+        async with self._coordinator.store.lock:
+            cut = await self._capture()
+        path = None
+        if self._checkpoint_dir is not None:
+            path = await self._write(self._checkpoint_dir, cut, self._keep)
+        if path is None:
+            # Where the user's disk is full, what was trained is not lost for it.
+            path = await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS)
+        self.newest_checkpoint = path or self.newest_checkpoint
+
+    async def run(self, interval_s: float) -> None:
+        """Take recovery cuts on their own schedule, until cancelled."""
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.recovery_cut()
+
+    async def _write(self, folder: Path, cut: Cut, keep: int) -> Path | None:
+        async with self._writing:
+            try:
+                path = await asyncio.to_thread(write_cut, folder, cut)
+                await asyncio.to_thread(prune, folder, keep, path)
+            except OSError as error:
+                message = (
+                    f"checkpoint of version {cut.version} could not be written to {folder}: {error}"
+                )
+                log.warning(message)
+                self._on_event("CheckpointFailed", message)
+                return None
+            return path

@@ -1,0 +1,98 @@
+"""One pass over the evaluation data on one version of the model, each record once."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from elastic.frameworks.base import Array, MetricState
+from elastic.policy.ledger import Ledger, LedgerConfig, NoTask, Refusal
+from elastic.policy.records import Shard, Task, TaskKind
+from elastic.spec.job import JobSpec
+
+FIRST_TASK_ID: Final = 1 << 48
+"""Above every training task, so that a late report is never taken for an evaluation's."""
+TASK_IDS_PER_ROUND: Final = 1 << 32
+
+
+class EvaluationRound:
+    """Leases the evaluation records and adds up what workers report of them.
+
+    A report counts together with its records, so that a worker lost between two reports neither
+    loses nor doubles any.
+    """
+
+    def __init__(self, number: int, version: int, shards: Sequence[Shard], spec: JobSpec) -> None:
+        """Open a round.
+
+        Args:
+            number: Counts the rounds of a master's life; keeps their task ids apart.
+            version: The version of the model that all of its workers use.
+            shards: The evaluation records.
+            spec: How they are cut into tasks, and what a failing record means.
+        """
+        self.version = version
+        self.ledger = Ledger(
+            shards,
+            LedgerConfig(
+                records_per_task=spec.records_per_task,
+                num_epochs=1,
+                shuffle=False,
+                kind=TaskKind.EVALUATION,
+                first_task_id=FIRST_TASK_ID + number * TASK_IDS_PER_ROUND,
+                max_task_failures=spec.max_task_failures,
+                skip_bad_records=spec.skip_bad_records,
+            ),
+        )
+        self.done = asyncio.Event()
+        self._sums: dict[str, list[Array]] = {}
+
+    def lease(self, worker: str) -> Task | NoTask:
+        """The next range for a worker, with the version to evaluate."""
+        task = self.ledger.lease(worker)
+        return replace(task, model_version=self.version) if isinstance(task, Task) else task
+
+    def add(
+        self, task_id: int, attempt: int, start: int, end: int, metrics: Sequence[MetricState]
+    ) -> bool:
+        """Count the sums over records `[start, end)` of a task; False if the lease was lost.
+
+        Raises:
+            ValueError: The metrics do not match those reported before; nothing was changed.
+        """
+        self._check(metrics)
+        staged = self.ledger.stage(task_id, attempt, start, end)
+        if isinstance(staged, Refusal):
+            return False
+        self.ledger.commit([staged])
+        for metric in metrics:
+            if metric.name not in self._sums:
+                self._sums[metric.name] = [value.copy() for value in metric.values]
+            else:
+                for total, value in zip(self._sums[metric.name], metric.values, strict=True):
+                    total += value
+        self.note_progress()
+        return True
+
+    def note_progress(self) -> None:
+        """Wake whoever waits for the end of the round, if it has come."""
+        if self.ledger.is_finished:
+            self.done.set()
+
+    def states(self) -> list[MetricState]:
+        """The merged metrics."""
+        return [MetricState(name, tuple(values)) for name, values in self._sums.items()]
+
+    def _check(self, metrics: Sequence[MetricState]) -> None:
+        names = [metric.name for metric in metrics]
+        # A report without metrics is of records of which dataset_fn made no example.
+        if names and self._sums and names != list(self._sums):
+            raise ValueError(f"metrics {names} where others had {list(self._sums)}")
+        for metric in metrics:
+            known, new = _kinds(self._sums.get(metric.name, metric.values)), _kinds(metric.values)
+            if known != new:
+                raise ValueError(f"metric {metric.name!r} is {new} where others had {known}")
+
+
+def _kinds(arrays: Sequence[Array]) -> str:
+    return " ".join(f"{array.dtype.name}{list(array.shape)}" for array in arrays)

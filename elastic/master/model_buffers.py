@@ -1,0 +1,56 @@
+"""Buffers for whole versions of the model, reused once nobody reads them."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.layout import Bytes
+from elastic.rpc.shared import SharedMemory
+
+
+@dataclass(slots=True)
+class ModelBuffer:
+    """One buffer, and who still reads what it holds."""
+
+    data: Bytes
+    memory: SharedMemory | None
+    readers: set[Hashable] = field(default_factory=set)
+
+    def handle(self) -> pb.SharedBuffer | None:
+        """For a peer on this machine; None where memory cannot be shared."""
+        return None if self.memory is None else self.memory.handle()
+
+
+class ModelBuffers:
+    """A pool that hands out a buffer nobody reads, making one more only when all are read.
+
+    Fresh memory costs a page fault every 4 KiB, several times the copy itself.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._buffers: list[ModelBuffer] = []
+
+    def take(self, reader: Hashable) -> ModelBuffer:
+        """A free buffer, which `reader` now holds."""
+        buffer = next((b for b in self._buffers if not b.readers), None)
+        if buffer is None:
+            buffer = self._make()
+            self._buffers.append(buffer)
+        buffer.readers.add(reader)
+        return buffer
+
+    def release(self, reader: Hashable) -> None:
+        """A reader is done with whatever it held."""
+        for buffer in self._buffers:
+            buffer.readers.discard(reader)
+
+    def _make(self) -> ModelBuffer:
+        try:
+            memory = SharedMemory(self._size_bytes)
+        except OSError:
+            # No memfd, or no memory left for it: versions then travel in chunks only.
+            return ModelBuffer(np.empty(self._size_bytes, np.uint8), None)
+        return ModelBuffer(memory.data, memory)

@@ -1,0 +1,284 @@
+"""The job's parameters: applied to one update at a time, read as whole versions."""
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from elastic.errors import TrainingError
+from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState
+from elastic.master.model_buffers import ModelBuffer, ModelBuffers
+from elastic.rpc.layout import Layout
+
+INLINE_BYTES: Final = 1 << 20
+"""Below this, moving the work to a thread costs more than doing it."""
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedModel:
+    """One version of the model, in one buffer that does not change while it has readers."""
+
+    version: int
+    layout: Layout
+    num_parameters: int
+    arrays: Sequence[Array]
+    buffer: ModelBuffer
+
+
+@dataclass(slots=True)
+class Contribution:
+    """One accepted gradient.
+
+    Attributes:
+        is_borrowed: The arrays lie in the worker's memory, and are its own again after the reply.
+    """
+
+    gradients: Sequence[Array]
+    state: Sequence[Array]
+    num_records: int
+    learning_rate_scale: float = 1.0
+    is_borrowed: bool = False
+
+
+@dataclass(slots=True)
+class WeightedSum:
+    """The gradients of one group, averaged by records as they come.
+
+    One gradient alone is passed through untouched; half floats are summed in float32.
+    """
+
+    _first: Contribution | None = None
+    _gradients: list[Array] | None = None
+    _state: list[Array] | None = None
+    num_records: int = 0
+    count: int = 0
+
+    def add(self, contribution: Contribution) -> None:
+        """Take one more gradient into the average."""
+        self.count += 1
+        self.num_records += contribution.num_records
+        if self.count == 1:
+            self._first = contribution
+            return
+        if self._gradients is None or self._state is None:
+            assert self._first is not None
+            self._gradients = [_scaled(a, self._first.num_records) for a in self._first.gradients]
+            self._state = [_scaled(a, self._first.num_records) for a in self._first.state]
+        for total, array in zip(self._gradients, contribution.gradients, strict=True):
+            _accumulate(total, array, contribution.num_records)
+        for total, array in zip(self._state, contribution.state, strict=True):
+            _accumulate(total, array, contribution.num_records)
+
+    def own(self) -> None:
+        """Copy what is borrowed, since the group outlives the call that brought it."""
+        first = self._first
+        if self._gradients is None and first is not None and first.is_borrowed:
+            first.gradients = [array.copy() for array in first.gradients]
+            first.state = [array.copy() for array in first.state]
+            first.is_borrowed = False
+
+    def mean(self) -> tuple[list[Array], list[Array], float]:
+        """Gradients, state and the learning-rate scale of the update."""
+        assert self._first is not None
+        scale = self._first.learning_rate_scale
+        if self._gradients is None or self._state is None:
+            return list(self._first.gradients), list(self._first.state), scale
+        gradients = [
+            _divided(total, self.num_records, like.dtype)
+            for total, like in zip(self._gradients, self._first.gradients, strict=True)
+        ]
+        state = [
+            _divided(total, self.num_records, like.dtype)
+            for total, like in zip(self._state, self._first.state, strict=True)
+        ]
+        return gradients, state, scale
+
+
+def _is_float(array: Array) -> bool:
+    # ml_dtypes' bfloat16 has kind 'V'.
+    return array.dtype.kind in "fV"
+
+
+def _scaled(array: Array, weight: int) -> Array:
+    if not _is_float(array):
+        return array.copy()
+    wide = array.dtype if array.dtype == np.float64 else np.dtype(np.float32)
+    return np.multiply(array, wide.type(weight), dtype=wide)
+
+
+def _accumulate(total: Array, array: Array, weight: int) -> None:
+    if _is_float(array):
+        total += _scaled(array, weight)
+    else:
+        # Integers here are counters (batches seen); they have no meaningful average.
+        np.maximum(total, array, out=total)
+
+
+def _divided(total: Array, weight: int, dtype: np.dtype[Any]) -> Array:
+    if not _is_float(total):
+        return total
+    total /= total.dtype.type(weight)
+    return total if total.dtype == dtype else total.astype(dtype)
+
+
+class ParameterStore:
+    """The one copy of the parameters that counts. All methods run on the event loop.
+
+    `lock` makes an update and what is committed with it one step: whoever reads parameters and
+    ledger together holds it.
+    """
+
+    def __init__(self, model: Model, updater: Updater) -> None:
+        self._model = model
+        self._updater = updater
+        self.version = 0
+        self.lock = asyncio.Lock()
+        parameters, state = model.parameters(), model.state()
+        self.parameter_layout = Layout.of(parameters)
+        self.state_layout = Layout.of(state)
+        self.layout = Layout.of(parameters, state)
+        self._buffers = ModelBuffers(self.layout.size_bytes)
+        self._packed: PackedModel | None = None
+        self._kept: dict[int, PackedModel] = {}
+
+    @property
+    def model(self) -> Model:
+        return self._model
+
+    @property
+    def learning_rate(self) -> float:
+        return self._updater.learning_rate()
+
+    async def apply(self, total: WeightedSum, state_share: float = 1.0) -> None:
+        """Apply one update and move to the next version; the caller holds `lock`.
+
+        Args:
+            total: The averaged group.
+            state_share: How far the non-trained state moves to the reported one; below 1 for
+                late gradients, whose state others have overtaken.
+        """
+        gradients, state, scale = total.mean()
+        await self._run(partial(self._apply, gradients, state, scale, state_share))
+        self.version += 1
+        self._drop_packed()
+
+    def end_epoch(self) -> None:
+        """Advance a schedule that counts epochs."""
+        self._updater.end_epoch()
+
+    async def packed(self, reader: Hashable, version: int | None = None) -> PackedModel | None:
+        """A version packed once for all who ask; it stays until `release`.
+
+        Args:
+            reader: Who holds it from now on.
+            version: A version that is kept, or None for the newest.
+
+        Returns:
+            The packed model, or None when that version is not kept (any more).
+        """
+        async with self.lock:
+            newest = await self._pack_newest()
+            wanted = newest if version in (None, newest.version) else self._kept.get(version or 0)
+            if wanted is not None:
+                wanted.buffer.readers.add(reader)
+            return wanted
+
+    async def keep(self, reader: Hashable) -> None:
+        """Keep the newest version until `reader` releases it; the caller holds `lock`."""
+        packed = await self._pack_newest()
+        packed.buffer.readers.add(reader)
+        self._kept[packed.version] = packed
+
+    def release(self, reader: Hashable) -> None:
+        """A reader is done with the version it got last."""
+        self._buffers.release(reader)
+        self._kept = {v: p for v, p in self._kept.items() if p.buffer.readers - {self}}
+
+    async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
+        """Parameters, state and optimizer for a cut; the caller holds `lock`."""
+        return await self._run(self._copy)
+
+    def load(
+        self,
+        version: int,
+        parameters: Mapping[str, Array],
+        state: Mapping[str, Array],
+        optimizer: UpdaterState | None,
+    ) -> None:
+        """Go to the values of a cut.
+
+        Raises:
+            CheckpointError: They do not fit the model or the optimizer.
+        """
+        self._model.load(parameters, state)
+        if optimizer is not None:
+            self._updater.load_state(optimizer)
+        self.version = version
+        self._drop_packed()
+
+    def _apply(
+        self, gradients: list[Array], state: list[Array], scale: float, state_share: float
+    ) -> None:
+        names = (spec.name for spec in self.parameter_layout.specs)
+        try:
+            self._updater.apply(dict(zip(names, gradients, strict=True)), scale)
+        except Exception as error:
+            raise TrainingError(
+                f"the optimizer failed at step {self.version + 1}: {type(error).__name__}: {error}"
+            ) from error
+        if not state:
+            return
+        new_state = dict(zip((s.name for s in self.state_layout.specs), state, strict=True))
+        if state_share < 1.0:
+            new_state = _mixed(self._model.state(), new_state, state_share)
+        self._model.load(None, new_state)
+
+    async def _pack_newest(self) -> PackedModel:
+        if self._packed is None:
+            buffer = self._buffers.take(self)
+            self._packed = await self._run(partial(self._pack, buffer))
+        return self._packed
+
+    def _pack(self, buffer: ModelBuffer) -> PackedModel:
+        parameters = self._model.parameters()
+        arrays = [*parameters.values(), *self._model.state().values()]
+        self.layout.fill(buffer.data, arrays)
+        return PackedModel(
+            self.version, self.layout, len(parameters), self.layout.views(buffer.data), buffer
+        )
+
+    def _drop_packed(self) -> None:
+        # The store itself is a reader of the newest version, so that its buffer is not taken.
+        self._packed = None
+        self._buffers.release(self)
+
+    def _copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
+        optimizer = self._updater.state()
+        return (
+            {name: array.copy() for name, array in self._model.parameters().items()},
+            {name: array.copy() for name, array in self._model.state().items()},
+            UpdaterState({n: a.copy() for n, a in optimizer.tensors.items()}, optimizer.values),
+        )
+
+    async def _run(self, work: Callable[[], R]) -> R:
+        if self.layout.size_bytes < INLINE_BYTES:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def _mixed(old: Mapping[str, Array], new: Mapping[str, Array], share: float) -> Tensors:
+    """Move floats by `share` towards the new values; counters only upwards."""
+    result: Tensors = {}
+    for name, value in new.items():
+        before = old[name]
+        if _is_float(value):
+            wide = before.astype(np.float64)
+            result[name] = (wide + share * (value.astype(np.float64) - wide)).astype(value.dtype)
+        else:
+            result[name] = np.maximum(before, value)
+    return result

@@ -1,0 +1,309 @@
+"""The protocol's calls, turned into calls of the coordinator."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Final
+
+import grpc
+
+from elastic.errors import TrainingError
+from elastic.frameworks.base import MetricState
+from elastic.master.coordinator import Coordinator, GradientReport, Outcome
+from elastic.master.parameters import Contribution
+from elastic.master.sessions import WorkerSession
+from elastic.policy.aggregation import RefuseStale
+from elastic.policy.ledger import NoTask
+from elastic.policy.records import Task
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.layout import Assembler, Bytes, LayoutError, iter_chunks
+from elastic.rpc.messages import (
+    layout_from_proto,
+    specs_to_proto,
+    task_to_proto,
+    tensors_from_proto,
+)
+from elastic.rpc.server import CallRefusedError, malformed
+from elastic.rpc.shared import Mappings, SharedMemory
+from elastic.rpc.wire import encode_data
+
+HEARTBEAT_S: Final = 2.0
+WAIT_S: Final = 0.05
+"""How soon a worker without a task asks again: far below a step, far above a call."""
+
+
+class MasterServicer:
+    """Implements `MasterService`: checks what peers send, and answers reports once."""
+
+    def __init__(
+        self, coordinator: Coordinator, sample: Task, current_launch: Callable[[int], int]
+    ) -> None:
+        self._coordinator = coordinator
+        self._sample = task_to_proto(sample)
+        self._current_launch = current_launch
+        self._proof = _make_proof()
+        self._mappings: dict[str, Mappings] = {}
+
+    async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
+        """Open a session; an older launch of the same index loses its lease."""
+        newest = self._current_launch(request.worker_index)
+        if request.launch < newest:
+            raise CallRefusedError(
+                grpc.StatusCode.ABORTED,
+                f"worker {request.worker_index} launch {request.launch} was replaced by {newest}",
+            )
+        old = self._coordinator.sessions.of_index(request.worker_index)
+        if old is not None:
+            # Before the new one is there, since both have one name when a process comes again.
+            self._coordinator.lose(old.worker, old.index)
+        session = self._coordinator.sessions.open(request)
+        self._coordinator.liveness.joined(session.worker, time.monotonic())
+        reply = pb.RegisterReply(
+            session=session.key, heartbeat_interval_s=HEARTBEAT_S, sample=self._sample
+        )
+        if self._proof is not None:
+            reply.proof.CopyFrom(self._proof.handle())
+        return reply
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
+        """Note that a worker's process lives."""
+        self._session(request.session, is_step=False)
+        return pb.HeartbeatReply()
+
+    async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
+        """Lease the next range."""
+        session = self._session(request.session)
+        task = self._coordinator.lease(session)
+        if isinstance(task, Task):
+            return pb.GetTaskReply(task=task_to_proto(task))
+        if task is NoTask.FINISHED:
+            return pb.GetTaskReply(finished=True)
+        return pb.GetTaskReply(wait_s=WAIT_S)
+
+    async def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]:
+        """Send the newest version, if the worker lacks it."""
+        self._session(request.session)
+        store = self._coordinator.store
+        wanted = request.version if request.HasField("version") else store.version
+        if request.HasField("have_version") and request.have_version == wanted:
+            yield pb.ModelChunk(header=pb.ModelHeader(model_version=wanted, unchanged=True))
+            return
+        packed = await store.packed(
+            request.session, request.version if request.HasField("version") else None
+        )
+        if packed is None:
+            raise CallRefusedError(
+                grpc.StatusCode.NOT_FOUND, f"version {wanted} of the model is not kept"
+            )
+        specs, split = packed.layout.specs, packed.num_parameters
+        header = pb.ModelHeader(
+            model_version=packed.version,
+            parameters=specs_to_proto(specs[:split]),
+            state=specs_to_proto(specs[split:]),
+        )
+        if request.shares_memory:
+            # One message whatever comes, which a worker receives for less than a stream.
+            handle = packed.buffer.handle()
+            if handle is not None:
+                header.shared.CopyFrom(handle)
+            yield pb.ModelChunk(header=header)
+            return
+        yield pb.ModelChunk(header=header)
+        for pieces in iter_chunks(packed.layout, packed.arrays):
+            yield encode_data(pieces)
+
+    async def report_gradient(
+        self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
+    ) -> pb.ReportGradientReply:
+        """Receive a gradient and have it judged; a repeated report gets the first one's reply."""
+        session = self._session(header.session)
+        try:
+            if header.sequence == session.sequence and session.reply is not None:
+                return await asyncio.shield(session.reply)
+            if header.sequence != session.sequence + 1:
+                raise malformed(
+                    f"report {header.sequence} of a session whose last was {session.sequence}"
+                )
+            report = _report_of(header)
+            outcome = self._coordinator.precheck(report)
+            if outcome is None:
+                contribution = await self._receive(header, chunks)
+                return await self._judge(session, header.sequence, report, contribution)
+        except ValueError as error:
+            raise malformed(str(error)) from error
+        reply = asyncio.get_running_loop().create_future()
+        reply.set_result(_reply_of(outcome))
+        session.sequence, session.reply = header.sequence, reply
+        return _reply_of(outcome)
+
+    async def report_task_result(
+        self, request: pb.ReportTaskResultRequest
+    ) -> pb.ReportTaskResultReply:
+        """The end of a task other than by its last gradient."""
+        session = self._session(request.session)
+        outcomes = pb.ReportTaskResultRequest
+        accepted = True
+        try:
+            match request.outcome:
+                case outcomes.OUTCOME_EVALUATED:
+                    accepted = self._evaluated(session, request)
+                case outcomes.OUTCOME_FAILED:
+                    accepted = await self._coordinator.record_failed(
+                        session,
+                        request.task_id,
+                        request.attempt,
+                        (request.start, request.end),
+                        request.message,
+                        request.traceback,
+                    )
+                case outcomes.OUTCOME_RELEASED:
+                    accepted = self._coordinator.release(request.task_id, request.attempt)
+                case outcomes.OUTCOME_NOT_FINITE:
+                    self._coordinator.fail_job(TrainingError(request.message))
+                case outcomes.OUTCOME_EMPTY:
+                    accepted = await asyncio.shield(
+                        self._coordinator.commit_empty(
+                            session, request.task_id, request.attempt, request.start, request.end
+                        )
+                    )
+                case _:
+                    raise malformed(f"outcome {request.outcome} is none of the protocol's")
+        except ValueError as error:
+            raise malformed(str(error)) from error
+        return pb.ReportTaskResultReply(accepted=accepted)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _session(self, key: str, is_step: bool = True) -> WorkerSession:
+        session = self._coordinator.sessions.find(key)
+        if session is None:
+            raise CallRefusedError(
+                grpc.StatusCode.FAILED_PRECONDITION, "unknown session: register again"
+            )
+        self._coordinator.liveness.heard(session.worker, time.monotonic())
+        if is_step:
+            # A worker that goes on has finished reading the version it pulled.
+            self._coordinator.store.release(key)
+        return session
+
+    async def _receive(
+        self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
+    ) -> Contribution:
+        store = self._coordinator.store
+        layout_from_proto(header.gradients).require(store.parameter_layout, "gradient")
+        layout_from_proto(header.state).require(store.state_layout, "state")
+        is_borrowed = header.HasField("shared")
+        if is_borrowed:
+            arrays = store.layout.views(self._map(header, store.layout.size_bytes))
+        else:
+            assembler = Assembler(store.layout)
+            async for chunk in chunks:
+                assembler.add(chunk)
+            arrays = assembler.finish()
+        split = len(store.parameter_layout.specs)
+        return Contribution(
+            arrays[:split],
+            arrays[split:],
+            header.end - header.start,
+            is_borrowed=is_borrowed,
+        )
+
+    def _map(self, header: pb.GradientHeader, size_bytes: int) -> Bytes:
+        """The worker's memory, mapped once a session.
+
+        Raises:
+            LayoutError: It is not there, or too small.
+        """
+        open_keys = {session.key for session in self._coordinator.sessions.all()}
+        for key in self._mappings.keys() - open_keys:
+            del self._mappings[key]
+        mappings = self._mappings.setdefault(header.session, Mappings(limit=1))
+        data = mappings.get(header.shared)
+        if data is None or len(data) < size_bytes:
+            raise LayoutError("the shared memory of the report cannot be mapped, or is too small")
+        return data
+
+    async def _judge(
+        self,
+        session: WorkerSession,
+        sequence: int,
+        report: GradientReport,
+        contribution: Contribution,
+    ) -> pb.ReportGradientReply:
+        async def judge() -> pb.ReportGradientReply:
+            return _reply_of(await self._coordinator.add_gradient(session, report, contribution))
+
+        # While the bytes were coming, the caller may have given this call up and tried again, and
+        # the other call may have overtaken this one.
+        if session.sequence > sequence:
+            raise malformed(f"report {sequence} of a session whose last was {session.sequence}")
+        if session.reply is None or session.sequence < sequence:
+            previous = session.sequence, session.reply
+            reply = asyncio.ensure_future(judge())
+            reply.add_done_callback(partial(_forget_refused, session, previous))
+            session.sequence, session.reply = sequence, reply
+        # A caller that hangs up cancels this call; the update must not be cut in half by it, and
+        # the same report may come again and ask for the reply.
+        return await asyncio.shield(session.reply)
+
+    def _evaluated(self, session: WorkerSession, request: pb.ReportTaskResultRequest) -> bool:
+        evaluation = self._coordinator.evaluation
+        if evaluation is None:
+            return False
+        self._coordinator.liveness.progressed(session.worker, time.monotonic())
+        metrics = [MetricState(m.name, tensors_from_proto(m.values)) for m in request.metrics]
+        return evaluation.add(request.task_id, request.attempt, request.start, request.end, metrics)
+
+
+_Answered = tuple[int, "asyncio.Future[pb.ReportGradientReply] | None"]
+
+
+def _forget_refused(
+    session: WorkerSession, previous: _Answered, reply: "asyncio.Future[pb.ReportGradientReply]"
+) -> None:
+    """Let the number of a report that broke the protocol be used again."""
+    if not reply.cancelled() and reply.exception() is not None and session.reply is reply:
+        session.sequence, session.reply = previous
+
+
+def _make_proof() -> SharedMemory | None:
+    try:
+        return SharedMemory(0)
+    except OSError:
+        return None
+
+
+def _report_of(header: pb.GradientHeader) -> GradientReport:
+    """What a header claims.
+
+    Raises:
+        CallRefusedError: It claims what no worker can have measured.
+    """
+    if header.model_version < 0:
+        raise malformed(f"a report with model_version={header.model_version}: it begins at 0")
+    if not math.isfinite(header.loss):
+        raise malformed(f"a report with loss={header.loss}: only finite ones come with a gradient")
+    if not 0 <= header.step_s < math.inf:
+        raise malformed(f"a report with step_s={header.step_s}: it is a time")
+    return GradientReport(
+        task_id=header.task_id,
+        attempt=header.attempt,
+        start=header.start,
+        end=header.end,
+        model_version=header.model_version,
+        loss=header.loss,
+        step_s=header.step_s,
+    )
+
+
+def _reply_of(outcome: Outcome) -> pb.ReportGradientReply:
+    verdicts = pb.ReportGradientReply
+    if outcome.refusal is None:
+        verdict = verdicts.VERDICT_ACCEPTED
+    elif isinstance(outcome.refusal, RefuseStale):
+        verdict = verdicts.VERDICT_STALE
+    else:
+        verdict = verdicts.VERDICT_LEASE_LOST
+    return pb.ReportGradientReply(verdict=verdict, model_version=outcome.model_version)

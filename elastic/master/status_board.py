@@ -1,0 +1,177 @@
+"""What the master tells about its job, gathered in one place and published on change."""
+
+import logging
+import time
+from collections import deque
+from typing import Final
+
+from elastic.errors import PlatformError
+from elastic.master.coordinator import Coordinator
+from elastic.platforms.base import Replica, ReplicaRunner
+from elastic.policy.fleet import WORKER
+from elastic.policy.ledger import Audit
+from elastic.spec.job import JobSpec
+from elastic.spec.status import (
+    EpochAudit,
+    JobEvent,
+    JobPhase,
+    JobStatus,
+    Progress,
+    WorkerStatus,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_EVENTS: Final = 50
+
+
+class StatusBoard:
+    """Keeps phase, events and counts over all lives of the master; builds `JobStatus`."""
+
+    def __init__(self, spec: JobSpec, runner: ReplicaRunner) -> None:
+        self._spec = spec
+        self._runner = runner
+        earlier = runner.last_status()
+        was_running = (
+            earlier is not None
+            and earlier.started_s is not None
+            # Submitted again with --resume: its events and counts go on, but no master was lost.
+            and earlier.phase is not JobPhase.PENDING
+            and not earlier.phase.is_final
+        )
+        self._base = earlier or JobStatus(job_name=spec.job_name)
+        self.master_restarts = self._base.master_restarts + int(was_running)
+        # Who resumes a job has mended what failed it, so it may fail as often as a new one.
+        self.worker_failures = self._base.worker_failures if was_running else 0
+        self.workers_lost = self._base.workers_lost
+        self.phase = JobPhase.RECOVERING if was_running else JobPhase.STARTING
+        self.reason = ""
+        self.message = ""
+        self.phase_since_s = time.monotonic()
+        self.metrics: dict[str, float] = dict(self._base.metrics)
+        self.checkpoint: str | None = self._base.checkpoint
+        self.export: str | None = None
+        self.desired_workers = 0
+        self.replicas: tuple[Replica, ...] = ()
+        self.last_exits: dict[int, str] = {}
+        self._started_s = self._base.started_s or time.time()
+        self._ended_s: float | None = None
+        self._events: deque[JobEvent] = deque(self._base.events, maxlen=MAX_EVENTS)
+        self._published: JobStatus | None = None
+        self.coordinator: Coordinator | None = None
+        if was_running:
+            self.note("MasterRestarted", "the master was restarted and goes back to its last cut")
+
+    def note(self, kind: str, message: str) -> None:
+        """Add an event; it is logged too."""
+        log.info("%s: %s", kind, message)
+        self._events.append(JobEvent(time_s=time.time(), kind=kind, message=message))
+
+    def evaluated(self, version: int, num_records: int, metrics: dict[str, float]) -> None:
+        """Keep the newest metrics, and tell them."""
+        self.metrics = metrics
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        self.note("Evaluated", f"version {version} on {num_records} records: {shown}")
+
+    def set_phase(self, phase: JobPhase, reason: str = "", message: str = "") -> None:
+        """Enter a phase; final ones set the end of the job."""
+        if phase != self.phase:
+            log.info("phase %s → %s %s", self.phase, phase, reason)
+        self.phase, self.reason, self.message = phase, reason, message
+        self.phase_since_s = time.monotonic()
+        if phase.is_final:
+            self._ended_s = time.time()
+
+    def publish(self) -> bool:
+        """Publish, if anything but the time has changed; False if that has to be tried again."""
+        status = self.build()
+        stale = self._published is None or (
+            status.model_copy(update={"updated_s": None})
+            != self._published.model_copy(update={"updated_s": None})
+        )
+        if stale:
+            try:
+                self._runner.publish_status(status)
+            except PlatformError as error:
+                # Such as a full disk: the job matters more than what is told of it.
+                log.warning("%s", error)
+                return False
+            self._published = status
+        return True
+
+    def build(self) -> JobStatus:
+        """The status as of now."""
+        return JobStatus(
+            job_name=self._spec.job_name,
+            phase=self.phase,
+            reason=self.reason,
+            message=self.message,
+            submitted_s=self._base.submitted_s,
+            started_s=self._started_s,
+            ended_s=self._ended_s,
+            updated_s=time.time(),
+            desired_workers=self.desired_workers,
+            workers=self._workers(),
+            progress=self._progress(),
+            audits=self._audits(),
+            metrics=self.metrics,
+            checkpoint=self.checkpoint,
+            export=self.export,
+            master_restarts=self.master_restarts,
+            worker_failures=self.worker_failures,
+            workers_lost=self.workers_lost,
+            events=tuple(self._events),
+        )
+
+    def _progress(self) -> Progress:
+        coordinator = self.coordinator
+        if coordinator is None:
+            return self._base.progress
+        ledger = coordinator.ledger
+        epochs = self._spec.num_epochs
+        return Progress(
+            epoch=min(ledger.epoch, epochs - 1),
+            num_epochs=epochs,
+            records_done=ledger.epoch * ledger.num_records + ledger.records_done,
+            records_total=epochs * ledger.num_records,
+            skipped=len(ledger.skipped_records),
+            computed_again=ledger.computed_again,
+            model_version=coordinator.store.version,
+            loss=coordinator.loss,
+            samples_per_s=round(coordinator.rate.per_second(time.monotonic()), 1),
+            rejected_gradients=coordinator.rejected_gradients,
+        )
+
+    def _audits(self) -> tuple[EpochAudit, ...]:
+        if self.coordinator is None:
+            return self._base.audits
+        return tuple(_published(audit) for audit in self.coordinator.ledger.audits)
+
+    def _workers(self) -> tuple[WorkerStatus, ...]:
+        newest = {
+            r.id.index: r
+            for r in sorted(self.replicas, key=lambda r: r.id.launch)
+            if r.id.role == WORKER
+        }
+        now_s = time.monotonic()
+        rows = []
+        for index, replica in sorted(newest.items()):
+            session = self.coordinator.sessions.of_index(index) if self.coordinator else None
+            rows.append(
+                WorkerStatus(
+                    index=index,
+                    launch=replica.id.launch,
+                    phase=replica.phase,
+                    pid=replica.pid,
+                    records_done=session.records_done if session else 0,
+                    samples_per_s=round(session.rate.per_second(now_s), 1) if session else 0.0,
+                    last_exit=self.last_exits.get(index, ""),
+                )
+            )
+        return tuple(rows)
+
+
+def _published(audit: Audit) -> EpochAudit:
+    return EpochAudit(
+        epoch=audit.epoch, records=audit.records, committed=audit.committed, skipped=audit.skipped
+    )

@@ -1,0 +1,203 @@
+"""Keeps the observed workers as the fleet policy wants them."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+
+from elastic.errors import PlatformError, TrainingError
+from elastic.master.coordinator import Coordinator
+from elastic.master.status_board import StatusBoard
+from elastic.platforms.base import JobControl, Replica, ReplicaRunner
+from elastic.policy.fleet import (
+    WORKER,
+    Action,
+    Delete,
+    FailJob,
+    Fleet,
+    Forget,
+    Launch,
+    NoteExit,
+)
+from elastic.policy.replicas import ExitReason, ReplicaId
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobPhase
+
+POLL_S = 0.5
+
+
+class WorkerManager:
+    """A thread that observes and acts; what to do is decided on the event loop.
+
+    Observing and acting may take seconds on a cluster, and must not hold up the calls of workers.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        runner: ReplicaRunner,
+        room: int | None,
+        fleet: Fleet,
+        board: StatusBoard,
+        on_cancelled: Callable[[], None],
+    ) -> None:
+        self._spec = spec
+        self._runner = runner
+        self._room = room
+        self._fleet = fleet
+        self._board = board
+        self._on_cancelled = on_cancelled
+        self._coordinator: Coordinator | None = None
+        self._loop = asyncio.get_running_loop()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="worker-manager", daemon=True)
+        self.failed = asyncio.Event()
+        self.failure: TrainingError | None = None
+
+    def start(self) -> None:
+        """Begin to launch workers; exits from before the master was restarted are known."""
+        self._fleet.adopt_exits(self._runner.observe())
+        self._thread.start()
+
+    def attach(self, coordinator: Coordinator) -> None:
+        """Tell who leases to the workers, once the model is built."""
+        self._coordinator = coordinator
+        coordinator.on_contribution = self._fleet.made_progress
+
+    async def stop(self) -> None:
+        """Launch nothing any more."""
+        self._stopping.set()
+        await asyncio.to_thread(self._thread.join)
+
+    async def wait_for_exits(self, timeout_s: float) -> None:
+        """Wait until no worker runs, so that their last words are in the logs."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            replicas = await asyncio.to_thread(self._runner.observe)
+            self._board.replicas = tuple(replicas)
+            if all(r.phase.is_final for r in replicas if r.id.role == WORKER):
+                return
+            await asyncio.to_thread(self._runner.wait, POLL_S)
+
+    # -- on the manager's thread ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                observed = self._runner.observe()
+                control = self._runner.control()
+                deciding = asyncio.run_coroutine_threadsafe(
+                    self._decide(observed, control), self._loop
+                )
+                for action in deciding.result():
+                    self._act(action)
+                self._runner.wait(POLL_S)
+            except PlatformError as error:
+                # Nothing healthy is touched while the platform is away; the next look decides.
+                self._loop.call_soon_threadsafe(self._board.note, "PlatformAway", str(error))
+                self._stopping.wait(POLL_S)
+            except CancelledError:
+                return
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Launch(replica):
+                self._runner.launch(replica)
+            case Delete(replica, grace_s):
+                self._runner.delete(replica, grace_s)
+            case Forget(replica):
+                self._runner.forget(replica)
+
+    # -- on the event loop ---------------------------------------------------------------------
+
+    async def _decide(self, observed: Sequence[Replica], control: JobControl) -> list[Action]:
+        self._board.replicas = tuple(observed)
+        if control.cancelled:
+            self._on_cancelled()
+            return []
+        if self.failed.is_set():
+            return []
+        desired = self._desired(control)
+        self._board.desired_workers = desired
+        actions = self._fence_hung()
+        actions += self._fleet.plan(observed, desired, time.monotonic())
+        for action in actions:
+            self._note(action, desired)
+        self._board.worker_failures = self._fleet.failures
+        self._note_absence(observed)
+        return actions
+
+    def _desired(self, control: JobControl) -> int:
+        limits = self._spec.num_workers
+        if control.num_workers is not None:
+            return max(limits.minimum, control.num_workers)
+        room = limits.maximum if self._room is None else self._room
+        return max(limits.minimum, min(limits.maximum, room))
+
+    def _note(self, action: Action, desired: int) -> None:
+        match action:
+            case NoteExit(replica, is_failure):
+                self._note_exit(replica, is_failure, wanted=replica.id.index < desired)
+            case FailJob(reason, message):
+                self.failure = self.failure or TrainingError(message, reason)
+                self.failed.set()
+            case Launch(replica) if replica.launch > 1:
+                self._board.note(
+                    "WorkerStarted", f"{replica.name} is started again (launch {replica.launch})"
+                )
+            case Delete(replica, _):
+                self._board.note("WorkerScaledAway", f"{replica.name} is asked to end")
+
+    def _note_exit(self, replica: Replica, is_failure: bool, wanted: bool) -> None:
+        how = _describe(replica)
+        self._board.last_exits[replica.id.index] = how
+        if self._coordinator is not None:
+            self._coordinator.lose(_ledger_name(replica.id), replica.id.index)
+        if replica.exit_reason is ExitReason.COMPLETED and not wanted:
+            self._board.note("WorkerLeft", f"{replica.id.name} has left")
+            return
+        self._board.workers_lost += 1
+        kind = "WorkerFailed" if is_failure else "WorkerLost"
+        self._board.note(kind, f"{replica.id.name} {how}")
+
+    def _fence_hung(self) -> list[Action]:
+        if self._coordinator is None:
+            return []
+        actions: list[Action] = []
+        for hang in self._coordinator.hangs():
+            name, _, launch = hang.worker.partition("/")
+            index = int(name.rpartition("-")[2])
+            self._coordinator.lose(hang.worker, index)
+            self._board.note(
+                "WorkerHung",
+                f"{name} gave no {hang.what} for {hang.silent_s:.1f} s "
+                f"(limit {hang.limit_s:.1f} s) and is replaced",
+            )
+            actions.append(Delete(ReplicaId(WORKER, index, int(launch)), 0.0))
+        return actions
+
+    def _note_absence(self, observed: Sequence[Replica]) -> None:
+        board, coordinator = self._board, self._coordinator
+        if board.phase is JobPhase.RUNNING and coordinator is not None:
+            if coordinator.sessions.all():
+                return
+            if all(r.phase.is_final for r in observed if r.id.role == WORKER):
+                board.set_phase(JobPhase.RECOVERING, "NoWorkers", "no worker runs at the moment")
+
+
+def _ledger_name(replica: ReplicaId) -> str:
+    return f"worker-{replica.index}/{replica.launch}"
+
+
+def _describe(replica: Replica) -> str:
+    reason = replica.exit_reason
+    words = {
+        ExitReason.COMPLETED: "ended",
+        ExitReason.USER_ERROR: "failed",
+        ExitReason.KILLED: "was killed",
+        ExitReason.OUT_OF_MEMORY: "ran out of memory",
+        ExitReason.NEVER_STARTED: "could not be started",
+        None: "ended",
+    }[reason]
+    return f"{words}: {replica.message}" if replica.message else words
