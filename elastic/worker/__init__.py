@@ -1,0 +1,1 @@
+"""One process that computes gradients for whatever task it is given."""

@@ -1,0 +1,232 @@
+"""A worker's life: register, lease, compute, report, until the master says it is done."""
+
+import logging
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from elastic.errors import ElasticError, RpcError
+from elastic.frameworks.base import MetricState
+from elastic.policy.records import Task, TaskKind
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.client import (
+    MasterClient,
+    Session,
+    SessionLostError,
+    SupersededError,
+    metrics_to_proto,
+)
+from elastic.rpc.messages import task_from_proto
+from elastic.worker.batches import BatchStream, LoadedBatch
+from elastic.worker.step import LeaseLostError, NotFiniteError, Trainer
+
+log = logging.getLogger(__name__)
+
+OUTCOMES: Final = pb.ReportTaskResultRequest
+MAX_TRACEBACK: Final = 8000
+FAREWELL_S: Final = 1.0
+"""A heartbeat under way may end before the connection is closed under it."""
+
+
+class Worker:
+    """One launch of one worker index."""
+
+    def __init__(
+        self,
+        client: MasterClient,
+        index: int,
+        launch: int,
+        build: Callable[[Task], tuple[Trainer, BatchStream]],
+        stopping: threading.Event,
+    ) -> None:
+        """Keep the parts; `run` does the work.
+
+        Args:
+            client: Connection to the master.
+            index: Which worker this is.
+            launch: Which life of it.
+            build: Makes model and reader from the sample task, after the first registration.
+            stopping: Set from outside (SIGTERM) to end after the running minibatch.
+        """
+        self._client = client
+        self._index = index
+        self._launch = launch
+        self._build = build
+        self._stopping = stopping
+        self._session: Session | None = None
+        self._sequence = 0
+
+    def run(self) -> None:
+        """Work until the master is finished or `stopping` is set.
+
+        Raises:
+            SupersededError: A newer launch of this worker has taken over.
+            RpcError: The master stayed away for too long.
+        """
+        session = self._register()
+        trainer, stream = self._build(session.sample)
+        heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        heart.start()
+        try:
+            self._work(trainer, stream)
+        finally:
+            self._stopping.set()
+            heart.join(FAREWELL_S)
+
+    def _work(self, trainer: Trainer, stream: BatchStream) -> None:
+        while not self._stopping.is_set():
+            try:
+                if not self._work_once(trainer, stream):
+                    return
+            except SessionLostError:
+                log.info("the master has forgotten this session: registering again")
+                self._register()
+                trainer.forget_model()
+            except LeaseLostError:
+                log.info("the lease of the task was lost: getting another")
+
+    def _register(self) -> Session:
+        self._session = self._client.register(
+            pb.RegisterRequest(
+                worker_index=self._index,
+                launch=self._launch,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+            )
+        )
+        self._sequence = 0
+        return self._session
+
+    def _beat(self) -> None:
+        """Say every few seconds that this process lives."""
+        while not self._stopping.wait(self._current.heartbeat_interval_s):
+            try:
+                self._client.heartbeat(self._current.key)
+            except (RpcError, SessionLostError, SupersededError) as error:
+                # The main thread meets the same on its next call, and acts on it.
+                log.debug("heartbeat: %s", error)
+
+    @property
+    def _current(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    def _work_once(self, trainer: Trainer, stream: BatchStream) -> bool:
+        """Do one task; False when there is nothing left to do, ever."""
+        reply = self._client.get_task(self._current.key)
+        kind = reply.WhichOneof("reply")
+        if kind == "finished":
+            return False
+        if kind == "wait_s":
+            self._stopping.wait(reply.wait_s)
+            return True
+        task = task_from_proto(reply.task)
+        log.debug("task %d: %s", task.task_id, task.records)
+        with stream.open(task) as batches:
+            if task.kind is TaskKind.TRAINING:
+                self._train(task, batches, trainer)
+            else:
+                self._evaluate(task, batches, trainer)
+        return True
+
+    # -- training ------------------------------------------------------------------------------
+
+    def _train(self, task: Task, batches: Iterator[LoadedBatch], trainer: Trainer) -> None:
+        for loaded in batches:
+            began_s = time.perf_counter()
+            try:
+                batch = loaded.result()
+                if batch.num_examples == 0:
+                    self._report(task, OUTCOMES.OUTCOME_EMPTY, loaded.start, loaded.end)
+                else:
+                    self._train_batch(task, loaded, trainer, began_s)
+            except _CONTROL_FLOW:
+                raise
+            except NotFiniteError as error:
+                self._report(
+                    task, OUTCOMES.OUTCOME_NOT_FINITE, loaded.start, loaded.end, str(error)
+                )
+                return
+            except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+                self._report_failed(task, loaded.start, loaded.end, error)
+                return
+            if self._stopping.is_set() and loaded.end < task.records.end:
+                self._report(task, OUTCOMES.OUTCOME_RELEASED, loaded.end, task.records.end)
+                return
+
+    def _train_batch(
+        self, task: Task, loaded: LoadedBatch, trainer: Trainer, began_s: float
+    ) -> None:
+        while True:
+            trainer.pull_if_needed(self._current)
+            header = trainer.compute(task, loaded, began_s)
+            self._sequence += 1
+            header.sequence = self._sequence
+            if trainer.push(self._current, header):
+                return
+            began_s = time.perf_counter()
+
+    # -- evaluation ----------------------------------------------------------------------------
+
+    def _evaluate(self, task: Task, batches: Iterator[LoadedBatch], trainer: Trainer) -> None:
+        """Report each minibatch by itself: what is reported is progress, or the worker hangs."""
+        trainer.pull_version(self._current, task.model_version)
+        for loaded in batches:
+            try:
+                batch = loaded.result()
+                metrics = trainer.metrics(batch) if batch.num_examples else []
+            except _CONTROL_FLOW:
+                raise
+            except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+                self._report_failed(task, loaded.start, loaded.end, error)
+                return
+            self._report_evaluated(task, loaded, metrics)
+            if self._stopping.is_set() and loaded.end < task.records.end:
+                self._report(task, OUTCOMES.OUTCOME_RELEASED, loaded.end, task.records.end)
+                return
+
+    def _report_evaluated(
+        self, task: Task, loaded: LoadedBatch, metrics: Sequence[MetricState]
+    ) -> None:
+        request = self._request(task, OUTCOMES.OUTCOME_EVALUATED, loaded.start, loaded.end)
+        request.metrics.extend(metrics_to_proto([(m.name, m.values) for m in metrics]))
+        if not self._client.report_result(request):
+            raise LeaseLostError
+
+    # -- reports -------------------------------------------------------------------------------
+
+    def _report_failed(self, task: Task, start: int, end: int, error: Exception) -> None:
+        trace = "".join(traceback.format_exception(error))
+        log.warning("records [%d, %d) of %s failed:\n%s", start, end, task.shard.name, trace)
+        # Ours say which of the user's functions failed, and on which line.
+        message = (
+            str(error) if isinstance(error, ElasticError) else f"{type(error).__name__}: {error}"
+        )
+        self._report(task, OUTCOMES.OUTCOME_FAILED, start, end, message, trace[-MAX_TRACEBACK:])
+
+    def _report(
+        self, task: Task, outcome: int, start: int, end: int, message: str = "", trace: str = ""
+    ) -> None:
+        request = self._request(task, outcome, start, end)
+        request.message, request.traceback = message, trace
+        if not self._client.report_result(request):
+            raise LeaseLostError
+
+    def _request(
+        self, task: Task, outcome: int, start: int, end: int
+    ) -> pb.ReportTaskResultRequest:
+        return pb.ReportTaskResultRequest(
+            session=self._current.key,
+            task_id=task.task_id,
+            attempt=task.attempt,
+            outcome=outcome,  # type: ignore[arg-type]
+            start=start,
+            end=end,
+        )
+
+
+_CONTROL_FLOW: Final = (SessionLostError, SupersededError, LeaseLostError, RpcError)
