@@ -1,0 +1,131 @@
+"""What the master and the command line ask of a platform.
+
+`Platform` is the command line's side: jobs by name. `ReplicaRunner` is the master's side: the
+replicas of its own job, its published status, and what users asked of it meanwhile.
+Everything is level-triggered: the observed replicas are always read whole, so a missed event
+never matters.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobStatus
+
+__all__ = [
+    "ExitReason",
+    "JobControl",
+    "LogLine",
+    "Platform",
+    "Replica",
+    "ReplicaId",
+    "ReplicaPhase",
+    "ReplicaRunner",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class JobControl:
+    """What users asked of a running job since it was submitted.
+
+    Attributes:
+        num_workers: The size wanted by `elastic scale`, or None where nobody asked.
+        cancelled: `elastic kill` was called.
+    """
+
+    num_workers: int | None = None
+    cancelled: bool = False
+
+
+class ReplicaRunner(Protocol):
+    """The master's side of a platform, for the replicas of one job."""
+
+    def launch(self, replica: ReplicaId) -> None:
+        """Ask for a replica to be started; returns at once, launching twice changes nothing.
+
+        Raises:
+            PlatformError: The request itself could not be recorded.
+        """
+
+    def delete(self, replica: ReplicaId, grace_s: float) -> None:
+        """Ask for a replica to end: SIGTERM, and SIGKILL after `grace_s`; also if unknown."""
+
+    def observe(self) -> Sequence[Replica]:
+        """All launches that the platform still knows, ended ones included; not the master's own."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until something observed or asked may have changed; True if it did."""
+
+    def forget(self, replica: ReplicaId) -> None:
+        """Drop an ended launch from `observe`; its logs stay."""
+
+    def control(self) -> JobControl:
+        """What users have asked for."""
+
+    def publish_status(self, status: JobStatus) -> None:
+        """Make the status readable for everybody, also after the job has ended."""
+
+    def last_status(self) -> JobStatus | None:
+        """The status published last, by this or an earlier life of the master."""
+
+    def publish_address(self, address: str) -> None:
+        """Tell workers where the master listens (`host:port`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of one replica's log."""
+
+    replica: str
+    text: str
+
+
+class Platform(Protocol):
+    """The command line's side of a platform."""
+
+    def submit(self, spec: JobSpec) -> None:
+        """Start the job's master and return.
+
+        Raises:
+            JobExistsError: A job of that name runs, or its kept state would be overwritten.
+            PlatformError: The master could not be started; nothing was left behind.
+        """
+
+    def jobs(self) -> Sequence[str]:
+        """Names of all known jobs, running or ended, oldest first."""
+
+    def status(self, job_name: str) -> JobStatus:
+        """What the master published last, corrected by what the platform itself sees.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+
+    def spec(self, job_name: str) -> JobSpec:
+        """The specification the job was submitted with."""
+
+    def scale(self, job_name: str, num_workers: int) -> None:
+        """Ask a running job for another number of workers.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobSpecError: The job has ended, or the number is outside its range.
+        """
+
+    def kill(self, job_name: str, timeout_s: float) -> None:
+        """Cancel the job and wait until none of its processes is left; idempotent.
+
+        Raises:
+            JobNotFoundError: No such job.
+            PlatformError: Something was still alive after `timeout_s`.
+        """
+
+    def logs(
+        self, job_name: str, replicas: Sequence[str], follow: bool, tail: int | None
+    ) -> Iterator[LogLine]:
+        """Lines of the named replicas (all when empty), prefixed by replica.
+
+        With `follow`, goes on until the job has ended.
+        """

@@ -1,0 +1,238 @@
+"""The folder of one job: where each file lies, what is in it and who writes it."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from elastic.errors import PlatformError
+from elastic.platforms.base import ExitReason, JobControl, Replica, ReplicaId
+from elastic.platforms.local.files import Bell, Lock, read_whole, write_whole
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobStatus
+
+T = TypeVar("T")
+
+HOME_VARIABLE: Final = "ELASTIC_HOME"
+MASTER_ROLE: Final = "master"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One submission of a job.
+
+    Attributes:
+        uid: Random; in the environment of every process of this submission.
+        commands: By role, the program and its first arguments.
+    """
+
+    uid: str
+    submitted_s: float
+    commands: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What the master wants of one launch: that it runs, or that it ends within a grace."""
+
+    replica: ReplicaId
+    delete_grace_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the supervisor knows of one launch.
+
+    Attributes:
+        created_s: When the system says the process began: with the pid, its identity.
+    """
+
+    replica: Replica
+    created_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """What a replica says about its own end."""
+
+    reason: ExitReason
+    message: str
+    traceback: str = ""
+
+
+_SUBMISSION: Final = TypeAdapter(Submission)
+_DESIRED: Final = TypeAdapter(Desired)
+_OBSERVED: Final = TypeAdapter(Observed)
+_TERMINATION: Final = TypeAdapter(Termination)
+_SPEC: Final = TypeAdapter(JobSpec)
+_STATUS: Final = TypeAdapter(JobStatus)
+_SIZE: Final = TypeAdapter(int)
+
+
+def default_home() -> Path:
+    """`$ELASTIC_HOME`, or `~/.elastic`."""
+    return Path(os.environ.get(HOME_VARIABLE) or "~/.elastic").expanduser().absolute()
+
+
+class JobDirectory:
+    """Typed access to the files of one job; a missing file reads as None.
+
+    Every read raises `PlatformError` for a file that holds something else than it should, and
+    every write for a file that could not be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.supervisor_lock = Lock(path / "supervisor.lock")
+        self.supervisor_log_path = path / "supervisor.log"
+        self.supervisor_bell = Bell(path / "supervisor.bell")
+        self.master_bell = Bell(path / "master.bell")
+        self.logs_path = path / "logs"
+        self.cuts_path = path / "cuts"
+        self.desired_path = path / "desired"
+        self.observed_path = path / "observed"
+        self.exits_path = path / "exits"
+        self.control_path = path / "control.json"
+        self.cancelled_path = path / "cancelled"
+        self.status_path = path / "status.json"
+        self.address_path = path / "address"
+        self.token_path = path / "token"
+        self.spec_path = path / "spec.json"
+        self.submission_path = path / "submission.json"
+
+    def log_path(self, replica: ReplicaId) -> Path:
+        return self.logs_path / f"{replica.name}.log"
+
+    # -- written when the job is submitted
+
+    def write_submission(self, spec: JobSpec, submission: Submission, token: str) -> None:
+        """Make the folders and the files that a job begins with."""
+        try:
+            # Private before the token is in it, whatever the caller's umask.
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            for path in (
+                self.logs_path,
+                self.cuts_path,
+                self.desired_path,
+                self.observed_path,
+                self.exits_path,
+            ):
+                path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise PlatformError(f"cannot make {error.filename}: {error.strerror}") from error
+        write_whole(self.token_path, token)
+        write_whole(self.spec_path, spec.model_dump_json())
+        write_whole(self.submission_path, _SUBMISSION.dump_json(submission).decode())
+
+    def submission(self) -> Submission | None:
+        return _read(self.submission_path, _SUBMISSION)
+
+    def spec(self) -> JobSpec | None:
+        return _read(self.spec_path, _SPEC)
+
+    def token(self) -> str | None:
+        return read_whole(self.token_path)
+
+    # -- written by the master
+
+    def write_status(self, status: JobStatus) -> None:
+        write_whole(self.status_path, status.model_dump_json())
+
+    def status(self) -> JobStatus | None:
+        return _read(self.status_path, _STATUS)
+
+    def write_address(self, address: str) -> None:
+        write_whole(self.address_path, address)
+
+    def address(self) -> str | None:
+        return read_whole(self.address_path)
+
+    def write_desired(self, desired: Desired) -> None:
+        path = self.desired_path / _file_name(desired.replica)
+        write_whole(path, _DESIRED.dump_json(desired).decode())
+
+    def desired(self) -> list[Desired]:
+        return list(_read_all(self.desired_path, _DESIRED))
+
+    def desired_of(self, replica: ReplicaId) -> Desired | None:
+        return _read(self.desired_path / _file_name(replica), _DESIRED)
+
+    def forget(self, replica: ReplicaId) -> None:
+        """Remove the files of one launch, except its log."""
+        # Desired first: a launch that is desired and not observed is one still to be started.
+        for folder in (self.desired_path, self.observed_path, self.exits_path):
+            with suppress(FileNotFoundError):
+                (folder / _file_name(replica)).unlink()
+
+    # -- written by the supervisor
+
+    def write_observed(self, observed: Observed) -> None:
+        path = self.observed_path / _file_name(observed.replica.id)
+        write_whole(path, _OBSERVED.dump_json(observed).decode())
+
+    def observed(self) -> list[Observed]:
+        return list(_read_all(self.observed_path, _OBSERVED))
+
+    # -- written by a replica about itself
+
+    def write_termination(self, replica: ReplicaId, termination: Termination) -> None:
+        path = self.exits_path / _file_name(replica)
+        write_whole(path, _TERMINATION.dump_json(termination).decode())
+
+    def termination(self, replica: ReplicaId) -> Termination | None:
+        return _read(self.exits_path / _file_name(replica), _TERMINATION)
+
+    # -- written by the command line
+
+    def write_size(self, num_workers: int) -> None:
+        write_whole(self.control_path, str(num_workers))
+
+    def write_cancelled(self) -> None:
+        # A file of its own: a `scale` at the same moment cannot undo it.
+        write_whole(self.cancelled_path, "")
+
+    def is_cancelled(self) -> bool:
+        return self.cancelled_path.exists()
+
+    def control(self) -> JobControl:
+        return JobControl(
+            num_workers=_read(self.control_path, _SIZE), cancelled=self.is_cancelled()
+        )
+
+
+def _file_name(replica: ReplicaId) -> str:
+    # Roles become file names, so one like `../token` must not get further than this.
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", replica.role):
+        raise PlatformError(f"{replica.role!r} is not a role: use lower-case letters like 'worker'")
+    return f"{replica.name}-{replica.launch}.json"
+
+
+def _read(path: Path, adapter: TypeAdapter[T]) -> T | None:
+    text = read_whole(path)
+    if text is None:
+        return None
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        raise PlatformError(
+            f"{path} is damaged: {error.errors()[0]['msg']}: mend or remove it"
+        ) from error
+
+
+def _read_all(folder: Path, adapter: TypeAdapter[T]) -> Iterator[T]:
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PlatformError(f"cannot read {folder}: {error.strerror}") from error
+    for path in paths:
+        value = _read(path, adapter)
+        # None: removed since it was listed.
+        if value is not None:
+            yield value

@@ -1,0 +1,131 @@
+"""Why a replica ended: from its exit code, its own words, and the kernel's memory counter."""
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from elastic.platforms.base import ExitReason
+from elastic.platforms.local.directory import Termination
+
+ENDING_SIGNALS: Final = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+)
+"""What people and systems send; any other deadly signal is the program's own doing."""
+
+MAX_DYING_S: Final = 10.0
+"""The kernel counts a kill before the process is gone: freeing its memory takes a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitFacts:
+    """What is known about the end of one process.
+
+    Attributes:
+        code: Exit code, negative for a signal; None where nobody could see it.
+        termination: What the replica wrote about its own end.
+        was_deleted: The master had asked for the end.
+        memory_message: Set where the kernel killed something for memory meanwhile.
+        last_line: Of its log.
+    """
+
+    code: int | None
+    termination: Termination | None = None
+    was_deleted: bool = False
+    memory_message: str | None = None
+    last_line: str = ""
+
+
+def classify(facts: ExitFacts) -> tuple[ExitReason, str]:
+    """Choose the reason of one exit, and a message for people."""
+    code, termination = facts.code, facts.termination
+    if code == 0:
+        return ExitReason.COMPLETED, ""
+    if termination is not None and termination.reason is not ExitReason.COMPLETED:
+        return termination.reason, termination.message
+    if code is None:
+        return _classify_unseen(facts)
+    if facts.was_deleted:
+        return ExitReason.KILLED, f"deleted ({_describe(code)})"
+    if code == -signal.SIGKILL and facts.memory_message is not None:
+        return ExitReason.OUT_OF_MEMORY, facts.memory_message
+    if -code in ENDING_SIGNALS:
+        return ExitReason.KILLED, f"ended from outside by {_describe(code)}"
+    if code < 0:
+        return ExitReason.USER_ERROR, f"crashed with {_describe(code)}"
+    return ExitReason.USER_ERROR, facts.last_line or f"{_describe(code)} and no output"
+
+
+def _classify_unseen(facts: ExitFacts) -> tuple[ExitReason, str]:
+    if facts.termination is not None:
+        return facts.termination.reason, facts.termination.message
+    if facts.was_deleted:
+        return ExitReason.KILLED, "deleted"
+    return ExitReason.KILLED, "ended while its supervisor was away, so its exit code is unknown"
+
+
+def _describe(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+class MemoryKills:
+    """Notices when the kernel has killed a process of our cgroup for memory.
+
+    Each kill is told once, so of two replicas that die by SIGKILL only as many are put down to
+    memory as the kernel has counted.
+    """
+
+    def __init__(self, cgroup_path: Path | None) -> None:
+        self._cgroup_path = cgroup_path
+        self._num_told = self._count()
+        self._untold_since_s: float | None = None
+
+    def take(self) -> str | None:
+        """A message about a kill that was not told yet, or None."""
+        if self._count() <= self._num_told:
+            return None
+        self._num_told += 1
+        return f"killed by the kernel for memory (limit of its cgroup: {self._limit()})"
+
+    def settle(self, now_s: float) -> None:
+        """Put kills that no replica's end has followed down to other processes."""
+        if self._count() <= self._num_told:
+            self._untold_since_s = None
+        elif self._untold_since_s is None:
+            self._untold_since_s = now_s
+        elif now_s - self._untold_since_s > MAX_DYING_S:
+            self._num_told = self._count()
+
+    def _count(self) -> int:
+        text = self._read("memory.events")
+        counts = dict(line.split(maxsplit=1) for line in text.splitlines() if " " in line)
+        value = counts.get("oom_kill", "0")
+        return int(value) if value.isdecimal() else 0
+
+    def _limit(self) -> str:
+        text = self._read("memory.max").strip()
+        return f"{int(text) / 2**20:.0f} MiB" if text.isdecimal() else "none, the machine is full"
+
+    def _read(self, name: str) -> str:
+        if self._cgroup_path is None:
+            return ""
+        try:
+            return (self._cgroup_path / name).read_text()
+        except OSError:
+            # No cgroup v2 or no memory controller: then a kill for memory looks like any other.
+            return ""
+
+
+def own_cgroup() -> Path | None:
+    """The folder of this process's cgroup, or None where cgroup v2 is not there."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    own = next((line[3:] for line in lines if line.startswith("0::")), None)
+    return None if own is None else Path("/sys/fs/cgroup") / own.lstrip("/")

@@ -1,0 +1,148 @@
+"""Ends all processes of a job: by asking its master, then by signals, then by force."""
+
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from elastic.errors import PlatformError
+from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
+from elastic.platforms.local.masters import CANCEL
+from elastic.platforms.local.processes import Member, find_members, is_stopped, signal_members
+from elastic.platforms.local.reconciler import publish_end
+
+logger = logging.getLogger(__name__)
+
+POLL_S: Final = 0.05
+TERM_GRACE_S: Final = 5.0
+FORCE_TIMEOUT_S: Final = 1.0
+"""Even a hurried caller waits this long for SIGKILL to take effect."""
+
+
+class _Watch:
+    """Looks at the processes of a submission until each has really ended.
+
+    A dying process shows no environment once it gives its memory back, but keeps its files, ports
+    and locks a while longer, so whoever was seen is waited for by a descriptor.
+    """
+
+    def __init__(self, uid: str) -> None:
+        self._uid = uid
+        self._descriptors: dict[int, int] = {}
+
+    def members(self) -> list[Member]:
+        """Those that are there now."""
+        members = find_members(self._uid)
+        for pid in {member.pid for member in members} - self._descriptors.keys():
+            with suppress(ProcessLookupError):
+                self._descriptors[pid] = os.pidfd_open(pid)
+        return members
+
+    def has_ended(self) -> bool:
+        """Whether nobody is there and everybody seen before is gone."""
+        poll = select.poll()
+        for descriptor in self._descriptors.values():
+            poll.register(descriptor, select.POLLIN)
+        return not self.members() and len(poll.poll(0)) == len(self._descriptors)
+
+    def close(self) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+
+
+@contextmanager
+def _watch(uid: str) -> Iterator[_Watch]:
+    watch = _Watch(uid)
+    try:
+        yield watch
+    finally:
+        watch.close()
+
+
+def kill_job(directory: JobDirectory, timeout_s: float) -> None:
+    """Cancel a job and wait until none of its processes is left.
+
+    At most half of the time is the master's, to publish the end and to take leave of its
+    workers; then comes SIGTERM, and with the last quarter SIGKILL.
+
+    Raises:
+        PlatformError: Something was still alive after `timeout_s`.
+    """
+    now_s = time.monotonic()
+    submission = directory.submission()
+    if submission is not None:
+        with _watch(submission.uid) as watch:
+            if watch.members():
+                _ask(directory)
+                _await_clean_end(directory, watch, now_s + timeout_s / 2)
+                signal_members(watch.members(), signal.SIGTERM)
+                term_grace_s = min(TERM_GRACE_S, timeout_s / 4)
+                _await_end(watch, time.monotonic() + term_grace_s)
+            _force(watch, directory, now_s, timeout_s)
+    status = directory.status()
+    if status is None or not status.phase.is_final:
+        publish_end(directory, CANCEL)
+
+
+def _force(watch: _Watch, directory: JobDirectory, started_s: float, timeout_s: float) -> None:
+    deadline_s = max(started_s + timeout_s, time.monotonic() + FORCE_TIMEOUT_S)
+    if not _end_members(watch, deadline_s):
+        left = ", ".join(str(member.pid) for member in watch.members())
+        raise PlatformError(
+            f"processes of {directory.path.name!r} were alive after {timeout_s:g} s: {left}: "
+            "try again with a longer timeout"
+        )
+
+
+def end_members(uid: str, deadline_s: float) -> bool:
+    """SIGKILL all that carry the uid until none is left; False where some outlived `deadline_s`."""
+    with _watch(uid) as watch:
+        return _end_members(watch, deadline_s)
+
+
+def _end_members(watch: _Watch, deadline_s: float) -> bool:
+    quiet_looks = 0
+    # A process that is just being replaced by exec shows no environment, so one look may miss it.
+    while quiet_looks < 2:
+        has_ended = watch.has_ended()
+        quiet_looks = quiet_looks + 1 if has_ended else 0
+        if not has_ended and time.monotonic() > deadline_s:
+            return False
+        members = watch.members()
+        # The supervisor goes first, so that it starts nothing new for what dies.
+        signal_members([m for m in members if m.replica is None], signal.SIGKILL)
+        signal_members([m for m in members if m.replica is not None], signal.SIGKILL)
+        time.sleep(0.01)
+    return True
+
+
+def _ask(directory: JobDirectory) -> None:
+    try:
+        directory.write_cancelled()
+    except PlatformError as error:
+        # The disk is full, so nobody can be asked; signals need no room.
+        logger.warning("%s", error)
+    directory.master_bell.ring()
+    directory.supervisor_bell.ring()
+
+
+def _await_clean_end(directory: JobDirectory, watch: _Watch, deadline_s: float) -> None:
+    while time.monotonic() < deadline_s and not watch.has_ended():
+        if not directory.is_cancelled() or not _can_end_itself(watch.members()):
+            return
+        time.sleep(POLL_S)
+
+
+def _can_end_itself(members: list[Member]) -> bool:
+    """Whether a supervisor or a master is there, either of which ends the rest, and none halts."""
+    deciders = [m for m in members if m.replica is None or m.replica.role == MASTER_ROLE]
+    return bool(deciders) and not any(is_stopped(m.pid) for m in deciders)
+
+
+def _await_end(watch: _Watch, deadline_s: float) -> None:
+    while time.monotonic() < deadline_s and not watch.has_ended():
+        time.sleep(POLL_S)

@@ -1,0 +1,121 @@
+"""Reads the logs of a job's replicas, as they are or as they grow."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from elastic.errors import PlatformError
+from elastic.platforms.base import LogLine
+from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
+
+POLL_S: Final = 0.1
+CHUNK_BYTES: Final = 1 << 20
+
+
+class _LogFile:
+    """One replica's log, read on from where the last call ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.replica = path.stem
+        self._path = path
+        self._offset_bytes = 0
+        self._rest = b""
+
+    def new_lines(self) -> Iterator[str]:
+        """The complete lines that were added."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset_bytes)
+                while chunk := file.read(CHUNK_BYTES):
+                    self._offset_bytes += len(chunk)
+                    *lines, self._rest = (self._rest + chunk).split(b"\n")
+                    yield from map(_text, lines)
+        except FileNotFoundError:
+            # The job was removed or replaced while we read.
+            return
+        except OSError as error:
+            raise PlatformError(f"cannot read {self._path}: {error.strerror}") from error
+
+    def last_words(self) -> Iterator[str]:
+        """What stands after the last end of a line; nothing more is added to it."""
+        if self._rest:
+            yield _text(self._rest)
+            self._rest = b""
+
+
+def read_logs(
+    directory: JobDirectory, replicas: Sequence[str], tail: int | None
+) -> Iterator[LogLine]:
+    """What the logs hold now, replica by replica, the master first.
+
+    Raises:
+        PlatformError: A replica was named that has no log.
+    """
+    paths = _paths(directory)
+    for name in replicas:
+        if not any(_is_named(path.stem, [name]) for path in paths):
+            known = ", ".join(path.stem for path in paths) or "none yet"
+            raise PlatformError(
+                f"no log of {name!r} in job {directory.path.name!r}: name one of: {known}"
+            )
+    for path in paths:
+        if _is_named(path.stem, replicas):
+            file = _LogFile(path)
+            yield from _tail(file, tail)
+            yield from _lines(file, file.last_words())
+
+
+def follow_logs(
+    directory: JobDirectory,
+    replicas: Sequence[str],
+    tail: int | None,
+    has_ended: Callable[[], bool],
+) -> Iterator[LogLine]:
+    """What the logs hold and what is added, until the job has ended and all was read.
+
+    Replicas that begin to write meanwhile are included, so a name may be unknown at first.
+    """
+    files: dict[Path, _LogFile] = {}
+    is_first_look = True
+    while True:
+        # Asked before reading: what is in the logs after the end was there when we read them.
+        is_last_look = has_ended()
+        for path in _paths(directory):
+            if not _is_named(path.stem, replicas):
+                continue
+            file = files.setdefault(path, _LogFile(path))
+            yield from _tail(file, tail if is_first_look else None)
+            if is_last_look:
+                yield from _lines(file, file.last_words())
+        if is_last_look:
+            return
+        is_first_look = False
+        time.sleep(POLL_S)
+
+
+def _tail(file: _LogFile, tail: int | None) -> Iterator[LogLine]:
+    lines = _lines(file, file.new_lines())
+    return lines if tail is None else iter(deque(lines, maxlen=tail))
+
+
+def _lines(file: _LogFile, texts: Iterator[str]) -> Iterator[LogLine]:
+    return (LogLine(file.replica, text) for text in texts)
+
+
+def _text(line: bytes) -> str:
+    return line.removesuffix(b"\r").decode("utf-8", errors="replace")
+
+
+def _is_named(replica: str, names: Sequence[str]) -> bool:
+    """Whether `worker-0` is meant by the names: itself, its role, or everybody."""
+    return not names or replica in names or replica.rsplit("-", 1)[0] in names
+
+
+def _paths(directory: JobDirectory) -> list[Path]:
+    def order(path: Path) -> tuple[bool, str, int]:
+        role, _, index = path.stem.rpartition("-")
+        return role != MASTER_ROLE, role, int(index) if index.isdecimal() else 0
+
+    return sorted(directory.logs_path.glob("*.log"), key=order)

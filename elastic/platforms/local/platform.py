@@ -1,0 +1,189 @@
+"""The command line's side of the local platform."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
+from elastic.platforms.base import LogLine
+from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, default_home
+from elastic.platforms.local.killing import kill_job
+from elastic.platforms.local.liveness import has_master, has_supervisor, members_of
+from elastic.platforms.local.logs import follow_logs, read_logs
+from elastic.platforms.local.submission import job_lock, lock_of, submit_job
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobPhase, JobStatus
+
+COMMANDS: Final = {
+    # -P: a file of the working folder must not stand in for one of our imports.
+    MASTER_ROLE: (sys.executable, "-P", "-m", "elastic.master"),
+    "worker": (sys.executable, "-P", "-m", "elastic.worker"),
+}
+"""By role, the program of a replica; it is given `--job-dir`, workers `--index` and `--launch`."""
+
+SUBMIT_LOCK_TIMEOUT_S: Final = 0.5
+"""Whoever only asks whether the lock is held holds it for an instant."""
+
+
+class LocalPlatform:
+    """Jobs of one user on this machine, below `home` (`$ELASTIC_HOME` or `~/.elastic`)."""
+
+    def __init__(
+        self, home: Path | None = None, commands: Mapping[str, tuple[str, ...]] = COMMANDS
+    ) -> None:
+        self._jobs_path = (default_home() if home is None else home.absolute()) / "jobs"
+        self._commands = commands
+
+    def submit(self, spec: JobSpec) -> None:
+        """Start the job's master, below a supervisor that outlives this process, and return.
+
+        Raises:
+            JobSpecError: The job has no name.
+            JobExistsError: A job of that name runs, or its kept state would be overwritten.
+            PlatformError: The master could not be started; nothing was left behind.
+        """
+        if not spec.job_name:
+            raise JobSpecError("the job has no name: pass --job_name")
+        with job_lock(self._jobs_path, spec.job_name, SUBMIT_LOCK_TIMEOUT_S):
+            submit_job(self._jobs_path, spec, self._commands)
+
+    def jobs(self) -> Sequence[str]:
+        """Names of all known jobs, running or ended, oldest first."""
+        submissions = [
+            (submission.submitted_s, path.name)
+            for path in self._jobs_path.glob("[!.]*")
+            if (submission := JobDirectory(path).submission()) is not None
+        ]
+        return [name for _, name in sorted(submissions)]
+
+    def status(self, job_name: str) -> JobStatus:
+        """What the master published last, corrected by what is seen of its processes.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        directory = self._directory(job_name)
+        if self._is_attended(directory):
+            return self._between_masters(directory, self._published(directory))
+        # Read after the look: a job that ended in between has published its end by now.
+        status = self._published(directory)
+        if status.phase.is_final:
+            return status
+        num_left = len(members_of(directory))
+        what = (
+            f"the master of this job is gone, and {num_left} of its processes wait for it"
+            if num_left
+            else "no process of this job is alive"
+        )
+        return status.model_copy(
+            update={
+                "phase": JobPhase.RECOVERING,
+                "reason": "NoMaster",
+                "message": f"{what}; `elastic train --resume` goes on from its last cut",
+            }
+        )
+
+    def spec(self, job_name: str) -> JobSpec:
+        """The specification the job was submitted with.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        spec = self._directory(job_name).spec()
+        if spec is None:
+            raise self._not_found(job_name)
+        return spec
+
+    def scale(self, job_name: str, num_workers: int) -> None:
+        """Ask a running job for another number of workers.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobSpecError: The job has ended, or the number is outside its range.
+        """
+        directory = self._directory(job_name)
+        allowed = self.spec(job_name).num_workers
+        if not allowed.minimum <= num_workers <= allowed.maximum:
+            raise JobSpecError(
+                f"{num_workers} workers are outside the range {allowed} of job {job_name!r}: "
+                "choose a number within it, or submit the job with another --num_workers MIN:MAX"
+            )
+        status = self.status(job_name)
+        if status.phase.is_final:
+            raise JobSpecError(
+                f"job {job_name!r} has ended as {status.phase}, so it has no workers to scale: "
+                "submit it again with --resume"
+            )
+        if not self._is_attended(directory):
+            raise JobSpecError(f"job {job_name!r} does not run: {status.message}")
+        directory.write_size(num_workers)
+        directory.master_bell.ring()
+
+    def kill(self, job_name: str, timeout_s: float) -> None:
+        """Cancel the job and wait until none of its processes is left; idempotent.
+
+        Raises:
+            JobNotFoundError: No such job.
+            PlatformError: Something was still alive after `timeout_s`.
+        """
+        directory = self._directory(job_name)
+        try:
+            with job_lock(self._jobs_path, job_name, timeout_s):
+                kill_job(directory, timeout_s)
+        except JobExistsError as error:
+            raise PlatformError(str(error)) from error
+
+    def logs(
+        self, job_name: str, replicas: Sequence[str], follow: bool, tail: int | None
+    ) -> Iterator[LogLine]:
+        """Lines of the named replicas or roles (all when empty), prefixed by replica.
+
+        With `follow`, goes on until the job has ended; `tail` then limits where it begins.
+
+        Raises:
+            JobNotFoundError: No such job.
+            PlatformError: Without `follow`: a replica was named that has no log.
+        """
+        directory = self._directory(job_name)
+        if follow:
+            return follow_logs(directory, replicas, tail, lambda: not self._is_attended(directory))
+        return read_logs(directory, replicas, tail)
+
+    def _directory(self, job_name: str) -> JobDirectory:
+        directory = JobDirectory(self._jobs_path / job_name)
+        # A name with a slash or a leading dot is a path, and none that a job can have.
+        is_name = Path(job_name).name == job_name and not job_name.startswith(".")
+        if not is_name or not directory.submission_path.exists():
+            raise self._not_found(job_name)
+        return directory
+
+    def _not_found(self, job_name: str) -> JobNotFoundError:
+        known = ", ".join(self.jobs()) or "none"
+        return JobNotFoundError(f"no job {job_name!r} in {self._jobs_path}: known jobs: {known}")
+
+    def _is_attended(self, directory: JobDirectory) -> bool:
+        """Whether the job has, or is just being given, processes that decide."""
+        return (
+            has_supervisor(directory)
+            or lock_of(self._jobs_path, directory.path.name).is_held()
+            or has_master(directory)
+        )
+
+    def _between_masters(self, directory: JobDirectory, status: JobStatus) -> JobStatus:
+        """Say so where the last master has ended and its supervisor holds back the next."""
+        masters = [o.replica for o in directory.observed() if o.replica.id.role == MASTER_ROLE]
+        newest = max(masters, key=lambda master: master.id.launch, default=None)
+        if newest is None or newest.exit_reason is None or status.phase.is_final:
+            return status
+        message = f"the master ended ({newest.message}) and is started again"
+        return status.model_copy(
+            update={"phase": JobPhase.RECOVERING, "reason": "MasterLost", "message": message}
+        )
+
+    def _published(self, directory: JobDirectory) -> JobStatus:
+        status = directory.status() or JobStatus(job_name=directory.path.name)
+        submission = directory.submission()
+        if status.submitted_s is None and submission is not None:
+            status = status.model_copy(update={"submitted_s": submission.submitted_s})
+        return status

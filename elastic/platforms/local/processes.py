@@ -1,0 +1,188 @@
+"""Processes of this machine: started, recognised again, watched, signalled, found by their job."""
+
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from elastic.platforms.base import ReplicaId
+
+JOB_UID_VARIABLE: Final = "ELASTIC_JOB_UID"
+"""In the environment of all processes of a submission and so of all that they start."""
+
+REPLICA_VARIABLE: Final = "ELASTIC_REPLICA"
+
+CREATED_TOLERANCE_S: Final = 2.0
+"""psutil adds the boot time to a counter, and the boot time moves when the clock is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A live process of a job; `replica` is None for the supervisor."""
+
+    pid: int
+    replica: ReplicaId | None
+    is_leader: bool
+
+
+def replica_name(replica: ReplicaId) -> str:
+    """The text that `parse_replica` reads."""
+    return f"{replica.name}-{replica.launch}"
+
+
+def parse_replica(text: str) -> ReplicaId | None:
+    """Read `ROLE-INDEX-LAUNCH`; None where it is something else."""
+    parts = text.rsplit("-", 2)
+    if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        return None
+    return ReplicaId(parts[0], int(parts[1]), int(parts[2]))
+
+
+def find_members(uid: str) -> list[Member]:
+    """All live processes that carry the job's uid, this process left out."""
+    marker = f"{JOB_UID_VARIABLE}={uid}".encode()
+    members = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
+            continue
+        try:
+            # Empty for the dead that nobody has reaped.
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            if marker in environment:
+                members.append(_member(int(folder.name), environment))
+        except OSError:
+            # Ended meanwhile, or another user's, which no job of ours can be.
+            continue
+    return members
+
+
+def _member(pid: int, environment: Sequence[bytes]) -> Member:
+    prefix = f"{REPLICA_VARIABLE}=".encode()
+    name = next((e[len(prefix) :] for e in environment if e.startswith(prefix)), b"")
+    return Member(pid, parse_replica(name.decode(errors="replace")), os.getsid(pid) == pid)
+
+
+def signal_members(members: Sequence[Member], signal_number: int) -> None:
+    """Signal each; those that have ended meanwhile are left out."""
+    for member in members:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(member.pid, signal_number)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process is halted by SIGSTOP or a debugger, so that it handles no request."""
+    try:
+        status: str = psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
+        return False
+    return status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+
+class ReplicaProcess:
+    """A live replica: a child of this process, or one adopted from an earlier supervisor.
+
+    It leads a session and a process group of its own, which holds what it starts.
+    """
+
+    def __init__(
+        self, pid: int, created_s: float, descriptor: int, child: "subprocess.Popen[bytes] | None"
+    ) -> None:
+        self.pid = pid
+        self.created_s = created_s
+        self._descriptor = descriptor
+        self._child = child
+
+    @classmethod
+    def start(
+        cls, command: Sequence[str], environment: Mapping[str, str], log_path: Path, header: str
+    ) -> "ReplicaProcess":
+        """Start a program with its output appended to a log.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        with log_path.open("ab", buffering=0) as log:
+            log.write(header.encode())
+            child = subprocess.Popen(
+                command,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        # A child that has ended already is kept as a zombie until `reap`, so both calls succeed.
+        created_s = psutil.Process(child.pid).create_time()
+        return cls(child.pid, created_s, os.pidfd_open(child.pid), child)
+
+    @classmethod
+    def adopt(cls, pid: int, created_s: float) -> "ReplicaProcess | None":
+        """Watch a process that another supervisor started; None where it has ended."""
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+        process = cls(pid, created_s, descriptor, None)
+        # Identity is checked after the descriptor is open, so that both mean the same process.
+        if process.has_ended() or not _is_same(pid, created_s):
+            process.close()
+            return None
+        return process
+
+    @classmethod
+    def adopt_found(cls, pid: int) -> "ReplicaProcess | None":
+        """Watch a process that was found by its environment; None where it has ended."""
+        try:
+            created_s = psutil.Process(pid).create_time()
+        except psutil.NoSuchProcess:
+            return None
+        return cls.adopt(pid, created_s)
+
+    def fileno(self) -> int:
+        """Readable when the process has ended."""
+        return self._descriptor
+
+    def has_ended(self) -> bool:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def signal(self, signal_number: int) -> None:
+        """Signal the process and all of its group."""
+        # The pid of a child is taken until we reap it, and an adopted one is checked here.
+        if self._child is None and self.has_ended():
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal_number)
+
+    def reap(self) -> int | None:
+        """End what is left of the group of an ended process, and close.
+
+        Returns:
+            The exit code, negative for a signal; None for an adopted process.
+        """
+        code = None
+        if self._child is not None:
+            # Before the wait, which frees the pid for somebody else's group.
+            self.signal(signal.SIGKILL)
+            code = self._child.wait()
+        self.close()
+        return code
+
+    def close(self) -> None:
+        """Stop watching."""
+        os.close(self._descriptor)
+
+
+def _is_same(pid: int, created_s: float) -> bool:
+    try:
+        return abs(psutil.Process(pid).create_time() - created_s) < CREATED_TOLERANCE_S
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,217 @@
+"""The supervisor's loop: what runs is made equal to what is desired, until the job ends."""
+
+import logging
+import selectors
+import signal
+import time
+from types import FrameType
+from typing import Final
+
+from elastic.errors import PlatformError
+from elastic.platforms.base import Replica, ReplicaId
+from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, Submission
+from elastic.platforms.local.exits import MemoryKills, own_cgroup
+from elastic.platforms.local.masters import CANCEL, EndJob, MasterHistory, RestartMaster
+from elastic.platforms.local.processes import find_members, signal_members
+from elastic.platforms.local.replicas import ReplicaTable
+from elastic.spec.status import JobStatus
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+"""How often everything is looked at where no bell rang."""
+
+MIN_WAIT_S: Final = 0.05
+"""Between two looks: a process that SIGKILL cannot end at once must not make us spin."""
+
+END_GRACE_S: Final = 5.0
+"""For workers of a job that has ended; their master has told them already."""
+
+MASTER_GRACE_S: Final = 30.0
+"""For a master to exit after it has published the end of its job."""
+
+
+class Reconciler:
+    """Makes what runs equal to what is desired, until the job ends or somebody asks to stop."""
+
+    def __init__(
+        self, directory: JobDirectory, submission: Submission, environment: dict[str, str]
+    ) -> None:
+        self._directory = directory
+        self._submission = submission
+        self._selector = selectors.DefaultSelector()
+        self._history = MasterHistory()
+        self._table = ReplicaTable(
+            directory,
+            submission,
+            self._command_line,
+            environment,
+            self._selector,
+            MemoryKills(own_cgroup()),
+        )
+        self._master = ReplicaId(MASTER_ROLE, 0, 0)
+        self._start_master_at_s = 0.0
+        self._final_since_s: float | None = None
+        self._is_ending = False
+        self._is_stop_asked = False
+        self._unpublished: EndJob | None = None
+
+    def run(self) -> None:
+        """Work until no replica is left and none is wanted."""
+        bell = self._directory.supervisor_bell
+        self._selector.register(bell.listen(), selectors.EVENT_READ)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signal_number, self._on_signal)
+        self._restore()
+        while True:
+            try:
+                self._step()
+            except PlatformError as error:
+                # Full disk or a damaged file: what runs goes on, and the next tick tries again.
+                logger.warning("%s", error)
+            if self._is_ending and not self._table.running():
+                break
+            self._selector.select(self._timeout_s())
+            bell.silence()
+        signal_members(find_members(self._submission.uid), signal.SIGKILL)
+        self._table.flush()
+        self._directory.master_bell.ring()
+
+    def _restore(self) -> None:
+        """Go on where an earlier supervisor of this submission was lost."""
+        masters = [o.replica for o in self._directory.observed() if _is_master(o.replica.id)]
+        newest = max(masters, key=lambda master: master.id.launch, default=None)
+        if newest is not None:
+            self._master = newest.id
+        self._on_ended(self._table.adopt())
+        if newest is not None and newest.exit_reason is not None:
+            self._on_master_ended(newest)
+
+    def _step(self) -> None:
+        self._on_ended(self._table.reap())
+        self._table.kill_overdue()
+        self._table.flush()
+        if self._is_stop_asked:
+            self._end(END_GRACE_S)
+        if not self._directory.submission_path.exists():
+            logger.warning("the job's folder is gone: ending its processes")
+            self._end(END_GRACE_S)
+        if not self._is_ending:
+            self._keep_master()
+            self._follow_desired()
+        self._publish_end()
+
+    def _follow_desired(self) -> None:
+        desired = self._directory.desired()
+        ended = []
+        for item in desired:
+            if item.delete_grace_s is not None:
+                ended.append(self._table.delete(item.replica, item.delete_grace_s))
+            elif not self._table.knows(item.replica):
+                ended.append(self._table.start(item.replica))
+                self._directory.master_bell.ring()
+        self._table.forget_all_but({item.replica for item in desired})
+        self._on_ended([replica for replica in ended if replica is not None])
+
+    def _keep_master(self) -> None:
+        if self._table.is_running(self._master):
+            self._hurry_final_master()
+        elif self._directory.is_cancelled():
+            self._end_job(CANCEL)
+        elif time.monotonic() >= self._start_master_at_s:
+            last, self._master = self._master, ReplicaId(MASTER_ROLE, 0, self._master.launch + 1)
+            # Set before the start: one that fails for a full disk is tried again a tick later.
+            self._start_master_at_s = time.monotonic() + TICK_S
+            failed = self._table.start(self._master)
+            self._directory.forget(last)
+            self._on_ended([] if failed is None else [failed])
+
+    def _hurry_final_master(self) -> None:
+        """End a master that stays on after its job: a thread of the user's code may hold it."""
+        status = self._directory.status()
+        if status is None or not status.phase.is_final:
+            return
+        now_s = time.monotonic()
+        self._final_since_s = self._final_since_s or now_s
+        if now_s - self._final_since_s > MASTER_GRACE_S:
+            self._table.delete(self._master, END_GRACE_S)
+
+    def _on_ended(self, ended: list[Replica]) -> None:
+        if ended:
+            self._directory.master_bell.ring()
+        for replica in ended:
+            if replica.id == self._master and not self._is_ending:
+                self._on_master_ended(replica)
+
+    def _on_master_ended(self, master: Replica) -> None:
+        verdict = self._history.on_exit(
+            master, self._directory.status(), self._directory.is_cancelled()
+        )
+        match verdict:
+            case RestartMaster(delay_s):
+                logger.warning(
+                    "master ended (%s: %s), next in %g s",
+                    master.exit_reason,
+                    master.message,
+                    delay_s,
+                )
+                self._start_master_at_s = time.monotonic() + delay_s
+            case EndJob():
+                self._end_job(verdict)
+
+    def _end_job(self, verdict: EndJob) -> None:
+        # Ended first: where the disk is full and nothing can be published, it ends all the same.
+        self._end(END_GRACE_S)
+        self._unpublished = verdict
+        self._publish_end()
+
+    def _publish_end(self) -> None:
+        if self._unpublished is not None and self._unpublished.phase is not None:
+            publish_end(self._directory, self._unpublished)
+        self._unpublished = None
+
+    def _end(self, grace_s: float) -> None:
+        self._is_ending = True
+        for replica in self._table.running():
+            self._table.delete(replica, grace_s)
+
+    def _on_signal(self, signal_number: int, _frame: FrameType | None) -> None:
+        logger.warning("asked to stop by %s", signal.Signals(signal_number).name)
+        self._is_stop_asked = True
+        self._directory.supervisor_bell.ring()
+
+    def _timeout_s(self) -> float:
+        now_s = time.monotonic()
+        deadlines_s = [now_s + TICK_S]
+        next_kill_s = self._table.next_kill_s()
+        if next_kill_s is not None:
+            deadlines_s.append(next_kill_s)
+        if not self._table.is_running(self._master) and not self._is_ending:
+            deadlines_s.append(self._start_master_at_s)
+        return max(min(deadlines_s) - now_s, MIN_WAIT_S)
+
+    def _command_line(self, replica: ReplicaId) -> list[str]:
+        command = self._submission.commands.get(replica.role)
+        if command is None:
+            raise ValueError(f"no program is known for the role {replica.role!r}")
+        arguments = ["--job-dir", str(self._directory.path)]
+        if not _is_master(replica):
+            arguments += ["--index", str(replica.index), "--launch", str(replica.launch)]
+        return [*command, *arguments]
+
+
+def publish_end(directory: JobDirectory, end: EndJob) -> None:
+    """Publish the end of a job in place of its master, which must be gone.
+
+    Raises:
+        PlatformError: The status could not be written.
+    """
+    assert end.phase is not None
+    status = directory.status() or JobStatus(job_name=directory.path.name)
+    now_s = time.time()
+    ended = {"phase": end.phase, "reason": end.reason, "message": end.message}
+    directory.write_status(status.model_copy(update=ended | {"ended_s": now_s, "updated_s": now_s}))
+
+
+def _is_master(replica: ReplicaId) -> bool:
+    return replica.role == MASTER_ROLE

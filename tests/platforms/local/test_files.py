@@ -1,0 +1,108 @@
+"""Files replaced whole, locks and bells."""
+
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+from support.local_jobs import eventually
+
+from elastic.errors import PlatformError
+from elastic.platforms.base import ReplicaId
+from elastic.platforms.local.directory import Desired, JobDirectory
+from elastic.platforms.local.files import Bell, Lock, read_whole, write_whole
+from elastic.platforms.local.processes import parse_replica, replica_name
+
+
+def test_a_writer_killed_at_any_point_leaves_the_old_text_or_the_new(tmp_path):
+    path = tmp_path / "status.json"
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from elastic.platforms.local.files import write_whole\n"
+        "while True:\n"
+        "    for letter in 'ab': write_whole(Path(sys.argv[1]), letter * 1_000_000)\n"
+    )
+    for _ in range(5):
+        writer = subprocess.Popen([sys.executable, "-c", program, str(path)])
+        before = path.stat().st_mtime_ns if path.exists() else 0
+        eventually(lambda before=before: path.exists() and path.stat().st_mtime_ns != before)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        text = read_whole(path)
+        assert len(text) == 1_000_000
+        assert len(set(text)) == 1
+
+
+def test_a_missing_file_is_none_and_an_unreadable_one_an_error(tmp_path):
+    assert read_whole(tmp_path / "none") is None
+    with pytest.raises(PlatformError, match=str(tmp_path)):
+        read_whole(tmp_path)
+
+
+def test_a_write_that_fails_names_the_path_and_leaves_no_litter(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(PlatformError, match=r"cannot write .*folder.*ELASTIC_HOME"):
+        write_whole(tmp_path / "folder", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    directory = JobDirectory(tmp_path)
+    directory.status_path.write_text("{")
+    with pytest.raises(PlatformError, match=r"status\.json is damaged"):
+        directory.status()
+
+
+def test_a_role_cannot_lead_out_of_the_folder(tmp_path):
+    with pytest.raises(PlatformError, match="is not a role"):
+        JobDirectory(tmp_path).write_desired(Desired(ReplicaId("../token", 0, 1)))
+
+
+def test_a_lock_has_one_holder_and_dies_with_it(tmp_path):
+    path = tmp_path / "lock"
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from elastic.platforms.local.files import Lock\n"
+        "assert Lock(Path(sys.argv[1])).is_held() is False\n"
+        "lock = Lock(Path(sys.argv[1])); print(lock.take(), flush=True); sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout.readline() == b"True\n"
+        lock = Lock(path)
+        assert lock.is_held()
+        assert not lock.take()
+        holder.kill()
+    assert not lock.is_held()
+    assert lock.take()
+    lock.release()
+    assert Lock(path).take()
+
+
+def test_a_bell_wakes_its_listener_and_nobody_else_is_held_up(tmp_path):
+    bell = Bell(tmp_path / "bell")
+    bell.ring()
+    descriptor = bell.listen()
+    assert not select.select([descriptor], [], [], 0)[0]
+    # More rings than a pipe holds.
+    for _ in range(70_000):
+        Bell(tmp_path / "bell").ring()
+    assert select.select([descriptor], [], [], 0)[0]
+    bell.silence()
+    assert not select.select([descriptor], [], [], 0)[0]
+    bell.close()
+
+
+@pytest.mark.parametrize("replica", [ReplicaId("worker", 0, 1), ReplicaId("tensor-board", 12, 3)])
+def test_a_replicas_name_is_read_back(replica):
+    assert parse_replica(replica_name(replica)) == replica
+
+
+@pytest.mark.parametrize("text", ["", "worker", "worker-1", "worker-x-1", "worker-1-²"])
+def test_other_names_are_no_replica(text):
+    assert parse_replica(text) is None

@@ -1,0 +1,106 @@
+"""`kill` leaves no process behind, whatever state the job's processes are in."""
+
+import os
+import signal
+import time
+
+import pytest
+from support.local_jobs import eventually
+
+from elastic.platforms.base import ReplicaId
+from elastic.spec.status import JobPhase, JobStatus
+
+
+@pytest.fixture
+def platform(jobs):
+    """A job with a worker that obeys, one that ignores SIGTERM, and one with grandchildren."""
+    for index, behaviour in enumerate(["run", "stubborn", "family"]):
+        jobs.arrange(ReplicaId("worker", index, 1), behaviour)
+    platform = jobs.submit(master="obey", num_workers="3")
+    for index in range(3):
+        eventually(lambda index=index: jobs.is_ready(ReplicaId("worker", index, 1)))
+    # Supervisor, master, three workers, two children.
+    assert len(jobs.members()) == 7
+    return platform
+
+
+def stop(role):
+    return lambda jobs: [os.kill(m.pid, signal.SIGSTOP) for m in jobs.members(role=role)]
+
+
+def kill(*roles):
+    def kill_roles(jobs):
+        members = [m for role in roles for m in jobs.members(role=role)]
+        for member in members:
+            os.kill(member.pid, signal.SIGKILL)
+
+    return kill_roles
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda jobs: None, id="healthy"),
+        pytest.param(stop("worker"), id="workers-stopped"),
+        pytest.param(stop("master"), id="master-stopped"),
+        pytest.param(stop("supervisor"), id="supervisor-stopped"),
+        pytest.param(stop(None), id="all-stopped"),
+        pytest.param(kill("supervisor"), id="supervisor-dead"),
+        pytest.param(kill("master"), id="master-dead"),
+        pytest.param(kill("supervisor", "master"), id="both-dead"),
+        pytest.param(kill("supervisor", "master", "worker"), id="only-grandchildren"),
+    ],
+)
+def test_kill_leaves_nothing(jobs, platform, spoil):
+    spoil(jobs)
+    started_s = time.monotonic()
+    platform.kill("job", 4.0)
+    assert time.monotonic() - started_s < 5.5
+    assert jobs.members() == []
+    assert platform.status("job").phase is JobPhase.CANCELLED
+
+
+def test_a_healthy_master_publishes_the_end_itself(jobs, platform):
+    platform.kill("job", 20.0)
+    status = platform.status("job")
+    # The master's words have no message, the platform's do.
+    assert (status.phase, status.message) == (JobPhase.CANCELLED, "")
+
+
+def test_kill_twice_is_kill_once(jobs, platform):
+    platform.kill("job", 4.0)
+    first = platform.status("job")
+    platform.kill("job", 4.0)
+    assert platform.status("job") == first
+
+
+def test_the_end_of_an_ended_job_stays(jobs):
+    platform = jobs.submit(master="finish")
+    eventually(lambda: platform.status("job").phase is JobPhase.SUCCEEDED)
+    platform.kill("job", 5.0)
+    assert platform.status("job").phase is JobPhase.SUCCEEDED
+
+
+def test_kill_in_a_crash_loop_cancels(jobs):
+    platform = jobs.submit(master="crash")
+    eventually(lambda: platform.status("job").phase is JobPhase.RECOVERING)
+    platform.kill("job", 10.0)
+    assert jobs.members() == []
+    assert platform.status("job").phase is JobPhase.CANCELLED
+
+
+def test_scale_does_not_undo_a_kill(jobs):
+    jobs.submit(num_workers="1:3")
+    directory = jobs.directory()
+    directory.write_cancelled()
+    directory.write_size(2)
+    assert directory.control().cancelled
+
+
+def test_a_job_that_lost_all_its_processes_can_be_cancelled(jobs):
+    platform = jobs.submit(master="obey")
+    jobs.pid_of("master")
+    jobs.directory().write_status(JobStatus(job_name="job", phase=JobPhase.RUNNING))
+    jobs.end_all()
+    platform.kill("job", 1.0)
+    assert platform.status("job").phase is JobPhase.CANCELLED

@@ -1,0 +1,316 @@
+"""`LocalPlatform`: submission, status, scale, logs, and jobs that outlive who started them."""
+
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.local_jobs import eventually
+
+from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
+from elastic.platforms.base import ReplicaId
+from elastic.platforms.local.masters import MAX_MASTER_CRASHES
+from elastic.spec.status import JobPhase, JobStatus, Progress
+
+
+def until_phase(platform, phase, name="job"):
+    return eventually(lambda: (s := platform.status(name)).phase is phase and s)
+
+
+def until_gone(jobs, name="job"):
+    eventually(lambda: not jobs.members(name))
+
+
+def kill_all(jobs):
+    """What a power cut leaves: the folder and not one process."""
+    jobs.end_all()
+    until_gone(jobs)
+
+
+class TestSubmit:
+    def test_a_job_runs_to_its_end_and_leaves_no_process(self, jobs):
+        platform = jobs.submit(master="finish")
+        until_phase(platform, JobPhase.SUCCEEDED)
+        until_gone(jobs)
+        eventually(lambda: not jobs.directory().supervisor_lock.is_held())
+
+    def test_only_the_owner_can_read_the_job(self, jobs):
+        jobs.submit()
+        directory = jobs.directory()
+        assert directory.path.stat().st_mode & 0o777 == 0o700
+        assert directory.token_path.stat().st_mode & 0o777 == 0o600
+        assert len(bytes.fromhex(directory.token())) == 32
+
+    def test_a_running_job_is_not_touched(self, jobs):
+        jobs.submit()
+        with pytest.raises(JobExistsError, match="is running"):
+            jobs.submit(overwrite=True)
+        assert len(jobs.members(role="supervisor")) == 1
+
+    def test_an_ended_job_is_kept_unless_told(self, jobs):
+        platform = jobs.submit(master="finish")
+        until_phase(platform, JobPhase.SUCCEEDED)
+        with pytest.raises(JobExistsError, match=r"ended as Succeeded.*--resume.*--overwrite"):
+            jobs.submit()
+
+    def test_overwrite_begins_anew(self, jobs):
+        until_phase(jobs.submit(master="finish"), JobPhase.SUCCEEDED)
+        (jobs.directory().cuts_path / "cut").touch()
+        platform = jobs.submit(overwrite=True)
+        assert list(jobs.directory().cuts_path.iterdir()) == []
+        assert platform.status("job").phase is JobPhase.PENDING
+
+    def test_resume_keeps_cuts_logs_and_what_was_reached(self, jobs):
+        until_phase(jobs.submit(master="finish"), JobPhase.SUCCEEDED)
+        until_gone(jobs)
+        directory = jobs.directory()
+        (directory.cuts_path / "cut").touch()
+        directory.write_size(5)
+        reached = Progress(model_version=9)
+        directory.write_status(
+            JobStatus(job_name="job", phase=JobPhase.FAILED, ended_s=1.0, progress=reached)
+        )
+        token = directory.token()
+        platform = jobs.submit(resume=True, seed=7)
+        jobs.pid_of("master")
+        status = platform.status("job")
+        assert (status.phase, status.ended_s) == (JobPhase.PENDING, None)
+        assert status.progress == reached
+        assert [path.name for path in directory.cuts_path.iterdir()] == ["cut"]
+        assert directory.control().num_workers is None
+        assert directory.token() != token
+        assert platform.spec("job").seed == 7
+        lines = eventually(lambda: [x.text for x in platform.logs("job", [], False, None)])
+        assert lines.count("master finish") == 1
+
+    def test_resume_takes_over_from_a_job_without_processes(self, jobs):
+        jobs.submit(master="obey")
+        jobs.pid_of("worker")
+        supervisor, master = jobs.pid_of("supervisor"), jobs.pid_of("master")
+        os.kill(supervisor, signal.SIGKILL)
+        os.kill(master, signal.SIGKILL)
+        old = eventually(lambda: not jobs.members(role="master") and jobs.members())
+        jobs.submit(master="obey", resume=True)
+        jobs.pid_of("worker")
+        assert not {m.pid for m in old} & {m.pid for m in jobs.members()}
+
+    def test_of_racing_submits_exactly_one_wins(self, jobs):
+        def submit(_):
+            try:
+                jobs.platform().submit(jobs.spec(overwrite=True))
+            except JobExistsError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(6) as pool:
+            assert sorted(pool.map(submit, range(6))) == [False] * 5 + [True]
+        jobs.uids.add(jobs.directory().submission().uid)
+        jobs.pid_of("master")
+        assert len(jobs.members()) == 2
+
+    def test_two_jobs_run_side_by_side(self, jobs):
+        jobs.submit("first", master="obey")
+        platform = jobs.submit("second", master="obey")
+        for name in ("first", "second"):
+            jobs.arrange(ReplicaId("worker", 0, 1), "run")
+            jobs.pid_of("worker", name)
+        assert platform.jobs() == ["first", "second"]
+        platform.kill("first", 10.0)
+        assert jobs.members("first") == []
+        assert jobs.members("second", "worker")
+
+    def test_a_job_needs_a_name(self, jobs):
+        with pytest.raises(JobSpecError, match="--job_name"):
+            jobs.platform().submit(jobs.spec(""))
+
+    def test_a_full_disk_leaves_nothing_behind(self, jobs):
+        platform = jobs.platform()
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+        try:
+            with pytest.raises(PlatformError, match=r"cannot write .*spec\.json"):
+                platform.submit(jobs.spec())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert platform.jobs() == []
+        assert [p.name for p in (jobs.home / "jobs").iterdir()] == [".job.lock"]
+
+    def test_a_job_outlives_its_terminal(self, jobs):
+        program = (
+            "import sys; sys.path.insert(0, sys.argv[1])\n"
+            "from pathlib import Path\n"
+            "from support.local_jobs import Jobs\n"
+            "Jobs(Path(sys.argv[2]), is_new=False).submit(master='obey')\n"
+            "print('submitted', flush=True)\n"
+            "import time; time.sleep(60)\n"
+        )
+        tests = str(Path(sys.modules["support.local_jobs"].__file__).parents[1])
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(
+                sys.executable,
+                [sys.executable, "-c", program, tests, str(jobs.behaviours.parent)],
+            )
+        output = b""
+        while b"submitted" not in output:
+            output += os.read(terminal, 1000)
+        jobs.uids.add(jobs.directory().submission().uid)
+        jobs.arrange(ReplicaId("worker", 0, 1), "run")
+        roles = ("supervisor", "master", "worker")
+        before = [jobs.pid_of(role) for role in roles]
+        os.close(terminal)
+        # The closed terminal hangs up on the session of the one who submitted.
+        assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGHUP
+        jobs.platform().scale("job", 1)
+        assert [jobs.pid_of(role) for role in roles] == before
+
+
+class TestMaster:
+    def test_a_killed_master_is_restarted_and_workers_are_not(self, jobs, worker):
+        jobs.arrange(worker, "run")
+        platform = jobs.submit(master="obey")
+        worker_pid, master = jobs.pid_of("worker"), jobs.pid_of("master")
+        os.kill(master, signal.SIGKILL)
+        eventually(lambda: jobs.directory().address() == "127.0.0.1:2")
+        assert jobs.pid_of("master") != master
+        assert jobs.pid_of("worker") == worker_pid
+        assert platform.status("job").phase is JobPhase.RUNNING
+
+    def test_a_master_in_a_crash_loop_fails_the_job_with_its_reason(self, jobs):
+        platform = jobs.submit(master="crash")
+        status = until_phase(platform, JobPhase.FAILED)
+        assert status.reason == "MasterCrashed"
+        assert f"{MAX_MASTER_CRASHES} times" in status.message
+        assert "RuntimeError: no such table" in status.message
+        assert status.ended_s is not None
+        until_gone(jobs)
+        log = jobs.directory().log_path(ReplicaId("master", 0, 1)).read_text()
+        assert log.count("--- launch") == MAX_MASTER_CRASHES
+
+    def test_between_two_masters_the_status_says_so(self, jobs):
+        platform = jobs.submit(master="crash")
+        assert "no such table" in until_phase(platform, JobPhase.RECOVERING).message
+
+    def test_a_master_that_ends_without_a_result_fails_the_job(self, jobs):
+        status = until_phase(jobs.submit(master="vanish"), JobPhase.FAILED)
+        assert "published no result" in status.message
+
+    def test_a_job_whose_program_is_missing_fails(self, jobs):
+        platform = jobs.platform()
+        platform._commands["master"] = ("/no/such/program",)
+        platform.submit(jobs.spec())
+        jobs.uids.add(jobs.directory().submission().uid)
+        assert "/no/such/program" in until_phase(platform, JobPhase.FAILED).message
+
+    def test_replicas_have_the_environment_of_the_spec(self, jobs):
+        jobs.submit(envs={"COLOUR": "blue", "ELASTIC_JOB_UID": "forged"})
+        environment = Path(f"/proc/{jobs.pid_of('master')}/environ").read_text().split("\0")
+        assert "COLOUR=blue" in environment
+        assert f"ELASTIC_JOB_UID={jobs.directory().submission().uid}" in environment
+
+
+class TestStatusAndScale:
+    def test_unknown_jobs_are_not_found(self, jobs):
+        platform = jobs.submit()
+        for ask in (
+            lambda: platform.status("other"),
+            lambda: platform.spec("../jobs/job"),
+            lambda: platform.scale("", 1),
+            lambda: platform.kill("other", 1.0),
+            lambda: platform.logs("other", [], False, None),
+        ):
+            with pytest.raises(JobNotFoundError, match="known jobs: job"):
+                ask()
+
+    def test_a_job_without_processes_says_so(self, jobs):
+        platform = jobs.submit(master="obey")
+        jobs.pid_of("worker")
+        until_phase(platform, JobPhase.RUNNING)
+        kill_all(jobs)
+        status = platform.status("job")
+        assert status.phase is JobPhase.RECOVERING
+        assert "no process of this job is alive; `elastic train --resume`" in status.message
+        with pytest.raises(JobSpecError, match="does not run"):
+            platform.scale("job", 1)
+        with pytest.raises(JobExistsError, match="lost all its processes"):
+            jobs.submit()
+
+    def test_scale_reaches_the_master(self, jobs):
+        for index in range(3):
+            jobs.arrange(ReplicaId("worker", index, 1), "run")
+        platform = jobs.submit(master="obey", num_workers="1:3")
+        jobs.pid_of("worker")
+        platform.scale("job", 3)
+        eventually(lambda: len(jobs.members(role="worker")) == 3)
+
+    def test_scale_checks_the_range_and_the_job(self, jobs):
+        platform = jobs.submit(master="finish", num_workers="1:3")
+        with pytest.raises(JobSpecError, match="4 workers are outside the range 1:3"):
+            platform.scale("job", 4)
+        until_phase(platform, JobPhase.SUCCEEDED)
+        with pytest.raises(JobSpecError, match="has ended as Succeeded"):
+            platform.scale("job", 2)
+
+
+class TestLogs:
+    def test_all_replicas_or_the_named_ones(self, jobs, worker):
+        jobs.arrange(worker, "run")
+        platform = jobs.submit(master="obey")
+        eventually(lambda: jobs.is_ready(worker))
+
+        def read(names, tail=None):
+            return [(x.replica, x.text) for x in platform.logs("job", names, False, tail)]
+
+        assert [replica for replica, _ in read([])] == ["master-0"] * 2 + ["worker-0"] * 2
+        assert {replica for replica, _ in read(["worker-0"])} == {"worker-0"}
+        assert {replica for replica, _ in read(["worker"])} == {"worker-0"}
+        assert read(["master"], tail=1) == [("master-0", "master obey")]
+        assert read([], tail=0) == []
+        with pytest.raises(PlatformError, match=r"no log of 'worker-7'.*master-0, worker-0"):
+            read(["worker-7"])
+
+    def test_follow_ends_with_the_job_and_loses_nothing(self, jobs, worker):
+        jobs.arrange(worker, "chatty")
+        platform = jobs.submit(master="obey")
+        lines = []
+        for line in platform.logs("job", ["worker-0"], True, None):
+            lines.append(line.text)
+            if line.text == "line 10":
+                platform.kill("job", 20.0)
+        numbered = [text for text in lines if text.startswith("line ")]
+        assert numbered == [f"line {i}" for i in range(len(numbered))]
+        # What a worker says at SIGTERM, without an end of the line.
+        assert lines[-1] == "last words"
+
+
+def test_status_of_a_job_that_never_published(jobs):
+    started_s = time.time()
+    status = jobs.submit().status("job")
+    assert (status.job_name, status.phase) == ("job", JobPhase.PENDING)
+    assert started_s <= status.submitted_s <= time.time()
+
+
+def test_a_source_checkout_is_imported_from_any_folder(jobs, tmp_path):
+    """A file of the working folder does not stand in for one of our imports either."""
+    (tmp_path / "pydantic.py").write_text("raise SystemExit('shadowed')")
+    program = (
+        "import sys; from pathlib import Path; from elastic.platforms.local.platform import *\n"
+        "from elastic.spec.job import JobSpec\n"
+        "LocalPlatform(Path(sys.argv[1])).submit(JobSpec.model_validate_json(sys.argv[2]))"
+    )
+    subprocess.run(
+        [sys.executable, "-P", "-c", program, str(jobs.home), jobs.spec().model_dump_json()],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path.cwd())},
+        check=True,
+    )
+    jobs.uids.add(jobs.directory().submission().uid)
+    log = jobs.directory().log_path(ReplicaId("master", 0, 1))
+    eventually(log.exists)
+    assert "shadowed" not in log.read_text() + jobs.directory().supervisor_log_path.read_text()

@@ -1,0 +1,94 @@
+"""What a supervisor does beyond the contract of the runner."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.local_jobs import eventually
+
+from elastic.errors import PlatformError
+from elastic.platforms.base import ReplicaId
+from elastic.platforms.local.directory import JobDirectory
+from elastic.platforms.local.processes import JOB_UID_VARIABLE, find_members
+from elastic.platforms.local.reconciler import TICK_S
+from elastic.platforms.local.supervisor import EXIT_BUSY, SUPERVISOR_MODULE, start_supervisor
+from elastic.spec.status import JobPhase
+
+
+@pytest.fixture
+def platform(jobs):
+    for index, behaviour in enumerate(["run", "stubborn"]):
+        jobs.arrange(ReplicaId("worker", index, 1), behaviour)
+    platform = jobs.submit(master="obey", num_workers="2")
+    for index in range(2):
+        eventually(lambda index=index: jobs.is_ready(ReplicaId("worker", index, 1)))
+    return platform
+
+
+def test_a_second_supervisor_leaves_the_first_alone(jobs, platform):
+    first = jobs.pid_of("supervisor")
+    command = [sys.executable, "-m", SUPERVISOR_MODULE, str(jobs.directory().path)]
+    assert subprocess.run(command, check=False).returncode == EXIT_BUSY
+    start_supervisor(jobs.directory())
+    assert [member.pid for member in jobs.members(role="supervisor")] == [first]
+
+
+def test_a_folder_without_a_job_gets_none(tmp_path):
+    with pytest.raises(PlatformError, match="holds no job"):
+        start_supervisor(JobDirectory(tmp_path))
+
+
+def test_a_supervisor_asked_to_stop_takes_its_replicas_along(jobs, platform):
+    os.kill(jobs.pid_of("supervisor"), signal.SIGTERM)
+    eventually(lambda: not jobs.members())
+    # The job itself has not ended, so it can be resumed.
+    eventually(lambda: platform.status("job").phase is JobPhase.RECOVERING)
+
+
+def test_the_processes_of_a_removed_job_end(jobs, platform):
+    uid = jobs.directory().submission().uid
+    shutil.rmtree(jobs.directory().path)
+    eventually(lambda: not find_members(uid))
+
+
+def test_an_end_seen_while_the_disk_was_full_is_told_later(jobs, platform):
+    supervisor = jobs.pid_of("supervisor")
+    limits = resource.prlimit(supervisor, resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+    worker = next(m for m in jobs.members(role="worker") if m.replica.index == 0)
+    jobs.arrange(ReplicaId("worker", 0, 2), "run")
+    os.kill(worker.pid, signal.SIGKILL)
+    eventually(lambda: not Path(f"/proc/{worker.pid}").exists())
+    # It was reaped; only then is its end written. A whole tick, so that it was tried.
+    time.sleep(TICK_S)
+    (told,) = [o.replica for o in jobs.directory().observed() if o.replica.id == worker.replica]
+    assert told.exit_reason is None
+    resource.prlimit(supervisor, resource.RLIMIT_FSIZE, limits)
+    eventually(lambda: jobs.is_ready(ReplicaId("worker", 0, 2)))
+    assert jobs.pid_of("supervisor") == supervisor
+
+
+def test_a_master_that_stays_on_after_its_job_is_ended(jobs):
+    jobs.submit(master="linger")
+    directory = jobs.directory()
+    eventually(lambda: directory.status() is not None)
+    os.kill(jobs.pid_of("supervisor"), signal.SIGKILL)
+    eventually(lambda: not directory.supervisor_lock.is_held())
+    impatient = (
+        "import sys\n"
+        "from elastic.platforms.local import reconciler, supervisor\n"
+        "reconciler.MASTER_GRACE_S = 0.1\n"
+        "supervisor.main([sys.argv[1]])\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", impatient, str(directory.path)],
+        env=os.environ | {JOB_UID_VARIABLE: directory.submission().uid},
+        check=True,
+    )
+    eventually(lambda: not jobs.members())
+    assert directory.status().phase is JobPhase.SUCCEEDED
