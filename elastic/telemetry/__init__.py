@@ -1,0 +1,1 @@
+"""What a job shows: progress in a terminal, event files, metrics."""

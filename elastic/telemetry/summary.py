@@ -1,0 +1,169 @@
+"""A job's status in words: one line of progress, one event, the account at the end."""
+
+import time
+from collections.abc import Iterator
+from itertools import groupby
+
+from elastic.policy.replicas import ReplicaPhase
+from elastic.spec.status import JobEvent, JobPhase, JobStatus, WorkerStatus
+
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+
+
+def duration_text(seconds: float) -> str:
+    """`4.2s`, `1m 12s`, `2h 03m` or `3d 4h`."""
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f}s"
+    whole = int(seconds)
+    if whole < _MINUTE_S:
+        return f"{whole}s"
+    if whole < _HOUR_S:
+        return f"{whole // _MINUTE_S}m {whole % _MINUTE_S:02d}s"
+    if whole < _DAY_S:
+        return f"{whole // _HOUR_S}h {whole % _HOUR_S // _MINUTE_S:02d}m"
+    return f"{whole // _DAY_S}d {whole % _DAY_S // _HOUR_S}h"
+
+
+def done_fraction(status: JobStatus) -> float | None:
+    """Records done over records in total, 0 to 1; None while the total is unknown."""
+    progress = status.progress
+    if progress.records_total <= 0:
+        return None
+    return min(progress.records_done / progress.records_total, 1.0)
+
+
+def percent_text(status: JobStatus) -> str:
+    """`25%`, or `-` while the total is unknown; 100% only when nothing is left."""
+    fraction = done_fraction(status)
+    return "-" if fraction is None else f"{int(fraction * 100)}%"
+
+
+def eta_s(status: JobStatus) -> float | None:
+    """Seconds until all records are done at the present speed, or None where none is known."""
+    progress = status.progress
+    left = progress.records_total - progress.records_done
+    if status.phase.is_final or progress.samples_per_s <= 0 or progress.records_total <= 0:
+        return None
+    return max(left, 0) / progress.samples_per_s
+
+
+def epoch_text(status: JobStatus) -> str:
+    """`0 of 3`: epochs count from 0, as everywhere; `-` before the master knows."""
+    progress = status.progress
+    if progress.num_epochs <= 0:
+        return "-"
+    return f"{min(progress.epoch, progress.num_epochs - 1)} of {progress.num_epochs}"
+
+
+def loss_text(status: JobStatus) -> str:
+    loss = status.progress.loss
+    return "-" if loss is None else f"{loss:.4g}"
+
+
+def is_running(worker: WorkerStatus) -> bool:
+    return worker.phase == ReplicaPhase.RUNNING
+
+
+def workers_text(status: JobStatus) -> str:
+    """`2/3`: workers that run, and workers wanted."""
+    running = sum(is_running(worker) for worker in status.workers)
+    return f"{running}/{status.desired_workers}"
+
+
+def age_text(status: JobStatus, now_s: float) -> str:
+    """Time since the job was submitted."""
+    return "-" if status.submitted_s is None else duration_text(now_s - status.submitted_s)
+
+
+def run_s(status: JobStatus, now_s: float) -> float | None:
+    """Seconds from submission to the end, or to now."""
+    begun = status.submitted_s if status.submitted_s is not None else status.started_s
+    if begun is None:
+        return None
+    return (status.ended_s if status.ended_s is not None else now_s) - begun
+
+
+def progress_line(status: JobStatus) -> str:
+    """All of a running job in one line."""
+    progress = status.progress
+    parts = [f"{status.phase:<10} {percent_text(status):>4}"]
+    if progress.records_total:
+        parts.append(f"{progress.records_done}/{progress.records_total} records")
+        parts.append(f"epoch {epoch_text(status)}")
+        parts.append(f"{progress.samples_per_s:.0f} samples/s")
+        parts.append(f"loss {loss_text(status)}")
+    parts.append(f"{workers_text(status)} workers")
+    left_s = eta_s(status)
+    if left_s is not None:
+        parts.append(f"ETA {duration_text(left_s)}")
+    if status.phase is not JobPhase.RUNNING and (status.reason or status.message):
+        parts.append(first_line(": ".join(filter(None, (status.reason, status.message)))))
+    return ", ".join(parts)
+
+
+def first_line(text: str) -> str:
+    """The first line of a text that may be a whole traceback."""
+    return text.strip().partition("\n")[0]
+
+
+def event_line(event: JobEvent) -> str:
+    """`12:01:03 worker-1 was killed (signal 9), started again`, in local time."""
+    return f"{time.strftime('%H:%M:%S', time.localtime(event.time_s))} {event.message}"
+
+
+def audit_lines(status: JobStatus) -> list[str]:
+    """The account of each finished epoch; equal neighbours share a line."""
+    lines = []
+    for (records, committed, skipped), group in groupby(
+        status.audits, key=lambda audit: (audit.records, audit.committed, audit.skipped)
+    ):
+        epochs = [audit.epoch for audit in group]
+        one = f"epoch {epochs[0]}"
+        many = f"epochs {epochs[0]} to {epochs[-1]}, each"
+        which = one if len(epochs) == 1 else many
+        lines.append(f"{which}: {records} records = {committed} committed + {skipped} skipped")
+    return lines
+
+
+def metrics_text(status: JobStatus) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
+
+
+def losses_text(status: JobStatus) -> str:
+    """Who was lost on the way and came back."""
+    return ", ".join(
+        (
+            counted(status.workers_lost, "worker lost", "workers lost"),
+            counted(status.worker_failures, "worker crash", "worker crashes"),
+            counted(status.master_restarts, "master restart", "master restarts"),
+        )
+    )
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{number} {one if number == 1 else many}"
+
+
+def summary_lines(status: JobStatus, now_s: float) -> Iterator[str]:
+    """What became of a job: said once, when it has ended."""
+    progress = status.progress
+    duration_s = run_s(status, now_s)
+    after = "" if duration_s is None else f" after {duration_text(duration_s)}"
+    yield f"job {status.job_name}: {status.phase}{after}"
+    if status.phase is not JobPhase.SUCCEEDED and (status.reason or status.message):
+        yield from ": ".join(filter(None, (status.reason, status.message))).splitlines()
+    if progress.records_total:
+        yield (
+            f"{progress.records_done} of {progress.records_total} records, "
+            f"{progress.model_version} updates, "
+            f"{progress.computed_again} records computed again"
+        )
+    yield from audit_lines(status)
+    if status.metrics:
+        yield f"evaluation: {metrics_text(status)}"
+    if status.checkpoint:
+        yield f"checkpoint: {status.checkpoint}"
+    if status.export:
+        yield f"export: {status.export}"
+    yield losses_text(status)

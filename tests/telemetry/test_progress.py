@@ -1,0 +1,183 @@
+import io
+import time
+
+import pytest
+from rich.console import Console
+from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
+
+from elastic.spec.status import JobPhase, JobStatus, Progress
+from elastic.telemetry.progress import LiveDisplay, PlainDisplay, open_display, progress_view
+from elastic.telemetry.summary import duration_text, event_line, percent_text, progress_line
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def plain(*steps, since_s=0.0):
+    """What a plain display prints for (seconds, status) pairs."""
+    stream, clock = io.StringIO(), Clock()
+    with PlainDisplay(stream, since_s, clock, lambda: SUBMITTED_S + 72) as display:
+        for seconds, status in steps:
+            clock.now_s = 100.0 + seconds
+            display.show(status)
+    return stream.getvalue().splitlines()
+
+
+LINE = (
+    "Running     50%, 1438/2876 records, epoch 1 of 2, 80 samples/s, loss 0.3123, 2/2 workers, "
+    "ETA 17s"
+)
+
+
+def test_a_line_tells_how_far_the_job_is():
+    assert progress_line(running()) == LINE
+
+
+def test_a_job_that_waits_says_why():
+    status = JobStatus(
+        job_name="mnist", phase=JobPhase.STARTING, reason="NoWorkers", message="first\nsecond",
+        desired_workers=2,
+    )  # fmt: skip
+    assert progress_line(status) == "Starting      -, 0/2 workers, NoWorkers: first"
+
+
+def test_an_unchanged_job_is_said_once():
+    assert plain((0, running()), (3, running()), (6, running())) == [LINE]
+
+
+def test_lines_come_at_most_every_two_seconds():
+    lines = plain(*((i * 0.5, running(1000 + i)) for i in range(9)))
+    assert [line.split(", ")[1] for line in lines] == [
+        "1000/2876 records", "1004/2876 records", "1008/2876 records",
+    ]  # fmt: skip
+
+
+def test_every_event_is_said_once_and_at_once():
+    lost = running(events=(KILLED,))
+    assert plain((0, running()), (0.1, lost), (0.2, lost)) == [LINE, event_line(KILLED)]
+    assert event_line(KILLED) == "22:13:50 worker-1 was killed (signal 9), started again"
+
+
+def test_events_of_an_earlier_life_are_not_told():
+    lost = running(events=(KILLED,))
+    assert plain((0, lost), since_s=KILLED.time_s + 1) == [LINE]
+    assert plain((0, lost), since_s=KILLED.time_s) == [event_line(KILLED), LINE]
+
+
+SUMMARY = [
+    "job mnist: Succeeded after 1m 23s",
+    "2876 of 2876 records, 143 updates, 24 records computed again",
+    "epoch 0: 1438 records = 1438 committed + 0 skipped",
+    "epoch 1: 1438 records = 1437 committed + 1 skipped",
+    "evaluation: loss 0.25, accuracy 0.9712",
+    "checkpoint: /ckpt/000286",
+    "export: /out/model.safetensors",
+    "1 worker lost, 0 worker crashes, 0 master restarts",
+]
+
+
+def test_the_end_is_a_summary_however_soon_it_comes():
+    assert plain((0, running()), (0.1, succeeded())) == [LINE, event_line(KILLED), *SUMMARY]
+
+
+def test_a_failure_is_told_whole():
+    assert plain((0, failed())) == [
+        "job mnist: Failed after 1m 23s",
+        "WorkerFailed: worker-0 failed: ValueError: bad label",
+        '  File "mnist.py", line 3, in loss',
+        "1438 of 2876 records, 143 updates, 24 records computed again",
+        "0 workers lost, 11 worker crashes, 0 master restarts",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0.0s"), (4.25, "4.2s"), (59.9, "59s"), (72, "1m 12s"), (7380, "2h 03m"),
+     (273_600, "3d 4h")],
+)  # fmt: skip
+def test_durations_are_short(seconds, text):
+    assert duration_text(seconds) == text
+
+
+def test_nearly_done_is_not_done():
+    progress = Progress(records_done=9999, records_total=10000)
+    assert percent_text(running(progress=progress)) == "99%"
+
+
+def recorded(width, **options):
+    return Console(
+        file=io.StringIO(), width=width, force_terminal=True, legacy_windows=False, **options
+    )
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_view_fits_its_terminal(width):
+    console = recorded(width, color_system=None)
+    console.print(progress_view(running(), SUBMITTED_S + 72))
+    head, bar, speed = console.file.getvalue().splitlines()
+    assert head.rstrip().startswith("mnist Running")
+    assert head.rstrip().endswith("1m 12s")
+    assert bar.rstrip().endswith(" 1438/2876 50% ETA 17s")
+    assert bar.count("━") == (width - len(" 1438/2876 50% ETA 17s")) // 2
+    assert speed.rstrip() == ("epoch 1 of 2  80 samples/s  loss 0.3123  2/2 workers  version 143")
+    assert max(map(len, (head, bar, speed))) <= width
+
+
+def test_a_long_message_is_cut_at_the_edge():
+    console = recorded(80, color_system=None)
+    status = running(phase=JobPhase.STARTING, reason="NoWorkers", message="x" * 200)
+    console.print(progress_view(status, SUBMITTED_S + 72))
+    head = console.file.getvalue().splitlines()[0]
+    assert len(head) <= 80
+    assert "NoWorkers: xxx" in head
+    assert "…" in head
+    assert head.rstrip().endswith("1m 12s")
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_live_view_leaves_events_and_summary(width):
+    console = recorded(width, color_system=None)
+    with LiveDisplay(console, wall_clock=lambda: SUBMITTED_S + 72) as display:
+        display.show(running())
+        display.show(running(events=(KILLED,)))
+        display.show(succeeded())
+    shown = console.file.getvalue()
+    assert shown.count(event_line(KILLED)) == 1
+    assert shown.rstrip().endswith("\n".join(SUMMARY))
+
+
+def test_markup_in_a_message_is_only_text():
+    console = recorded(80, color_system=None)
+    with LiveDisplay(console) as display:
+        display.show(failed().model_copy(update={"message": "[red]x[/red] [/nope]"}))
+    assert "[red]x[/red] [/nope]" in console.file.getvalue()
+
+
+def test_a_pipe_gets_plain_lines():
+    assert isinstance(open_display(io.StringIO()), PlainDisplay)
+
+
+def test_no_color_is_honoured(monkeypatch):
+    def styled():
+        console = recorded(80, color_system="standard")
+        console.print(progress_view(running(), SUBMITTED_S + 72))
+        return "\x1b[32mRunning" in console.file.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert styled()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not styled()

@@ -1,0 +1,74 @@
+import io
+
+import pytest
+from rich.console import Console
+from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
+
+from elastic.telemetry.screens import job_screen, jobs_table
+from elastic.telemetry.summary import event_line
+
+
+def drawn(renderable, width):
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(renderable)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    return lines
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_all_jobs_in_a_table(width):
+    lines = drawn(jobs_table([running(), succeeded(), failed()], SUBMITTED_S + 200), width)
+    assert [line.split() for line in lines] == [
+        ["JOB", "PHASE", "PROGRESS", "EPOCH", "WORKERS", "LOSS", "SAMPLES/S", "AGE"],
+        ["mnist", "Running", "50%", "1", "of", "2", "2/2", "0.3123", "80", "3m", "20s"],
+        ["mnist", "Succeeded", "100%", "1", "of", "2", "0/2", "0.3123", "80", "3m", "20s"],
+        ["mnist", "Failed", "50%", "1", "of", "2", "0/2", "0.3123", "80", "3m", "20s"],
+    ]
+
+
+def test_a_long_name_is_folded_and_not_cut():
+    name = "a-job-whose-name-has-the-forty-char-limit"[:40]
+    lines = drawn(jobs_table([running(job_name=name)], SUBMITTED_S + 200), 80)
+    assert "".join(line.split("  ")[0].strip() for line in lines[1:]) == name
+
+
+def test_no_jobs_is_said():
+    assert drawn(jobs_table([], 0.0), 80) == ["no jobs"]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_one_job_in_depth(width):
+    text = "\n".join(drawn(job_screen(succeeded(), SUBMITTED_S + 200), width))
+    for part in (
+        "mnist  Succeeded",
+        "2876/2876",
+        "100%",
+        "1m 23s",
+        "epoch 1: 1438 records = 1437 committed + 1 skipped",
+        "24 records computed again, 0 skipped, 0 gradients refused",
+        "1 worker lost",
+        "accuracy 0.9712",
+        "/ckpt/000286",
+        "/out/model.safetensors",
+        event_line(KILLED),
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_workers_of_a_job_with_their_last_exit(width):
+    lines = drawn(job_screen(running(), SUBMITTED_S + 200), width)
+    assert [line.split() for line in lines[-3:]] == [
+        ["WORKER", "PHASE", "LAUNCH", "PID", "RECORDS", "SAMPLES/S", "LAST", "EXIT"],
+        ["worker-0", "Running", "1", "11", "719", "0"],
+        ["worker-1", "Running", "2", "12", "0", "40", "killed", "(signal", "9)"],
+    ]
+
+
+def test_a_failed_job_shows_its_whole_message():
+    lines = drawn(job_screen(failed(), SUBMITTED_S + 200), 80)
+    assert lines[:2] == [
+        "mnist  Failed  WorkerFailed: worker-0 failed: ValueError: bad label",
+        '    File "mnist.py", line 3, in loss',
+    ]
