@@ -1,0 +1,1 @@
+"""Commands: flags become a JobSpec, the JobSpec one call of a platform."""

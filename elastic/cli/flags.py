@@ -1,0 +1,76 @@
+"""The flags of `elastic train`, made from the fields of `JobSpec`."""
+
+from itertools import groupby
+from typing import Any, Final
+
+import click
+
+from elastic.spec.describe import Setting, settings
+
+TRUE_TEXT: Final = "true"
+"""What a truth flag without a value stands for."""
+_HELP_WIDTH: Final = 80
+
+
+def setting_options() -> list[click.Option]:
+    """One option per setting, and a hidden `--no_NAME` per truth setting.
+
+    All values stay text, None where the user gave none: `JobSpec` is the one that reads them.
+    """
+    options = []
+    for setting in settings():
+        declared = [setting.name, *(f"--{name}" for name in (setting.name, *setting.aliases))]
+        if setting.is_truth:
+            options.append(click.Option(declared, is_flag=False, flag_value=TRUE_TEXT, type=str))
+            options.append(click.Option([f"--no_{setting.name}"], is_flag=True, hidden=True))
+        elif setting.is_mapping:
+            options.append(click.Option(declared, multiple=True, type=str))
+        else:
+            options.append(click.Option(declared, type=str))
+    return options
+
+
+def default_note(setting: Setting) -> str:
+    """`[default: …]`, `[required]`, or nothing where the default is to leave it out."""
+    if setting.default is None:
+        return "[required]"
+    return f"[default: {setting.default}]" if setting.default else ""
+
+
+class SettingsCommand(click.Command):
+    """A command whose flags are the settings of a job, told by group in its help."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Errors name a flag as the user wrote it, which the parsed options no longer tell.
+        ctx.meta["elastic.argv"] = list(args)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = {setting.name for setting in settings()}
+        own = [
+            record
+            for parameter in self.get_params(ctx)
+            if parameter.name not in names and (record := parameter.get_help_record(ctx))
+        ]
+        with formatter.section("Command"):
+            formatter.write_dl(own)
+        for group, members in groupby(settings(), key=lambda setting: setting.group):
+            with formatter.section(group):
+                formatter.write_dl([_help_record(setting) for setting in members])
+
+
+def _help_record(setting: Setting) -> tuple[str, str]:
+    names = ", ".join(f"--{name}" for name in (setting.name, *setting.aliases))
+    value = f"[={setting.metavar}]" if setting.is_truth else f" {setting.metavar}"
+    return names + value, f"{setting.help}  {default_note(setting)}".rstrip()
+
+
+def flag_as_typed(context: click.Context, setting: Setting) -> str:
+    """The flag of a setting as the user wrote it, such as `--num-workers` or `--workers`."""
+    known = {f"--{name}" for name in (setting.name, *setting.aliases, f"no_{setting.name}")}
+    argv: list[Any] = context.meta.get("elastic.argv", [])
+    for token in argv:
+        flag = str(token).split("=", 1)[0]
+        if flag.startswith("--") and "--" + flag[2:].replace("-", "_") in known:
+            return flag
+    return f"--{setting.name}"

@@ -1,0 +1,168 @@
+"""The `elastic` command: finds the subcommand, and turns every outcome into an exit code.
+
+Nothing but click is imported here and for `elastic --help`; each subcommand brings its own
+imports, and frameworks and cluster clients come only with the call that needs them.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+import elastic
+from elastic.cli import exit_codes
+from elastic.cli.exit_codes import ExitCode
+from elastic.errors import ElasticError
+
+if TYPE_CHECKING:
+    from elastic.platforms.base import Platform
+
+SUMMARIES: Final = {
+    "train": "Train a model as an elastic job.",
+    "status": "Show all jobs, or one in depth.",
+    "logs": "Print the logs of a job's replicas.",
+    "scale": "Give a running job another number of workers.",
+    "kill": "Cancel a job and end its processes (also: cancel, stop).",
+    "version": "Print the version.",
+}
+ALIASES: Final = {"cancel": "kill", "stop": "kill"}
+
+EPILOG: Final = """\b
+Examples:
+  elastic train --platform local --model_zoo=model_zoo \\
+      --model_def=mnist.CustomModel --training_data_dir=data/train \\
+      --minibatch_size=64 --num_workers=2 --job_name=mnist
+  elastic status mnist
+"""
+
+
+class LazyGroup(click.Group):
+    """Loads the module of a subcommand when it is called, not for `elastic --help`."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(SUMMARIES)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in SUMMARIES:
+            return None
+        command: click.Command = importlib.import_module(f"elastic.cli.{name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            near = _nearest(args[0], [*SUMMARIES, *ALIASES])
+            raise click.UsageError(f"unknown command {args[0]}" + (near or ""), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    epilog=EPILOG,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: token.replace("-", "_"),
+    },
+)
+@click.version_option(elastic.__version__, prog_name="elastic", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Deep-learning jobs that survive the loss of any process and resize while they run.
+
+    `-` and `_` are alike in the names of flags. Each command explains itself with --help.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    open_platform: "Callable[[str], Platform] | None" = None,
+) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        argv: Arguments without the program's name; those of this process by default.
+        open_platform: Makes the platform of a name; the real ones by default.
+    """
+    try:
+        result = cli.main(
+            None if argv is None else list(argv),
+            prog_name="elastic",
+            standalone_mode=False,
+            obj=open_platform,
+        )
+        sys.stdout.flush()
+        return int(result or ExitCode.DONE)
+    except ElasticError as error:
+        click.echo(f"error: {error}", err=True)
+        return exit_codes.of_error(error)
+    except click.ClickException as error:
+        click.echo(_usage_text(error), err=True)
+        return ExitCode.USAGE if isinstance(error, click.UsageError) else ExitCode.ERROR
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        _close_stdout()
+        return ExitCode.ERROR
+    # The one broad catch of the program: a bug is told in one line, its traceback kept in a file.
+    except Exception as error:  # noqa: BLE001 - see above
+        click.echo(_bug_text(error), err=True)
+        return ExitCode.ERROR
+
+
+def _usage_text(error: click.ClickException) -> str:
+    """A usage error in one line, and where the right usage is explained."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    message = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        known = [
+            name
+            for parameter in (context.command.params if context else ())
+            for name in parameter.opts
+            if name.startswith("--")
+        ]
+        near = _nearest(error.option_name, known)
+        message = f"unknown flag {error.option_name}" + (near or "")
+    return f"error: {message}" + (f"\nhelp: {context.command_path} --help" if context else "")
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    """`: did you mean …?` for a mistyped name, or None where nothing is near."""
+    # Only a mistake pays for the import.
+    from difflib import get_close_matches
+
+    matches = get_close_matches(name, known, n=1)
+    return f": did you mean {matches[0]}?" if matches else None
+
+
+def _close_stdout() -> None:
+    """Keep the interpreter from complaining at exit that nobody reads its output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _bug_text(error: Exception) -> str:
+    """One line for people; the traceback goes to a file."""
+    import tempfile
+    import traceback
+
+    home = os.environ.get("ELASTIC_HOME")
+    folder = Path(home) if home and Path(home).is_dir() else Path(tempfile.gettempdir())
+    cause: dict[str, Any] = {"prefix": "elastic-error-", "suffix": ".log", "dir": folder}
+    with tempfile.NamedTemporaryFile("w", delete=False, encoding="utf-8", **cause) as file:
+        file.write("".join(traceback.format_exception(error)))
+    return (
+        f"error: {type(error).__name__}: {error}\n"
+        f"This is a bug of elastic; please report it with the traceback in {file.name}"
+    )

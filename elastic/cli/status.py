@@ -1,0 +1,131 @@
+"""`elastic status`: all jobs in a table, or one in depth."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from pydantic import TypeAdapter
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from elastic.cli import exit_codes
+from elastic.cli.exit_codes import ExitCode
+from elastic.cli.follow import POLL_S, statuses
+from elastic.cli.platform import open_platform, platform_option
+from elastic.errors import InfrastructureError, JobNotFoundError
+from elastic.platforms.base import Platform
+from elastic.spec.status import JobStatus
+from elastic.spec.yaml_text import dump_value
+from elastic.telemetry.screens import job_screen, jobs_table
+
+# Wide enough for every column of a table that goes into a pipe, where nothing is cut.
+_PIPE_WIDTH = 200
+
+_View = JobStatus | list[JobStatus]
+
+_EPILOG = """\b
+The exit code tells how the named job stands: 0 while it runs or when it has
+succeeded, 100 when it has failed, 103 when it was cancelled, 102 when there
+is no such job.
+\b
+Examples:
+  elastic status
+  elastic status mnist -o json
+  elastic status mnist --watch
+"""
+
+
+@click.command("status", short_help="Show all jobs, or one in depth.", epilog=_EPILOG)
+@click.argument("job", required=False)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
+              show_default=True, help="Form of the output.")  # fmt: skip
+@click.option("-w", "--watch", is_flag=True, help="Show every change until the job has ended.")
+@platform_option
+@click.pass_context
+def command(
+    context: click.Context, job: str | None, output: str, watch: bool, platform: str
+) -> int:
+    """Show all jobs, or the one named JOB in depth."""
+    opened = open_platform(context, platform)
+    views: Iterator[_View]
+    if watch:
+        views = statuses(opened, job) if job else _changes_of_all(opened)
+    else:
+        views = iter([opened.status(job) if job else _all(opened)])
+    try:
+        last = _show(views, output, watch)
+    except InfrastructureError as error:
+        if not watch:
+            raise
+        click.echo(f"error: {job or 'jobs'} can no longer be watched: {error}", err=True)
+        return ExitCode.NOT_FINISHED
+    return exit_codes.of_phase(last.phase) if isinstance(last, JobStatus) else ExitCode.DONE
+
+
+def _all(platform: Platform) -> list[JobStatus]:
+    found = []
+    for name in platform.jobs():
+        try:
+            found.append(platform.status(name))
+        except JobNotFoundError:
+            # Deleted by somebody between the two calls.
+            continue
+    return found
+
+
+def _changes_of_all(platform: Platform) -> Iterator[list[JobStatus]]:
+    last: list[JobStatus] | None = None
+    while True:
+        current = _all(platform)
+        if current != last:
+            yield current
+            last = current
+        time.sleep(POLL_S)
+
+
+def _show(views: Iterator[_View], output: str, watch: bool) -> _View | None:
+    """Print each view; returns the last one."""
+    view: _View | None = None
+    if output != "table":
+        for view in views:
+            click.echo(_document(view, output, watch), nl=False)
+        return view
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    if not (watch and console.is_terminal):
+        for view in views:
+            console.print(_screen(view))
+        return view
+    with Live(console=console, auto_refresh=False) as live:
+        for view in views:
+            live.update(_screen(view), refresh=True)
+    return view
+
+
+def _screen(view: _View) -> RenderableType:
+    if isinstance(view, JobStatus):
+        return job_screen(view, time.time())
+    return jobs_table(view, time.time())
+
+
+def _document(view: _View, output: str, watch: bool) -> str:
+    """JSON or YAML; while watching, one JSON line or YAML document per change."""
+    content = _finite(TypeAdapter(_View).dump_python(view, mode="json"))
+    if output == "yaml":
+        return ("---\n" if watch else "") + dump_value(content)
+    return json.dumps(content, indent=None if watch else 2) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what JSON has no number for: the loss of a diverged model."""
+    match value:
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+        case list():
+            return [_finite(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value

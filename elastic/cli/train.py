@@ -1,0 +1,105 @@
+"""`elastic train`: settings in, a running job out, followed to its end."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from elastic.cli import settings
+from elastic.cli.exit_codes import ExitCode
+from elastic.cli.flags import SettingsCommand, setting_options
+from elastic.cli.follow import follow_to_end
+from elastic.cli.platform import open_platform
+from elastic.errors import JobNotFoundError
+from elastic.platforms.base import Platform
+from elastic.spec.job import JobSpec, PlatformName
+from elastic.spec.job_file import write_job_file
+
+STOP_TIMEOUT_S = 30.0
+"""How long Ctrl-C lets replicas end by themselves."""
+
+_EPILOG = """\b
+Flags win over the file of --config, which wins over the defaults.
+\b
+Examples:
+  elastic train --platform local --model_zoo=model_zoo \\
+      --model_def=mnist.CustomModel --training_data_dir=data/train \\
+      --minibatch_size=64 --num_workers=2:4 --num_epochs=3
+  elastic train --config job.yaml --num_epochs=5 --dry_run
+"""
+
+
+@click.command(
+    "train", cls=SettingsCommand, params=setting_options(), epilog=_EPILOG,
+    short_help="Train a model as an elastic job.",
+)  # fmt: skip
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE",
+    help="Job file: YAML with the settings below as keys.",
+)  # fmt: skip
+@click.option("--dry_run", is_flag=True, help="Print the whole job as YAML and start nothing.")
+@click.option("--detach", is_flag=True, help="Return when the job has started.")
+@click.pass_context
+def command(
+    context: click.Context, /, config: Path | None, dry_run: bool, detach: bool, **values: Any
+) -> int:
+    """Train a model as an elastic job and show its progress until it ends.
+
+    Ctrl-C stops the job; with --detach it goes on without you. A flag that
+    takes a BOOL means true when it stands alone, and --no_FLAG means false.
+    """
+    spec = _resolve(context, config, values)
+    if dry_run:
+        click.echo(write_job_file(spec), nl=False)
+        return ExitCode.DONE
+    platform = open_platform(context, spec.platform)
+    _check_model(spec)
+    since_s = time.time()
+    try:
+        platform.submit(spec)
+        click.echo(f"job {spec.job_name} has been started")
+        if detach:
+            click.echo(f"see it with: elastic status {spec.job_name} --platform {spec.platform}")
+            return ExitCode.DONE
+        return follow_to_end(platform, spec.job_name, sys.stdout, since_s)
+    except KeyboardInterrupt:
+        _stop(platform, spec.job_name)
+        return ExitCode.INTERRUPTED
+
+
+def _resolve(context: click.Context, config: Path | None, values: dict[str, Any]) -> JobSpec:
+    """The job that flags, file, environment and defaults describe together."""
+    from_file, problems = settings.from_file(config) if config else ({}, [])
+    from_flags, more = settings.from_flags(context, values)
+    given = settings.from_environment() | from_file | from_flags
+    spec = settings.with_name(settings.resolve(given, [*problems, *more]))
+    for note in settings.notes(spec, given):
+        click.echo(f"note: {note}", err=True)
+    if spec.platform is PlatformName.LOCAL:
+        return settings.with_absolute_paths(spec, Path.cwd())
+    return spec
+
+
+def _check_model(spec: JobSpec) -> None:
+    """Find what is wrong with the user's module now, instead of in a replica's log."""
+    # Not needed for --help and --dry_run.
+    from elastic.spec.model_check import check_source
+
+    check_source(spec.model_zoo, spec.model_def, spec.symbol_names())
+
+
+def _stop(platform: Platform, job_name: str) -> None:
+    """End the job after Ctrl-C; a second Ctrl-C waits no longer for its replicas."""
+    click.echo(f"\nstopping job {job_name}; Ctrl-C again to force it", err=True)
+    try:
+        try:
+            platform.kill(job_name, STOP_TIMEOUT_S)
+        except KeyboardInterrupt:
+            click.echo(f"\nforcing job {job_name} to end", err=True)
+            platform.kill(job_name, 0.0)
+    except JobNotFoundError:
+        click.echo(f"job {job_name} had not been started", err=True)
+        return
+    click.echo(f"job {job_name} has been stopped", err=True)

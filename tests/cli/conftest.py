@@ -1,0 +1,60 @@
+import pytest
+
+from elastic.cli.main import main
+
+MODULE = """\
+import torch
+
+
+class CustomModel(torch.nn.Module):
+    def __init__(self, units=1):
+        super().__init__()
+
+    def forward(self, features):
+        return features
+
+
+def loss(labels, predictions):
+    return (labels - predictions).mean()
+
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def dataset_fn(dataset, mode):
+    return dataset
+
+
+def eval_metrics_fn():
+    return {}
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch, tmp_path):
+    """Keep the settings of whoever runs the tests out of them."""
+    for name in ("KUBECONFIG", "ELASTIC_PLATFORM", "NO_COLOR", "ELASTIC_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def zoo(tmp_path, monkeypatch):
+    """A working directory with a model zoo whose module keeps the contract."""
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "mnist.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys):
+    """Run one command; gives its exit code, standard output and standard error."""
+
+    def call(*argv, platform=None):
+        code = main([str(part) for part in argv], open_platform=platform)
+        captured = capsys.readouterr()
+        return int(code), captured.out, captured.err
+
+    return call

@@ -1,0 +1,356 @@
+import json
+
+import pytest
+import yaml
+from cli.test_train_flags import CLASSIC, REQUIRED
+from support.scripted_platform import ScriptedPlatform, running_workers
+from support.statuses import failed, running, succeeded
+
+from elastic.cli.exit_codes import ExitCode, of_phase
+from elastic.cli.follow import statuses
+from elastic.errors import JobNotFoundError, PlatformError
+from elastic.spec.status import JobPhase, JobStatus
+
+LOCAL = (*REQUIRED, "--platform=local")
+
+
+# -- train
+
+
+def test_train_follows_the_job_to_its_end(run, zoo):
+    platform = ScriptedPlatform(on_submit=(running(), succeeded()))
+    code, out, err = run("train", *LOCAL, platform=platform)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "job test has been started"
+    assert lines[1].startswith("Running     50%, 1438/2876 records")
+    assert lines[2] == "job test: Succeeded after 1m 23s"
+    assert platform.calls == [("open", "local")]
+    assert str(platform.specs["test"].model_zoo) == f"{zoo}/zoo"
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [(succeeded(), 0), (failed(), 100), (JobPhase.CANCELLED, 103)]
+)
+def test_the_exit_code_tells_how_the_job_ended(run, zoo, end, code):
+    assert run("train", *LOCAL, platform=ScriptedPlatform(on_submit=(end,)))[0] == code
+
+
+def test_detach_returns_at_once(run, zoo):
+    platform = ScriptedPlatform(on_submit=(running(),))
+    code, out, _ = run("train", *LOCAL, "--detach", platform=platform)
+    assert code == 0
+    assert out == ("job test has been started\nsee it with: elastic status test --platform local\n")
+
+
+def test_a_dry_run_starts_nothing(run, zoo):
+    platform = ScriptedPlatform()
+    assert run("train", *LOCAL, "--dry_run", platform=platform)[0] == 0
+    assert platform.calls == []
+    assert platform.jobs() == []
+
+
+def test_a_name_that_is_taken_is_an_error(run, zoo):
+    code, _, err = run("train", *LOCAL, platform=ScriptedPlatform(test=(running(),)))
+    assert (code, err) == (1, "error: job test is there already\n")
+
+
+def test_a_made_up_name_is_printed(run, zoo):
+    platform = ScriptedPlatform()
+    flags = [flag for flag in LOCAL if not flag.startswith("--job_name")]
+    code, out, _ = run("train", *flags, platform=platform)
+    (name,) = platform.jobs()
+    assert code == 0
+    assert out.startswith(f"job {name} has been started\n")
+    assert name.startswith("mnist-")
+
+
+def test_a_broken_module_is_told_before_anything_starts(run, zoo):
+    (zoo / "zoo" / "mnist.py").write_text("class CustomModel:\n    pass\n")
+    platform = ScriptedPlatform()
+    code, _, err = run("train", *LOCAL, platform=platform)
+    assert code == 1
+    assert err.startswith("error: ")
+    assert platform.jobs() == []
+
+
+def test_a_job_that_vanishes_is_not_finished(run, zoo):
+    platform = ScriptedPlatform(on_submit=(running(), JobNotFoundError("no job test")))
+    code, _, err = run("train", *LOCAL, platform=platform)
+    assert code == 101
+    assert err == "error: job test can no longer be followed, it may go on: no job test\n"
+
+
+def test_ctrl_c_stops_the_job(run, zoo):
+    platform = ScriptedPlatform(on_submit=(running(), KeyboardInterrupt(), running()))
+    code, _, err = run("train", *LOCAL, platform=platform)
+    assert code == 130
+    assert ("kill", "test", 30.0) in platform.calls
+    assert err == ("\nstopping job test; Ctrl-C again to force it\njob test has been stopped\n")
+
+
+def test_a_second_ctrl_c_forces_it(run, zoo):
+    class Stubborn(ScriptedPlatform):
+        def kill(self, job_name, timeout_s):
+            super().kill(job_name, timeout_s)
+            if timeout_s:
+                raise KeyboardInterrupt
+
+    platform = Stubborn(on_submit=(running(), KeyboardInterrupt(), running()))
+    code, _, err = run("train", *LOCAL, platform=platform)
+    assert code == 130
+    assert platform.calls[1:] == [("kill", "test", 30.0), ("kill", "test", 0.0)]
+    assert err.endswith("\nforcing job test to end\njob test has been stopped\n")
+
+
+# -- following
+
+
+def script(*steps):
+    return ScriptedPlatform(job=steps)
+
+
+def test_a_short_failure_of_the_platform_passes_by(run):
+    seen = list(statuses(script(running(), PlatformError("away"), succeeded()), "job", 0.0))
+    assert [status.phase for status in seen] == ["Running", "Succeeded"]
+
+
+@pytest.mark.parametrize(
+    "lost", [PlatformError("away"), running(reason="NoMaster", message="away")]
+)
+def test_a_lost_job_is_given_up(lost):
+    with pytest.raises(PlatformError, match="away"):
+        list(statuses(script(running(), lost), "job", 0.0, lost_after_s=0.0))
+
+
+def test_a_master_that_comes_back_is_followed_on():
+    lost = running(reason="NoMaster", message="away")
+    seen = list(statuses(script(lost, running(), succeeded()), "job", 0.0, lost_after_s=60.0))
+    assert [status.reason for status in seen] == ["NoMaster", "", ""]
+
+
+# -- status
+
+
+def test_all_jobs_in_a_table(run):
+    platform = ScriptedPlatform(one=(running(),), two=(failed(),))
+    code, out, _ = run("status", platform=platform)
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ["JOB", "PHASE"], ["one", "Running"], ["two", "Failed"],
+    ]  # fmt: skip
+
+
+def test_no_jobs(run):
+    assert run("status", platform=ScriptedPlatform())[:2] == (0, "no jobs\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(running(), 0), (succeeded(), 0), (failed(), 100), (running(phase="Cancelled"), 103)],
+)
+def test_one_job_and_how_it_stands(run, status, code):
+    got, out, _ = run("status", "one", platform=ScriptedPlatform(one=(status,)))
+    assert got == code
+    assert out.startswith(f"one  {status.phase}")
+
+
+def test_one_job_as_json_and_yaml(run):
+    platform = ScriptedPlatform(mnist=(running(),))
+    _, as_json, _ = run("status", "mnist", "-o", "json", platform=platform)
+    _, as_yaml, _ = run("status", "mnist", "-o", "yaml", platform=platform)
+    assert JobStatus.model_validate(json.loads(as_json)) == running()
+    assert JobStatus.model_validate(yaml.safe_load(as_yaml)) == running()
+
+
+def test_a_diverged_loss_is_null_in_json(run):
+    platform = ScriptedPlatform(one=(running(metrics={"loss": float("nan")}),))
+    _, out, _ = run("status", "one", "-o", "json", platform=platform)
+    assert json.loads(out, parse_constant=pytest.fail)["metrics"] == {"loss": None}
+
+
+def test_all_jobs_as_json(run):
+    platform = ScriptedPlatform(a=(running(),), b=(failed(),))
+    _, out, _ = run("status", "--output=json", platform=platform)
+    assert [item["job_name"] for item in json.loads(out)] == ["a", "b"]
+
+
+def test_a_watch_ends_with_the_job(run):
+    platform = ScriptedPlatform(one=(running(1000), running(2000), failed()))
+    code, out, _ = run("status", "one", "--watch", "-o", "json", platform=platform)
+    assert code == 100
+    assert [json.loads(line)["progress"]["records_done"] for line in out.splitlines()] == [
+        1000, 2000, 1438,
+    ]  # fmt: skip
+
+
+def test_a_watch_that_is_lost_is_not_finished(run, monkeypatch):
+    monkeypatch.setattr(statuses, "__defaults__", (0.0, 0.0))
+    platform = ScriptedPlatform(one=(running(), PlatformError("away")))
+    code, _, err = run("status", "one", "-w", platform=platform)
+    assert (code, err) == (101, "error: one can no longer be watched: away\n")
+
+
+@pytest.mark.parametrize("command", [("status",), ("logs",), ("kill",), ("scale", "2")])
+def test_an_unknown_job_is_said(run, command):
+    name, *rest = command
+    code, _, err = run(name, "none", *rest, platform=ScriptedPlatform())
+    assert (code, err) == (102, "error: no job none: `elastic status` lists them\n")
+
+
+# -- kill, scale, logs
+
+
+@pytest.mark.parametrize("command", ["kill", "cancel", "stop"])
+def test_kill_waits_and_tells(run, command):
+    platform = ScriptedPlatform(one=(running(),))
+    code, out, _ = run(command, "one", "--timeout", "5", platform=platform)
+    assert (code, out) == (0, "job one has been stopped: Cancelled\n")
+    assert ("kill", "one", 5.0) in platform.calls
+
+
+def test_killing_an_ended_job_says_so(run):
+    code, out, _ = run("kill", "one", platform=ScriptedPlatform(one=(succeeded(),)))
+    assert (code, out) == (0, "job one had ended before: Succeeded\n")
+
+
+@pytest.mark.parametrize("argv", [("4",), ("--num_workers=4",), ("--num-workers", "4")])
+def test_scale_waits_for_the_workers(run, argv):
+    platform = ScriptedPlatform(
+        one=(
+            running(),
+            running(desired_workers=4),
+            running(desired_workers=4, workers=running_workers(4)),
+        )
+    )
+    code, out, _ = run("scale", "one", *argv, platform=platform)
+    assert (code, out) == (0, "job one: 2 → 4 workers\n")
+    assert ("scale", "one", 4) in platform.calls
+
+
+def test_scale_says_when_workers_are_missing(run):
+    platform = ScriptedPlatform(one=(running(),))
+    code, out, _ = run("scale", "one", "3", "--timeout=0", platform=platform)
+    assert (code, out) == (
+        101, "job one: 2 of 3 workers run so far; see elastic status one\n"
+    )  # fmt: skip
+
+
+def test_scale_says_when_the_job_ended_meanwhile(run):
+    platform = ScriptedPlatform(one=(running(), succeeded()))
+    code, out, _ = run("scale", "one", "3", platform=platform)
+    assert (code, out) == (101, "job one ended before it had 3 workers: Succeeded\n")
+
+
+def test_scale_outside_the_range_is_refused(run):
+    code, _, err = run("scale", "one", "9", platform=ScriptedPlatform(one=(running(),)))
+    assert (code, err) == (2, "error: 9 workers are outside the range 1:8\n")
+
+
+@pytest.mark.parametrize("argv", [(), ("2", "--num_workers=2")])
+def test_scale_wants_one_number(run, argv):
+    code, _, err = run("scale", "one", *argv, platform=ScriptedPlatform(one=(running(),)))
+    assert code == 2
+    assert err.startswith("error: give the number of workers once: elastic scale JOB N")
+
+
+@pytest.mark.parametrize(
+    ("argv", "asked"),
+    [
+        ((), ((), False, None)),
+        (("-f", "--tail", "3"), ((), True, 3)),
+        (("--role=worker",), (("worker",), False, None)),
+        (("--index=1",), (("worker-1",), False, None)),
+        (("--role=master", "--index=0"), (("master-0",), False, None)),
+    ],
+)
+def test_logs_ask_for_the_replicas_meant(run, argv, asked):
+    platform = ScriptedPlatform(one=(running(),))
+    assert run("logs", "one", *argv, platform=platform)[0] == 0
+    assert platform.calls[-1] == ("logs", *asked)
+
+
+def test_log_lines_begin_with_their_replica(run):
+    platform = ScriptedPlatform(one=(running(),))
+    platform.log_lines = [("master-0", "ready"), ("worker-1", "[x] step")]
+    assert run("logs", "one", platform=platform)[1] == "[master-0] ready\n[worker-1] [x] step\n"
+
+
+# -- platforms and errors
+
+
+def test_without_a_cluster_the_local_platform_is_named(run):
+    code, _, err = run("train", *CLASSIC)
+    assert code == 1
+    assert err == (
+        "error: no Kubernetes cluster is configured (no file in $KUBECONFIG, no ~/.kube/config, "
+        "no service account): add --platform local to run on this machine\n"
+    )
+
+
+@pytest.mark.parametrize("place", ["KUBECONFIG", "HOME"])
+def test_with_a_cluster_it_is_said_that_this_version_does_not_use_it(
+    run, tmp_path, monkeypatch, place
+):
+    config = tmp_path / ".kube" / "config"
+    config.parent.mkdir()
+    config.touch()
+    monkeypatch.setenv(place, str(config if place == "KUBECONFIG" else tmp_path))
+    code, _, err = run("status")
+    assert code == 1
+    assert err == (
+        "error: this version runs jobs on one machine only, and --platform is kubernetes: "
+        "add --platform local\n"
+    )
+
+
+def test_the_environment_names_the_platform_of_every_command(run, monkeypatch):
+    monkeypatch.setenv("ELASTIC_PLATFORM", "local")
+    platform = ScriptedPlatform()
+    run("status", platform=platform)
+    assert platform.calls == [("open", "local")]
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (("trian",), "error: unknown command trian: did you mean train?\nhelp: elastic --help\n"),
+        (("qqq",), "error: unknown command qqq\nhelp: elastic --help\n"),
+        (("status", "--wach"),
+         "error: unknown flag --wach: did you mean --watch?\nhelp: elastic status --help\n"),
+    ],
+)  # fmt: skip
+def test_a_mistyped_command_or_flag_is_a_usage_error(run, argv, expected):
+    assert run(*argv) == (2, "", expected)
+
+
+def test_a_bug_is_one_line_and_a_file(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("ELASTIC_HOME", str(tmp_path))
+    code, _, err = run("status", "one", platform=ScriptedPlatform(one=(ZeroDivisionError("oh"),)))
+    (report,) = tmp_path.glob("elastic-error-*.log")
+    assert code == 1
+    assert err == (
+        "error: ZeroDivisionError: oh\n"
+        f"This is a bug of elastic; please report it with the traceback in {report}\n"
+    )
+    assert "Traceback (most recent call last)" in report.read_text()
+
+
+def test_an_interrupt_is_quiet(run):
+    code, _, err = run("status", "one", platform=ScriptedPlatform(one=(KeyboardInterrupt(),)))
+    assert code == 130
+    assert "Traceback" not in err
+
+
+def test_no_arguments_show_the_help(run):
+    code, out, _ = run()
+    assert code == 0
+    assert "Commands:" in out
+
+
+def test_every_final_phase_has_its_exit_code():
+    assert {phase.value: of_phase(phase) for phase in JobPhase if phase.is_final} == {
+        "Succeeded": ExitCode.DONE,
+        "Failed": ExitCode.JOB_FAILED,
+        "Cancelled": ExitCode.JOB_CANCELLED,
+    }

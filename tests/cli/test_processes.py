@@ -1,0 +1,186 @@
+"""The command as a process of its own: what it imports, its terminal, its pipes, its signals."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+from cli.test_train_flags import REQUIRED
+
+HEAVY = ("tensorflow", "torch", "kubernetes", "pydantic", "grpc", "rich", "yaml", "numpy")
+
+PROGRAM = """\
+import sys
+from elastic.cli.main import main
+from support.scripted_platform import ScriptedPlatform
+from support.statuses import KILLED, running, succeeded
+LATE = KILLED.model_copy(update={{"time_s": 4e9}})
+platform = ScriptedPlatform({scripts})
+platform.log_lines = [("worker-0", "hello")] * 20_000
+sys.exit(main(open_platform=platform))
+"""
+
+
+def environment(**variables):
+    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
+    return kept | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"} | variables
+
+
+def program(scripts, *argv):
+    return [sys.executable, "-c", PROGRAM.format(scripts=scripts), *argv]
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["version"], ["--version"]])
+def test_the_bare_command_imports_nothing_but_click(argv):
+    code = (
+        "import sys; from elastic.cli.main import main; main(sys.argv[1:]);"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], env=environment(), capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_and_dry_run_load_no_framework():
+    code = (
+        "import sys; from elastic.cli.main import main; main(['train', '--help']);"
+        "main(['train', *sys.argv[1:], '--dry_run', '--platform=local']);"
+        f"print([name for name in {HEAVY[:3]!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *REQUIRED], env=environment(), capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+class Terminal:
+    """A process on a pseudo-terminal of a given size."""
+
+    def __init__(self, command, columns, **variables):
+        self._main_fd, other_fd = pty.openpty()
+        fcntl.ioctl(other_fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self._process = subprocess.Popen(
+            command, stdin=other_fd, stdout=other_fd, stderr=other_fd,
+            env=environment(**variables), start_new_session=True,
+            # Ctrl-C becomes a signal only for the terminal that controls the session.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
+        os.close(other_fd)
+        self.shown = ""
+
+    def wait_for(self, text):
+        while text not in self.shown:
+            if not self._read():
+                self._process.wait(timeout=30)
+                raise AssertionError(f"{text!r} was not shown: {self.shown!r}")
+
+    def type(self, text):
+        os.write(self._main_fd, text.encode())
+
+    def end(self):
+        """Everything shown, and the exit code."""
+        while self._read():
+            pass
+        os.close(self._main_fd)
+        return self.shown.replace("\r\n", "\n"), self._process.wait(timeout=30)
+
+    def _read(self):
+        try:
+            chunk = os.read(self._main_fd, 65536)
+        except OSError:
+            # Linux says so when the last process has left the terminal.
+            return False
+        self.shown += chunk.decode()
+        return bool(chunk)
+
+
+def without_styles(text):
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_progress_lives_at_the_bottom_of_a_terminal(columns, zoo):
+    scripts = "on_submit=(running(), running(2000, events=(LATE,)), succeeded())"
+    terminal = Terminal(program(scripts, "train", *REQUIRED, "--platform=local"), columns, TZ="UTC")
+    shown, code = terminal.end()
+    assert code == 0
+    assert "\x1b[?25h" in shown, "the cursor is shown again"
+    lines = [line.rstrip() for line in without_styles(shown).splitlines()]
+    # The view is drawn again whenever an event scrolls by.
+    bars = list(dict.fromkeys(line for line in lines if "━" in line))
+    assert [re.sub("━+[╸╺]?━*", "", bar).split() for bar in bars] == [
+        ["1438/2876", "50%", "ETA", "17s"], ["2000/2876", "69%", "ETA", "10s"],
+    ]  # fmt: skip
+    assert all(len(bar) == columns for bar in bars)
+    assert lines.count("07:06:40 worker-1 was killed (signal 9), started again") == 1
+    assert "epoch 0: 1438 records = 1438 committed + 0 skipped" in lines
+
+
+def test_no_color_and_dumb_terminals_are_honoured(zoo):
+    argv = ("train", *REQUIRED, "--platform=local")
+    scripts = "on_submit=(running(), succeeded())"
+    colours = re.compile(r"\x1b\[[0-9;]*3[0-7][0-9;]*m")
+    assert colours.search(Terminal(program(scripts, *argv), 80).end()[0])
+    assert not colours.search(Terminal(program(scripts, *argv), 80, NO_COLOR="1").end()[0])
+    assert "\x1b" not in Terminal(program(scripts, *argv), 80, TERM="dumb").end()[0]
+
+
+def test_ctrl_c_stops_the_job_and_says_so(zoo):
+    terminal = Terminal(
+        program("on_submit=(running(),)", "train", *REQUIRED, "--platform=local"), 80
+    )
+    terminal.wait_for("1438/2876")
+    terminal.type("\x03")
+    shown, code = terminal.end()
+    assert code == 130
+    assert "stopping job test; Ctrl-C again to force it" in shown
+    assert "job test has been stopped" in shown
+    assert "Traceback" not in shown
+
+
+def test_logs_have_colours_on_a_terminal_only():
+    command = program("one=(running(),)", "logs", "one")
+    shown, code = Terminal(command, 80).end()
+    assert code == 0
+    assert re.search(r"\x1b\[\d+m\[worker-0\]\x1b\[0m hello", shown)
+    assert "\x1b" not in Terminal(command, 80, NO_COLOR="1").end()[0]
+
+
+def test_a_reader_that_leaves_is_no_error():
+    process = subprocess.Popen(
+        program("one=(running(),)", "logs", "one"), env=environment(), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdout.readline() == "[worker-0] hello\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
+def test_a_pipe_gets_lines_as_they_come(zoo):
+    process = subprocess.Popen(
+        program("on_submit=(running(),)", "train", *REQUIRED, "--platform=local"),
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdout.readline() == "job test has been started\n"
+        assert process.stdout.readline().startswith("Running     50%")
+        process.terminate()
+
+
+def test_help_of_every_command_fits_eighty_columns():
+    for name in ("train", "status", "logs", "scale", "kill", "version"):
+        done = subprocess.run(
+            [sys.executable, "-m", "elastic.cli", name, "--help"], env=environment(COLUMNS="80"),
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert max(map(len, done.stdout.splitlines())) <= 80

@@ -1,0 +1,110 @@
+import pytest
+from cli.test_train_flags import REQUIRED
+
+HELP = "\nhelp: elastic train --help"
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (("--num_worker=3",), "unknown flag --num_worker: did you mean --num_workers?" + HELP),
+        (("--batch-size", "3"), "unknown flag --batch_size: did you mean --minibatch_size?" + HELP),
+        (("--qqq",), "unknown flag --qqq" + HELP),
+        (("stray",), "Got unexpected extra argument (stray)" + HELP),
+        (("--num_epochs=x",), "--num_epochs is 'x': expected a whole number of at least 1"),
+        (("--num-epochs", "0"), "--num-epochs is '0': expected a whole number of at least 1"),
+        (("--workers=8:2",), "--workers: '8:2' has a minimum above its maximum: swap them"),
+        (("--start_timeout=inf",), "--start_timeout is 'inf': expected a number above 0"),
+        (("--start_timeout=x",), "--start_timeout is 'x': expected a number above 0"),
+        (("--max_staleness=-1",), "--max_staleness is '-1': expected a whole number of at least 0"),
+        (("--master_port=70000",),
+         "--master_port is '70000': expected a whole number from 0 to 65535"),
+        (("--log_level=loud",),
+         "--log_level is 'loud': expected one of DEBUG, INFO, WARNING, ERROR, CRITICAL"),
+        (("--platform=mars",), "--platform is 'mars': expected one of local, kubernetes"),
+        (("--use_async=maybe",),
+         "--use_async: 'maybe' is not one of true, false, yes, no, 1, 0"),
+        (("--use_async", "--no-use-async"),
+         "--use_async: --use_async and --no_use_async exclude each other"),
+        (("--output", "--resume"),
+         "--output needs a value, but --resume follows: write --output=VALUE"),
+        (("--model_params=a",), "--model_params: 'a' in 'a' has no '=': write name=value"),
+        (("--model_def=CustomModel",),
+         "--model_def: 'CustomModel' is not of the form package.module.Symbol"),
+        (("--name=Test",),
+         "--job_name: 'Test' must be lower-case letters, digits and '-', and begin with a letter"),
+        (("--volume=a=b",),
+         "--volume: 'a' in 'a=b' is unknown: "
+         "use claim_name, host_path, mount_path, sub_path, type, read_only"),
+        (("--use_async", "--grads_to_wait=2"),
+         "grads_to_wait=2 has no meaning with use_async: leave one of them out"),
+    ],
+)  # fmt: skip
+def test_a_wrong_flag_is_named_with_its_value(run, argv, expected):
+    code, out, err = run("train", *REQUIRED, *argv, "--dry_run")
+    assert (code, out, err) == (2, "", f"error: {expected}\n")
+
+
+def test_what_is_missing_is_said_together(run):
+    code, _, err = run("train", "--num_epochs=x")
+    assert code == 2
+    assert err == (
+        "error: 5 settings cannot be used:\n"
+        "  --model_zoo is missing: folder that holds the model's module\n"
+        "  --model_def is missing: package.module.Symbol of the model, below --model_zoo\n"
+        "  --training_data_dir is missing: file, folder or glob of the training records\n"
+        "  --minibatch_size is missing: records of one gradient\n"
+        "  --num_epochs is 'x': expected a whole number of at least 1\n"
+    )
+
+
+def test_a_wrong_file_is_named_with_its_keys(run, tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "num_epoch: 1\nqqq: 2\nname: a\njob-name: b\nnum_workers: [1]\nshuffle: 3\n"
+        "loss: 4\noutput:\nmodel_params: 5\nminibatch_size: 1.5\n"
+    )
+    code, _, err = run("train", *REQUIRED[:-2], "--config", path)
+    assert code == 2
+    assert err.splitlines() == [
+        "error: 9 settings cannot be used:",
+        f"  {path}: unknown key num_epoch: did you mean num_epochs?",
+        f"  {path}: unknown key qqq: `elastic train --help` lists the keys",
+        f"  {path}: name and job-name are the same setting: leave one out",
+        f"  {path}: model_params is 5: expected names with values",
+        f"  {path}: loss is 4: expected text, so put it in quotes",
+        f"  {path}: minibatch_size is 1.5: expected a whole number of at least 1",
+        f"  {path}: shuffle: 3 is not one of true, false, yes, no, 1, 0",
+        f"  {path}: num_workers is [1]: expected a number like 2 or a range like 2:8",
+        f"  {path}: output is empty: leave it out, or give it text",
+    ]
+
+
+def test_the_environment_is_named(run, monkeypatch):
+    monkeypatch.setenv("ELASTIC_PLATFORM", "mars")
+    code, _, err = run("train", *REQUIRED)
+    assert code == 2
+    assert err == "error: ELASTIC_PLATFORM is 'mars': expected one of local, kubernetes\n"
+
+
+def test_a_missing_value_is_said(run):
+    code, _, err = run("train", "--num_epochs")
+    assert code == 2
+    assert err.startswith("error: Option '--num_epochs' requires an argument.")
+
+
+def test_what_is_asked_in_vain_is_said_once(run):
+    code, _, err = run(
+        "train", *REQUIRED, "--platform=local", "--namespace=a", "--image-base=b",
+        "--lr_staleness_modulation", "--tensorboard_log_dir=events", "--dry_run",
+    )  # fmt: skip
+    assert code == 0
+    assert err == (
+        "note: unused with --platform local: --image-base, --namespace\n"
+        "note: unused without --use_async: --lr_staleness_modulation\n"
+        "note: accepted, but without effect in this version: --tensorboard_log_dir\n"
+    )
+
+
+def test_nothing_is_said_of_defaults(run):
+    assert run("train", *REQUIRED, "--platform=local", "--dry_run")[2] == ""
