@@ -1,0 +1,160 @@
+"""Real jobs on the local platform, for tests that break them."""
+
+import contextlib
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+from elastic.master.cuts import read_cut
+from elastic.platforms.base import ReplicaPhase
+from elastic.platforms.local.directory import JobDirectory
+from elastic.platforms.local.platform import LocalPlatform
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobPhase, JobStatus
+from support.datasets import MODEL_ZOO
+
+POLL_S = 0.05
+
+
+def make_spec(model_def, data, **settings):
+    """A JobSpec for the local platform with short names for what every test sets."""
+    defaults = {
+        "platform": "local",
+        "model_zoo": str(MODEL_ZOO),
+        "job_name": "job",
+        "minibatch_size": 8,
+        "records_per_task": 40,
+        "hang_timeout": 60,
+        "recovery_interval": 0.3,
+    }
+    return JobSpec(model_def=model_def, training_data_dir=str(data), **{**defaults, **settings})
+
+
+class LocalJob:
+    """One submitted job; leaving the context kills whatever is left of it."""
+
+    def __init__(self, spec: JobSpec, home: Path) -> None:
+        self.spec = spec
+        self.home = home
+        self.platform = LocalPlatform(home)
+        self.directory = JobDirectory(home / "jobs" / spec.job_name)
+
+    def __enter__(self) -> "LocalJob":
+        self.platform.submit(self.spec)
+        return self
+
+    def __exit__(self, *_):
+        self.platform.kill(self.spec.job_name, 20.0)
+
+    def status(self) -> JobStatus:
+        return self.platform.status(self.spec.job_name)
+
+    def wait_until(self, condition, timeout_s=120.0) -> JobStatus:
+        """Poll until `condition(status)`; fails with the job's own words."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            status = self.status()
+            if condition(status):
+                return status
+            if time.monotonic() > deadline or status.phase.is_final:
+                raise AssertionError(f"not reached: {status}\n{self.logs()}")
+            time.sleep(POLL_S)
+
+    def wait(self, timeout_s=180.0) -> JobStatus:
+        """Wait for the end of the job, however that is."""
+        deadline = time.monotonic() + timeout_s
+        while not (status := self.status()).phase.is_final:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"still {status}\n{self.logs()}")
+            time.sleep(POLL_S)
+        return status
+
+    def succeed(self, timeout_s=180.0) -> JobStatus:
+        status = self.wait(timeout_s)
+        assert status.phase is JobPhase.SUCCEEDED, f"{status}\n{self.logs()}"
+        return status
+
+    def cut(self):
+        """The job's last checkpoint."""
+        return read_cut(Path(self.status().checkpoint))
+
+    def parameters(self):
+        """The trained parameters, from the job's last checkpoint."""
+        return self.cut().parameters
+
+    def logs(self) -> str:
+        lines = self.platform.logs(self.spec.job_name, [], follow=False, tail=60)
+        return "\n".join(f"{line.replica}: {line.text}" for line in lines)
+
+    def pids(self, role: str) -> dict[int, int]:
+        """Process ids of the running replicas of a role, by index."""
+        return {
+            o.replica.id.index: o.replica.pid
+            for o in self.directory.observed()
+            if o.replica.id.role == role
+            and o.replica.phase is ReplicaPhase.RUNNING
+            and o.replica.pid is not None
+        }
+
+    def kill_one(self, role: str, index: int, sig: int = signal.SIGKILL) -> bool:
+        pid = self.pids(role).get(index)
+        if pid is None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, sig)
+            return True
+        return False
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything alive that belongs to the job."""
+        uid = self.directory.submission().uid
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if uid in process.environ().values():
+                    found.append(process)
+        return found
+
+    def wait_until_gone(self) -> None:
+        """The end is published by processes that then take a moment to end themselves."""
+        deadline = time.monotonic() + 20
+        while left := self.processes():
+            assert time.monotonic() < deadline, left
+            time.sleep(POLL_S)
+
+
+def break_at_random(job: LocalJob, seed: int, num_faults: int, max_workers: int) -> list[str]:
+    """Break a running job at random moments, seeded; returns what was done to it.
+
+    A fault comes after some further records have counted, or after three seconds, so that it
+    meets the job in any state, start and recovery included.
+    """
+    rng = random.Random(seed)
+    done: list[str] = []
+    for _ in range(num_faults):
+        records = job.status().progress.records_done + rng.randint(1, 60)
+        deadline = time.monotonic() + rng.uniform(0.2, 3.0)
+        while time.monotonic() < deadline:
+            status = job.status()
+            if status.phase.is_final:
+                return done
+            if status.progress.records_done >= records:
+                break
+            time.sleep(rng.uniform(0.0, 0.02))
+        fault = rng.choice(["worker", "worker", "worker", "master", "scale"])
+        if fault == "scale":
+            size = rng.randint(1, max_workers)
+            with contextlib.suppress(Exception):
+                job.platform.scale(job.spec.job_name, size)
+            done.append(f"scale to {size}")
+            continue
+        pids = job.pids(fault)
+        if pids:
+            index = rng.choice(sorted(pids))
+            job.kill_one(fault, index)
+            done.append(f"kill {fault}-{index}")
+    return done

@@ -1,0 +1,168 @@
+"""A real master servicer behind real gRPC, and a peer that sends it whatever a test wants."""
+
+import contextlib
+
+import grpc
+import numpy as np
+
+from elastic.master.commit_log import CommitLog
+from elastic.master.coordinator import Coordinator
+from elastic.master.evaluation import EvaluationRound
+from elastic.master.preparation import build_store, check_sources, sample_task, training_ledger
+from elastic.master.servicer import MasterServicer
+from elastic.policy.aggregation import UpdateRule
+from elastic.policy.liveness import Liveness
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.layout import Layout
+from elastic.rpc.messages import specs_to_proto
+from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
+from elastic.rpc.wire import METHODS, encode_data
+from support.datasets import prepared_dir
+from support.local_job import make_spec
+
+TOKEN = "the-token-of-this-job"
+NUM_RECORDS = 40
+
+
+class ServedMaster:
+    """The parts of a master that answer calls, over the counting model; nothing starts workers."""
+
+    def __init__(self, **settings):
+        self.spec = make_spec(
+            "counting.counting_torch.CustomModel",
+            prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
+            model_params={"num_records": NUM_RECORDS},
+            **{"shuffle": False, "records_per_task": 20, **settings},
+        )
+        self.launches = {}
+        self.events = []
+        sources = check_sources(self.spec)
+        sample = sample_task(self.spec, sources.shards)
+        self.store = build_store(self.spec, sources, sample)
+        self.ledger = training_ledger(self.spec, sources.shards)
+        rule = UpdateRule(self.spec.grads_to_wait, self.spec.is_async)
+        self.coordinator = Coordinator(
+            self.ledger,
+            self.store,
+            rule,
+            Liveness(self.spec.hang_timeout, self.spec.start_timeout),
+            CommitLog(""),
+            lambda kind, message: self.events.append((kind, message)),
+        )
+        self._servicer = MasterServicer(
+            self.coordinator, sample, lambda index: self.launches.get(index, 0)
+        )
+        self._shards = sources.shards
+        self.heard = []
+        self._listen()
+
+    def _listen(self):
+        """Note each session key that a call was found to have."""
+        find = self.coordinator.sessions.find
+
+        def noting(key):
+            self.heard.append(key)
+            return find(key)
+
+        self.coordinator.sessions.find = noting
+
+    @contextlib.asynccontextmanager
+    async def serve(self):
+        """Serve, and give a peer that has the token."""
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server.add_generic_rpc_handlers((MasterHandler(self._servicer, TOKEN),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                yield Peer(channel, (("authorization", f"Bearer {TOKEN}"),))
+        finally:
+            await server.stop(None)
+
+    def begin_evaluation(self):
+        self.coordinator.evaluation = EvaluationRound(
+            0, self.store.version, self._shards, self.spec
+        )
+        return self.coordinator.evaluation
+
+    def counts(self):
+        """How often each record is in the parameters."""
+        return self.store.model.parameters()["counts"].copy()
+
+    def account(self):
+        """All that a report could change, in a form that can be compared."""
+        return (
+            self.store.version,
+            self.ledger.snapshot(),
+            self.ledger.only_staged_left,
+            self.counts().tolist(),
+            self.coordinator.rejected_gradients,
+            self.coordinator.loss,
+            self.coordinator._group.count,
+        )
+
+
+class Peer:
+    """Calls the master's methods with messages, or with bytes that are none."""
+
+    def __init__(self, channel, metadata):
+        self._channel = channel
+        self.metadata = metadata
+
+    def with_metadata(self, *metadata):
+        return Peer(self._channel, metadata)
+
+    def call(self, name, request):
+        """A unary call, or the first message of a stream of replies."""
+        make = self._channel.unary_stream if name == "GetModel" else self._channel.unary_unary
+        return make(METHODS[name].path, _as_bytes, METHODS[name].decode_reply)(
+            request, metadata=self.metadata
+        )
+
+    def report(self, messages):
+        """A ReportGradient call over an (async) iterable of chunk messages or bytes."""
+        method = METHODS["ReportGradient"]
+        return self._channel.stream_unary(method.path, _as_bytes, method.decode_reply)(
+            messages, metadata=self.metadata
+        )
+
+    async def register(self, index=0, launch=1):
+        request = pb.RegisterRequest(worker_index=index, launch=launch, host="test", pid=1)
+        return (await self.call("Register", request)).session
+
+    async def get_task(self, session):
+        return (await self.call("GetTask", pb.GetTaskRequest(session=session))).task
+
+    async def refusal(self, call):
+        """The status and message that end a call."""
+        try:
+            reply = await (call.read() if hasattr(call, "read") else call)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name, error.details()
+        raise AssertionError(f"the call was not refused: {reply}")
+
+
+def gradient(session, task, start, end, sequence=1, version=0, num_records=NUM_RECORDS):
+    """Header and bytes of a right report: the gradient of records `[start, end)`."""
+    counts = np.zeros(num_records, np.float32)
+    counts[start:end] = -1 / (end - start)
+    arrays = {"counts": counts, "steps": np.ones((), np.float32)}
+    layout = Layout.of(arrays)
+    buffer = np.zeros(layout.size_bytes, np.uint8)
+    layout.fill(buffer, arrays.values())
+    specs = specs_to_proto(layout.specs)
+    header = pb.GradientHeader(
+        session=session, sequence=sequence, task_id=task.task_id, attempt=task.attempt,
+        start=start, end=end, model_version=version, loss=0.5, step_s=0.01,
+        gradients=specs[:1], state=specs[1:],
+    )  # fmt: skip
+    return header, buffer.tobytes()
+
+
+def messages(header, data):
+    """The messages of one report."""
+    return [pb.GradientChunk(header=header), encode_data([data])]
+
+
+def _as_bytes(message):
+    return message if isinstance(message, bytes) else message.SerializeToString()

@@ -1,0 +1,1 @@
+"""Models for tests of failing jobs; `--model_zoo` of those jobs."""

@@ -1,0 +1,97 @@
+"""Plain training loops over the contract functions of a zoo module, one per framework."""
+
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+import torch
+from torch.utils.data import default_collate
+
+MINIBATCH_SIZE = 32
+
+
+def shuffled(records: Sequence[Any], epoch: int) -> list[Any]:
+    return [records[i] for i in np.random.default_rng(epoch).permutation(len(records))]
+
+
+def torch_batches(module: ModuleType, records: Sequence[Any], mode: str) -> Iterator[Any]:
+    for start in range(0, len(records), MINIBATCH_SIZE):
+        part = records[start : start + MINIBATCH_SIZE]
+        yield default_collate(list(module.dataset_fn(iter(part), mode)))
+
+
+def keras_batches(module: ModuleType, records: Sequence[Any], mode: str) -> tf.data.Dataset:
+    arrays = {name: np.stack([record[name] for record in records]) for name in records[0]}
+    dataset = module.dataset_fn(tf.data.Dataset.from_tensor_slices(arrays), mode)
+    return dataset.batch(MINIBATCH_SIZE)
+
+
+def train_torch(
+    module: ModuleType, model: torch.nn.Module, records: Sequence[Any], epochs: int
+) -> None:
+    optimizer = module.optimizer(model.parameters())
+    model.train()
+    for epoch in range(epochs):
+        for features, labels in torch_batches(module, shuffled(records, epoch), "training"):
+            optimizer.zero_grad()
+            module.loss(labels, model(features)).backward()
+            optimizer.step()
+
+
+def train_keras(
+    module: ModuleType, model: keras.Model, records: Sequence[Any], epochs: int
+) -> None:
+    optimizer = module.optimizer()
+
+    @tf.function(reduce_retracing=True)
+    def step(features, labels):
+        with tf.GradientTape() as tape:
+            loss = module.loss(labels, model(features, training=True))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+
+    for epoch in range(epochs):
+        for features, labels in keras_batches(module, shuffled(records, epoch), "training"):
+            if not model.built or not optimizer.built:
+                model(features)
+                optimizer.build(model.trainable_variables)
+            step(features, labels)
+
+
+def evaluate_torch(
+    module: ModuleType, model: torch.nn.Module, records: Sequence[Any]
+) -> dict[str, float]:
+    """Evaluate as a job does: metrics of each minibatch, averaged over its examples."""
+    metrics = {"loss": module.loss, **module.eval_metrics_fn()}
+    totals = dict.fromkeys(metrics, 0.0)
+    model.eval()
+    with torch.no_grad():
+        for features, labels in torch_batches(module, records, "evaluation"):
+            predictions = model(features)
+            for name, metric in metrics.items():
+                totals[name] += float(metric(labels, predictions)) * len(labels)
+    return {name: total / len(records) for name, total in totals.items()}
+
+
+def evaluate_keras(
+    module: ModuleType, model: keras.Model, records: Sequence[Any]
+) -> dict[str, float]:
+    """Evaluate as a job does: metric objects are updated, functions averaged over examples."""
+    metrics = {"loss": module.loss, **module.eval_metrics_fn()}
+    totals = dict.fromkeys(metrics, 0.0)
+    for features, labels in keras_batches(module, records, "evaluation"):
+        predictions = model(features, training=False)
+        for name, metric in metrics.items():
+            if isinstance(metric, keras.metrics.Metric):
+                metric.update_state(labels, predictions)
+            else:
+                totals[name] += float(metric(labels, predictions)) * len(labels)
+    return {
+        name: float(metric.result())
+        if isinstance(metric, keras.metrics.Metric)
+        else totals[name] / len(records)
+        for name, metric in metrics.items()
+    }

@@ -1,0 +1,49 @@
+"""Keras models of the zoo can be saved and loaded once their module is imported."""
+
+import keras
+import numpy as np
+import pytest
+from support.datasets import zoo_module
+
+
+@pytest.mark.parametrize(
+    ("module_name", "symbol", "model_params", "features"),
+    [
+        pytest.param(
+            "digits.digits_keras",
+            "custom_model",
+            {"channels": 4},
+            np.ones((2, 8, 8, 1), np.float32),
+            id="digits",
+        ),
+        pytest.param(
+            "mnist_subclass.mnist_subclass",
+            "CustomModel",
+            {"channels": 4},
+            np.ones((2, 28, 28, 1), np.float32),
+            id="mnist",
+        ),
+        pytest.param(
+            "char_lm.char_lm_keras",
+            "CustomModel",
+            {"d_model": 8, "n_layers": 2, "n_heads": 2, "context": 6},
+            np.arange(12).reshape(2, 6),
+            id="char-lm",
+        ),
+        pytest.param(
+            "counting.counting_keras",
+            "CustomModel",
+            {"num_records": 3},
+            np.array([0, 2]),
+            id="counting",
+        ),
+    ],
+)
+def test_saved_model_computes_the_same(module_name, symbol, model_params, features, tmp_path):
+    model = getattr(zoo_module(module_name), symbol)(**model_params)
+    model(features)
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.random(value.shape, np.float32) for value in model.get_weights()])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(features), model(features))
