@@ -1,0 +1,118 @@
+"""Each benchmark measures what it says, on little work: its figures mean nothing here."""
+
+import json
+
+import pytest
+
+from benchmarks import dispatch, one_worker, push, recovery, report, run, startup, two_workers
+from benchmarks.apply import measure_apply
+from benchmarks.jobs import prepared
+from benchmarks.measure import Bar, Ratio, Series, take_turns
+from benchmarks.sizes import TINY
+
+
+def check(ratios, num_rounds):
+    for ratio in ratios:
+        assert len(ratio.ratios) == num_rounds, ratio
+        # Nothing here is a thousand times faster or slower than what it is made of.
+        assert all(1e-3 < value < 1e3 for value in ratio.ratios), ratio
+
+
+def test_dispatch():
+    ratios = dispatch.run(TINY)
+    assert [ratio.name for ratio in ratios] == [
+        "dispatch, 100 tasks queued",
+        "dispatch, 1,000 tasks queued",
+        "dispatch, flatness",
+    ]
+    check(ratios, TINY.rounds)
+
+
+def test_push():
+    ratios = push.run(TINY)
+    assert len(ratios) == 2
+    check(ratios, TINY.rounds)
+
+
+def test_apply():
+    check([measure_apply(TINY, "torch", "sgd", threads=1)], TINY.rounds)
+
+
+def test_startup():
+    check(startup.run(TINY), TINY.rounds)
+
+
+def test_one_worker():
+    with prepared(TINY.num_records) as folder:
+        check([one_worker.measure_job(TINY, folder, "torch", threads=1)], TINY.job_rounds)
+
+
+def test_two_workers():
+    check(two_workers.run(TINY), TINY.job_rounds)
+
+
+def test_recovery():
+    check(recovery.run(TINY), TINY.job_rounds)
+
+
+def test_turns_alternate_and_the_first_does_not_count():
+    calls = []
+
+    def measure(name):
+        calls.append(name)
+        return len(calls)
+
+    columns = take_turns(2, lambda: measure("a"), lambda: measure("b"))
+    assert calls == ["a", "b"] * 3
+    assert columns == [(3, 5), (4, 6)]
+
+
+RATIO = Ratio(
+    "push",
+    Series("above", "s", (1.0, 2.0, 9.0)),
+    Series("below", "s", (2.0, 2.0, 2.0)),
+    Bar(0.5, 1.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("bar", "expected"),
+    [
+        pytest.param(Bar(0.5, 1.0), "goal", id="floor-goal"),
+        pytest.param(Bar(0.5, 1.5), "first", id="floor-first"),
+        pytest.param(Bar(1.1, 1.5), "no", id="floor-missed"),
+        pytest.param(Bar(1.5, 1.0, is_ceiling=True), "goal", id="ceiling-goal"),
+        pytest.param(Bar(1.5, 0.9, is_ceiling=True), "first", id="ceiling-first"),
+        pytest.param(Bar(0.9, 0.5, is_ceiling=True), "no", id="ceiling-missed"),
+    ],
+)
+def test_bars_judge_the_median_of_the_rounds(bar, expected):
+    assert RATIO.median == 1.0
+    assert Ratio("x", RATIO.numerator, RATIO.denominator, bar).verdict == expected
+
+
+def test_save_appends(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "RESULTS.md")
+    monkeypatch.setattr(report, "JSON_RESULTS", tmp_path / "results.json")
+    for command in ("first", "second"):
+        report.save([RATIO], report.describe_machine(), command)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| push | 2 s | 2 s | 1.00 [0.50, 4.50] | ≥ 0.5 | ≥ 1 | goal |" in text
+    assert text.index("`first`") < text.index("`second`")
+    saved = json.loads((tmp_path / "results.json").read_text())
+    assert [each["command"] for each in saved] == ["first", "second"]
+    assert saved[0]["ratios"][0]["numerator"]["values"] == [1.0, 2.0, 9.0]
+
+
+@pytest.mark.parametrize(("strict", "code"), [(["--strict"], 1), ([], 0)])
+def test_only_strict_fails_below_a_first_bar(strict, code, monkeypatch, capsys):
+    missed = Ratio("x", RATIO.numerator, RATIO.denominator, Bar(2.0, 3.0))
+    monkeypatch.setattr(run, "measure", lambda _names, _size: [missed])
+    assert run.main(["push", *strict]) == code
+    assert "1.00 [0.50, 4.50]" in capsys.readouterr().out
+
+
+def test_unknown_benchmark_names_those_there_are(capsys):
+    with pytest.raises(SystemExit):
+        run.main(["pusch"])
+    assert "no benchmark pusch: choose from startup" in capsys.readouterr().err

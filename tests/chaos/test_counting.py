@@ -1,0 +1,48 @@
+"""The counting model under faults: every parameter equals the number of epochs, exactly."""
+
+import numpy as np
+import pytest
+from support.datasets import prepared_dir
+from support.local_job import LocalJob, break_at_random, make_spec
+
+NUM_RECORDS = 403  # no multiple of a task or a minibatch
+NUM_EPOCHS = 3
+
+MODES = {
+    "sync-1": {"grads_to_wait": 1},
+    "sync-2": {"grads_to_wait": 2},
+    "async": {"use_async": True, "lr_staleness_modulation": True},
+    "local-4": {"use_async": True, "get_model_steps": 4},
+}
+SEEDS_IN_CI = 1
+SEEDS_IN_SOAK = 20
+
+
+def _cases():
+    for mode in MODES:
+        for seed in range(SEEDS_IN_SOAK):
+            marks = [] if seed < SEEDS_IN_CI else [pytest.mark.soak]
+            yield pytest.param(mode, seed, "torch", id=f"{mode}-{seed}", marks=marks)
+    yield pytest.param("sync-2", 100, "keras", id="sync-2-keras")
+
+
+@pytest.mark.parametrize(("mode", "seed", "framework"), list(_cases()))
+def test_every_record_counts_once_whatever_dies(mode, seed, framework, tmp_path):
+    max_workers = 1 + seed % 4 if seed < 100 else 2
+    spec = make_spec(
+        f"counting.counting_{framework}.CustomModel",
+        prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
+        model_params={"num_records": NUM_RECORDS, "delay_ms": 10},
+        num_epochs=NUM_EPOCHS,
+        num_workers=f"1:{max_workers}",
+        seed=seed,
+        **MODES[mode],
+    )
+    with LocalJob(spec, tmp_path) as job:
+        faults = break_at_random(job, seed, num_faults=6, max_workers=max_workers)
+        status = job.succeed(timeout_s=240)
+        (counts,) = job.parameters().values()
+    wrong = np.flatnonzero(counts != NUM_EPOCHS)
+    assert not len(wrong), f"after {faults}: records {wrong[:10]} counted {counts[wrong[:10]]}"
+    audits = [(a.committed, a.skipped, a.records) for a in status.audits]
+    assert audits == [(NUM_RECORDS, 0, NUM_RECORDS)] * NUM_EPOCHS

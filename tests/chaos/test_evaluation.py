@@ -1,0 +1,51 @@
+"""Evaluation while training goes on, and at the end: each record once, on one version."""
+
+import re
+
+import numpy as np
+import torch
+from support.datasets import load_records, prepared_dir, zoo_module
+from support.local_job import LocalJob, make_spec
+
+
+def plain_evaluation(cut, records):
+    module = zoo_module("digits.digits_torch")
+    model = module.CustomModel()
+    state = {name: torch.from_numpy(np.array(a)) for name, a in cut.parameters.items()}
+    model.load_state_dict(state)
+    model.eval()
+    pairs = list(module.dataset_fn(records, "evaluation"))
+    features, labels = (torch.stack([pair[i] for pair in pairs]) for i in (0, 1))
+    with torch.no_grad():
+        predictions = model(features)
+    return {
+        "loss": float(module.loss(labels, predictions)),
+        "accuracy": float(module.accuracy(labels, predictions)),
+    }
+
+
+def test_versions_are_evaluated_while_training_goes_on(tmp_path):
+    data = prepared_dir("digits")
+    spec = make_spec(
+        "digits.digits_torch.CustomModel",
+        data / "train.npz",
+        evaluation_data_dir=str(data / "test.npz"),
+        num_workers=2,
+        num_epochs=4,
+        minibatch_size=16,
+        records_per_task=64,
+        evaluation_steps=60,
+        evaluation_start_delay_secs=0,
+    )
+    with LocalJob(spec, tmp_path) as job:
+        status = job.succeed()
+        cut = job.cut()
+    evaluated = [event.message for event in status.events if event.kind == "Evaluated"]
+    versions = [int(re.match(r"version (\d+) on 359 records", text)[1]) for text in evaluated]
+    assert versions == sorted(set(versions))
+    assert len(versions) >= 3
+    assert versions[-1] == cut.version
+    assert all(version % 60 == 0 for version in versions[:1])
+    expected = plain_evaluation(cut, load_records(data / "test.npz"))
+    for name, value in expected.items():
+        assert abs(status.metrics[name] - value) < 1e-5, name

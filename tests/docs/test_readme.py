@@ -1,0 +1,65 @@
+"""The README's own model and command, as a newcomer would copy them."""
+
+import csv
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sklearn.datasets import load_iris
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def elastic(folder, *arguments, timeout=150):
+    program = Path(sys.executable).with_name("elastic")
+    environment = {**os.environ, "ELASTIC_HOME": str(folder / "home"), "COLUMNS": "100"}
+    return subprocess.run(
+        [program, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What the README assumes: a model and two CSV files, here of iris flowers."""
+    (tmp_path / "my_zoo").mkdir()
+    (tmp_path / "my_zoo" / "my_model.py").write_text(blocks("python")[0])
+    iris = load_iris()
+    rows = [[*features, label] for features, label in zip(iris.data, iris.target, strict=True)]
+    for name, part in (("train", [r for i, r in enumerate(rows) if i % 5]), ("test", rows[::5])):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*iris.feature_names, "species"])
+            writer.writerows(part)
+    return tmp_path
+
+
+def test_the_example_trains_and_the_commands_answer(folder):
+    (command,) = (block for block in blocks("bash") if block.startswith("elastic train"))
+    trained = elastic(folder, *shlex.split(command.replace("\\\n", " "))[1:])
+    assert trained.returncode == 0, trained.stdout + trained.stderr
+    assert "epochs 0 to 19, each: 120 records = 120 committed + 0 skipped" in trained.stdout
+    accuracy = float(re.search(r"evaluation: .*accuracy ([\d.]+)", trained.stdout)[1])
+    assert accuracy >= 0.9
+
+    table = elastic(folder, "status", "--platform", "local")
+    assert re.search(r"flowers\s+Succeeded\s+100%", table.stdout), table.stdout
+    one = elastic(folder, "status", "flowers", "--platform", "local")
+    assert "Succeeded" in one.stdout
+    logs = elastic(folder, "logs", "flowers", "-f", "--platform", "local")
+    assert "worker-1" in logs.stdout
+    killed = elastic(folder, "kill", "flowers", "--platform", "local")
+    assert killed.returncode == 0, killed.stderr

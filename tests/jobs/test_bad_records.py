@@ -1,0 +1,190 @@
+"""Records that fail, make no example or make the loss NaN, and readers that fail."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.thread_job import ZOO, ThreadJob, events, obedient_spec, run_job, write_records
+
+from elastic.master.cuts import read_cut
+from elastic.spec.status import JobPhase
+
+FAILS_IN_TRAINING, FAILS_IN_EVALUATION, IS_FILTERED, IS_NAN, HAS_NAN_GRADIENT = range(1, 6)
+
+
+def _failure(index):
+    """What the model's dataset_fn raises."""
+    return f"dataset_fn failed: ValueError: record {index} cannot be read ({ZOO}/obedient.py:74)"
+
+
+def _poisoned(index, source, attempts=3, failure=None):
+    return (
+        f"record {index} of '{source}' failed on {attempts} attempts: "
+        f"{failure or _failure(index)}: mend the record or the model_def, or allow it with "
+        "--skip_bad_records"
+    )
+
+
+def _counts(status):
+    return read_cut(Path(status.checkpoint)).parameters["counts"].tolist()
+
+
+def _audits(status):
+    return [(a.records, a.committed, a.skipped) for a in status.audits]
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_record_that_always_fails_is_named(attempts, tmp_path):
+    data = write_records(tmp_path / "train.npz", {13: FAILS_IN_TRAINING})
+    status = run_job(obedient_spec(data, max_task_failures=attempts), tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "Training")
+    assert status.message == _poisoned(13, data, attempts)
+    assert status.worker_failures == 0, "the worker itself is fine"
+
+
+def test_a_record_may_be_skipped_and_the_audit_says_so(tmp_path):
+    data = write_records(tmp_path / "train.npz", {13: FAILS_IN_TRAINING})
+    status = run_job(obedient_spec(data, skip_bad_records=1), tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    assert _audits(status) == [(40, 39, 1)]
+    assert status.progress.skipped == 1
+    assert events(status, "RecordSkipped") == [
+        f"record 13 of '{data}' failed for good: {_failure(13)}"
+    ]
+    assert _counts(status) == [index != 13 for index in range(40)]
+
+
+@pytest.mark.parametrize("grads_to_wait", [1, 3])
+def test_the_last_record_of_an_epoch_may_be_the_bad_one(grads_to_wait, tmp_path):
+    data = write_records(tmp_path / "train.npz", {39: FAILS_IN_TRAINING})
+    spec = obedient_spec(
+        data, skip_bad_records=2, num_epochs=2, shuffle=False, grads_to_wait=grads_to_wait
+    )
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    assert _audits(status) == [(40, 39, 1)] * 2
+    assert _counts(status) == [2.0] * 39 + [0.0]
+
+
+def test_one_bad_record_more_than_allowed_fails_the_job(tmp_path):
+    deeds = {13: FAILS_IN_TRAINING, 14: FAILS_IN_TRAINING}
+    data = write_records(tmp_path / "train.npz", deeds)
+    status = run_job(obedient_spec(data, skip_bad_records=1), tmp_path)
+    assert status.phase is JobPhase.FAILED
+    assert status.message == _poisoned(14, data)
+
+
+def test_a_record_that_fails_in_evaluation_is_named(tmp_path):
+    train = write_records(tmp_path / "train.npz")
+    test = write_records(tmp_path / "test.npz", {7: FAILS_IN_EVALUATION})
+    status = run_job(obedient_spec(train, evaluation_data_dir=str(test)), tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "Training")
+    assert status.message == _poisoned(7, test)
+    assert _audits(status) == [(40, 40, 0)], "training had ended well"
+
+
+def test_a_record_skipped_in_evaluation_is_in_no_metric(tmp_path):
+    train = write_records(tmp_path / "train.npz")
+    test = write_records(tmp_path / "test.npz", {39: FAILS_IN_EVALUATION, 0: IS_FILTERED})
+    spec = obedient_spec(train, evaluation_data_dir=str(test), skip_bad_records=1)
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    assert status.metrics["mean_index"] == pytest.approx(np.mean(range(1, 39)), abs=1e-12)
+
+
+def test_records_without_an_example_count_as_done(tmp_path):
+    filtered = [*range(8, 16), 20, *range(32, 40)]
+    data = write_records(tmp_path / "train.npz", dict.fromkeys(filtered, IS_FILTERED))
+    spec = obedient_spec(
+        data, evaluation_data_dir=str(data), num_epochs=2, grads_to_wait=2, minibatch_size=4
+    )
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    assert _audits(status) == [(40, 40, 0)] * 2
+    assert _counts(status) == [0.0 if i in filtered else 2.0 for i in range(40)]
+    kept = [i for i in range(40) if i not in filtered]
+    assert status.metrics["mean_index"] == pytest.approx(np.mean(kept), abs=1e-12)
+
+
+def test_data_without_any_example_is_said_at_the_start(tmp_path):
+    data = write_records(tmp_path / "train.npz", dict.fromkeys(range(40), IS_FILTERED))
+    status = run_job(obedient_spec(data), tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "ModelDef")
+    assert status.message == (
+        f"dataset_fn made no example of the first 8 records of '{data}': "
+        "the model cannot be built without one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("deed", "what"),
+    [
+        pytest.param(IS_NAN, "loss is nan", id="loss"),
+        pytest.param(
+            HAS_NAN_GRADIENT,
+            "loss is -0, but the gradient of 'counts' is not finite",
+            id="gradient",
+        ),
+    ],
+)
+def test_what_is_not_finite_ends_the_job_and_poisons_nothing(deed, what, tmp_path):
+    data = write_records(tmp_path / "train.npz", {13: deed})
+    checkpoints = tmp_path / "checkpoints"
+    spec = obedient_spec(data, shuffle=False, checkpoint_dir=str(checkpoints), checkpoint_steps=1)
+    status = run_job(spec, tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "Training")
+    assert status.message == (
+        f"{what} at step 2 on task 0 (records [8, 16) of '{data}', epoch 0): "
+        "lower the learning rate, clip gradients, or look at the records"
+    )
+    # Whoever resumes with another learning rate begins where all was well.
+    [checkpoint] = checkpoints.iterdir()
+    assert read_cut(checkpoint).parameters["counts"].tolist() == [1.0] * 8 + [0.0] * 32
+
+
+def test_a_reader_that_raises_is_named(tmp_path):
+    zoo = tmp_path / "zoo"
+    zoo.mkdir()
+    (zoo / "reading.py").write_text(
+        "import os\n"
+        "from obedient import *\n"
+        "class Reader:\n"
+        "    def create_shards(self):\n"
+        "        return {'table': (0, 40)}\n"
+        "    def read_records(self, task):\n"
+        "        for index in range(task.start, task.end):\n"
+        "            if index == 13:\n"
+        "                raise OSError('no such row')\n"
+        "            yield {'index': index, 'deed': 0, 'delay_ms': 0}\n"
+        "def custom_data_reader(data_origin, records_per_task):\n"
+        "    return Reader()\n"
+    )
+    (zoo / "obedient.py").symlink_to(ZOO / "obedient.py")
+    spec = obedient_spec("table").model_copy(
+        update={"model_zoo": zoo, "model_def": "reading.CustomModel", "skip_bad_records": 0}
+    )
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.FAILED
+    failure = (
+        "table, records [13, 14), record 13: read_records of the custom_data_reader failed: "
+        "OSError: no such row"
+    )
+    assert status.message == _poisoned(13, "table", failure=failure)
+
+
+def test_data_that_changes_while_the_job_runs_is_not_trained_on(tmp_path):
+    data = write_records(tmp_path / "train.npz", num_records=400, delay_ms=1)
+    with ThreadJob(obedient_spec(data, 400), tmp_path / "cuts") as job:
+        while not job.runner.statuses or not job.runner.statuses[-1].progress.records_done:
+            job.runner.wait(0.05)
+        write_records(data, num_records=400, delay_ms=1)
+        status = job.wait()
+    assert status.phase is JobPhase.FAILED
+    assert re.fullmatch(
+        rf"record \d+ of '{data}' failed on 3 attempts: {data} was written to while the "
+        "job reads it, so its records are no longer the ones that were counted: leave data alone "
+        "while a job runs, and start the job again: mend the record or the model_def, or allow it "
+        "with --skip_bad_records",
+        status.message,
+    )

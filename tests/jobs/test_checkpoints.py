@@ -1,0 +1,299 @@
+"""Which checkpoints are there, that each is one moment of the job, and what a damaged one costs."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.thread_job import events, obedient_spec, run_job, write_records
+
+from elastic.master.cuts import MANIFEST, TENSORS, list_cuts, read_cut
+from elastic.spec.status import JobPhase
+
+NUM_RECORDS = 46  # 23 updates of two records
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_records(tmp_path / "train.npz", num_records=NUM_RECORDS)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "checkpoints"
+
+
+def _spec(data, folder, **settings):
+    defaults = {"checkpoint_dir": str(folder), "checkpoint_steps": 5, "minibatch_size": 2}
+    return obedient_spec(data, NUM_RECORDS, **{**defaults, **settings})
+
+
+def _versions(folder):
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+    return [read_cut(path).version for path in reversed(list_cuts(folder))]
+
+
+def _counts(status):
+    return read_cut(Path(status.checkpoint)).parameters["counts"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("steps", "keep", "versions"),
+    [
+        pytest.param(5, 0, [5, 10, 15, 20, 23], id="all"),
+        pytest.param(5, 2, [20, 23], id="the-newest-two"),
+        pytest.param(0, 2, [23], id="only-the-last"),
+        pytest.param(23, 1, [23], id="the-last-is-due-anyway"),
+    ],
+)
+def test_exactly_the_checkpoints_asked_for_are_there(steps, keep, versions, data, folder, tmp_path):
+    spec = _spec(data, folder, checkpoint_steps=steps, keep_checkpoint_max=keep)
+    status = run_job(spec.model_copy(update={"evaluation_data_dir": str(data)}), tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    assert _versions(folder) == versions
+    assert status.checkpoint == str(folder / "version-0000000023")
+    assert read_cut(folder / "version-0000000023").metrics == status.metrics
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param({"grads_to_wait": 1}, id="sync-1"),
+        pytest.param({"grads_to_wait": 3}, id="sync-3"),
+        pytest.param({"use_async": True}, id="async"),
+        pytest.param({"get_model_steps": 3}, id="local-3"),
+    ],
+)
+def test_every_cut_is_one_moment(mode, data, folder, tmp_path):
+    spec = _spec(
+        data, folder, checkpoint_steps=1, num_workers="3", num_epochs=3,
+        recovery_interval=0.01, records_per_task=7, **mode,
+    )  # fmt: skip
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    cuts = [read_cut(path) for path in (*list_cuts(folder), *list_cuts(tmp_path / "cuts"))]
+    assert len(cuts) >= status.progress.model_version
+    for cut in cuts:
+        done = cut.ledger["epoch"] * NUM_RECORDS + cut.ledger["committed"]
+        assert cut.parameters["counts"].sum() == done, cut.version
+    assert _counts(status) == [3.0] * NUM_RECORDS
+
+
+def _flip_a_byte(path):
+    content = bytearray((path / TENSORS).read_bytes())
+    content[-1] ^= 1
+    (path / TENSORS).write_bytes(content)
+
+
+def _truncate(path):
+    content = (path / TENSORS).read_bytes()
+    (path / TENSORS).write_bytes(content[: len(content) // 2])
+
+
+def _older_format(path):
+    manifest = json.loads((path / MANIFEST).read_text())
+    (path / MANIFEST).write_text(json.dumps(manifest | {"format": 0}))
+
+
+DAMAGES = {
+    "a-byte": (_flip_a_byte, "is damaged: tensors.safetensors has changed"),
+    "truncated": (_truncate, "is damaged: tensors.safetensors has changed"),
+    "no-tensors": (
+        lambda path: (path / TENSORS).unlink(),
+        "cannot be read: [Errno 2] No such file or directory: '{path}/tensors.safetensors'",
+    ),
+    "no-manifest": (
+        lambda path: (path / MANIFEST).unlink(),
+        "cannot be read: [Errno 2] No such file or directory: '{path}/manifest.json'",
+    ),
+    "empty-manifest": (
+        lambda path: (path / MANIFEST).write_text(""),
+        "cannot be read: Expecting value: line 1 column 1 (char 0)",
+    ),
+    "manifest-of-a-list": (
+        lambda path: (path / MANIFEST).write_text("[]"),
+        "cannot be read: list indices must be integers or slices, not str",
+    ),
+    "other-format": (_older_format, "has format 0, this version reads 1"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("keep", [0, 2])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
+    damage, keep, data, folder, tmp_path
+):
+    run_job(_spec(data, folder, keep_checkpoint_max=keep), tmp_path)
+    break_it, words = DAMAGES[damage]
+    newest, before = list_cuts(folder)[:2]
+    break_it(newest)
+    status = run_job(
+        _spec(data, folder, keep_checkpoint_max=keep, resume=True, num_epochs=2), tmp_path
+    )
+    assert status.phase is JobPhase.SUCCEEDED
+    assert events(status, "CheckpointDamaged") == [
+        f"checkpoint {newest} {words.format(path=newest)}; the one before is used"
+    ]
+    assert events(status, "Resumed") == [f"resumed from {before} (version 20)"]
+    assert _counts(status) == [2.0] * NUM_RECORDS
+    kept = [read_cut(path).version for path in list_cuts(folder) if path != newest]
+    assert kept == ([46, 45] if keep else [46, 45, 40, 35, 30, 25, 20, 15, 10, 5])
+
+
+def test_a_damaged_checkpoint_does_not_push_out_a_good_one(data, folder, tmp_path):
+    """The second record from the end is poison, so the job ends before it is as far again."""
+    run_job(_spec(data, folder, shuffle=False, keep_checkpoint_max=2), tmp_path)
+    newest, _ = list_cuts(folder)
+    _flip_a_byte(newest)
+    write_records(data, {44: 4}, NUM_RECORDS)
+    spec = _spec(
+        data, folder, shuffle=False, keep_checkpoint_max=1, checkpoint_steps=1, resume=True
+    )
+    status = run_job(spec, tmp_path)
+    assert status.message.startswith("loss is nan at step 23")
+    assert [path.name for path in list_cuts(folder)] == [newest.name, "version-0000000022"]
+    assert status.checkpoint == str(folder / "version-0000000022")
+    assert read_cut(folder / "version-0000000022").parameters["counts"].sum() == 44
+
+
+def test_checkpoints_of_another_run_are_refused(data, folder, tmp_path):
+    run_job(_spec(data, folder), tmp_path / "one")
+    status = run_job(_spec(data, folder), tmp_path / "two")
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "Checkpoint")
+    assert status.message == (
+        f"checkpoint_dir={folder} holds checkpoints of another run: go on from them with --resume, "
+        "write over them with --overwrite, or name another folder"
+    )
+    assert _versions(folder) == [5, 10, 15, 20, 23]
+
+
+def test_overwriting_leaves_the_new_runs_checkpoints_only(data, folder, tmp_path):
+    run_job(_spec(data, folder, num_epochs=2), tmp_path / "one")
+    spec = _spec(data, folder, overwrite=True, keep_checkpoint_max=2)
+    status = run_job(spec, tmp_path / "two")
+    assert status.phase is JobPhase.SUCCEEDED
+    assert _versions(folder) == [20, 23]
+    assert _counts(status) == [1.0] * NUM_RECORDS
+
+
+def test_a_job_can_begin_from_a_checkpoint(data, folder, tmp_path):
+    run_job(_spec(data, folder), tmp_path / "one")
+    for source in (folder, folder / "version-0000000020"):
+        begun = sum(
+            read_cut(source if source != folder else list_cuts(folder)[0]).parameters["counts"]
+        )
+        spec = obedient_spec(
+            data, NUM_RECORDS, checkpoint_filename_for_init=str(source), minibatch_size=2
+        )
+        status = run_job(spec, tmp_path / source.name)
+        assert status.phase is JobPhase.SUCCEEDED
+        assert status.progress.model_version == 23, "it counts its own updates"
+        assert sum(_counts(status)) == begun + NUM_RECORDS
+
+
+def test_a_resumed_job_goes_on_to_more_epochs(data, folder, tmp_path):
+    run_job(_spec(data, folder), tmp_path)
+    status = run_job(_spec(data, folder, resume=True, num_epochs=3), tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    assert _counts(status) == [3.0] * NUM_RECORDS
+    assert [audit.epoch for audit in status.audits] == [0, 1, 2]
+
+
+def test_a_job_that_is_done_is_not_trained_on(data, folder, tmp_path):
+    spec = _spec(data, folder).model_copy(update={"evaluation_data_dir": str(data)})
+    first = run_job(spec, tmp_path)
+    status = run_job(spec.model_copy(update={"resume": True}), tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    assert _counts(status) == [1.0] * NUM_RECORDS
+    assert status.metrics == first.metrics
+    assert not events(status, "Evaluated")
+
+
+def test_a_resumed_job_cannot_have_fewer_epochs_than_it_has_trained(data, folder, tmp_path):
+    run_job(_spec(data, folder, num_epochs=2), tmp_path)
+    status = run_job(_spec(data, folder, resume=True, num_epochs=1), tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "Checkpoint")
+    assert status.message == (
+        f"checkpoint {folder}/version-0000000046 has trained 2 epochs, this job has num_epochs=1: "
+        "raise it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param({"num_records": 48}, "records=46, this job has records=48", id="records"),
+        pytest.param(
+            {"seed": 1}, "seed=0, this job has seed=1", id="seed"
+        ),
+        pytest.param(
+            {"records_per_task": 10},
+            "records_per_task=20, this job has records_per_task=10",
+            id="cut",
+        ),
+    ],
+)  # fmt: skip
+def test_a_resumed_job_must_have_the_same_records(change, words, data, folder, tmp_path):
+    run_job(_spec(data, folder), tmp_path)
+    num_records = change.pop("num_records", NUM_RECORDS)
+    write_records(data, num_records=num_records)
+    status = run_job(_spec(data, folder, resume=True, num_epochs=2, **change), tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "Checkpoint")
+    assert status.message == (
+        f"checkpoint {folder}/version-0000000023 does not fit this job: it was taken with {words}"
+    )
+    assert _versions(folder) == [5, 10, 15, 20, 23]
+
+
+def test_a_resumed_job_must_have_the_same_model(data, folder, tmp_path):
+    run_job(_spec(data, folder), tmp_path)
+    spec = _spec(data, folder, resume=True, num_epochs=2, model_params={"num_records": 50})
+    status = run_job(spec, tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "Checkpoint")
+    assert status.message == (
+        f"checkpoint {folder}/version-0000000023 does not fit this job: the parameters do not fit "
+        "this model: counts is float32[50] here and float32[46] there: use the model they were "
+        "saved from"
+    )
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 256 KiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", path], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system can be mounted by root only: {mounted.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def test_a_full_disk_costs_checkpoints_and_nothing_else(small_disk, tmp_path):
+    num_records = 10_000  # 40 KB a checkpoint
+    data = write_records(tmp_path / "train.npz", num_records=num_records)
+    spec = obedient_spec(
+        data, num_records, minibatch_size=500, records_per_task=2000,
+        checkpoint_dir=str(small_disk), checkpoint_steps=1,
+    )  # fmt: skip
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    written = _versions(small_disk)
+    assert 3 <= len(written) < 20
+    failures = events(status, "CheckpointFailed")
+    assert len(failures) == 20 - len(written) + 1, "the last version is tried twice"
+    assert all(
+        message.startswith(
+            f"checkpoint of version {version} could not be written to {small_disk}: "
+        )
+        for version, message in zip(range(written[-1] + 1, 21), failures, strict=False)
+    )
+    assert all("No space left on device" in message for message in failures)
+    for path in list_cuts(small_disk):
+        cut = read_cut(path)
+        assert cut.parameters["counts"].sum() == cut.ledger["committed"]
+    # The trained parameters are kept where there is room for them.
+    assert Path(status.checkpoint).parent == tmp_path / "cuts"
+    assert _counts(status) == [1.0] * num_records

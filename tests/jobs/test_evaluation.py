@@ -1,0 +1,41 @@
+"""Evaluation at the end of a job: each record once, however slow it is and whoever dies."""
+
+import numpy as np
+import pytest
+from support.local_job import LocalJob
+from support.thread_job import events, obedient_spec, run_job, write_records
+
+from elastic.spec.status import JobPhase
+
+
+def test_a_slow_evaluation_is_no_hang(tmp_path):
+    """A task of it takes longer than the hang timeout; its minibatches do not."""
+    train = write_records(tmp_path / "train.npz")
+    test = write_records(tmp_path / "test.npz", delay_ms=30)
+    spec = obedient_spec(
+        train, evaluation_data_dir=str(test), hang_timeout=0.4, minibatch_size=4,
+        records_per_task=40,
+    )  # fmt: skip
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    assert events(status, "WorkerHung") == []
+    assert status.metrics["mean_index"] == pytest.approx(19.5, abs=1e-12)
+
+
+def test_each_record_is_evaluated_once_whoever_is_killed(tmp_path):
+    train = write_records(tmp_path / "train.npz")
+    test = write_records(tmp_path / "test.npz", num_records=240, delay_ms=15)
+    spec = obedient_spec(
+        train, 240, evaluation_data_dir=str(test), num_workers="2", minibatch_size=5
+    )
+    with LocalJob(spec, tmp_path) as job:
+        job.wait_until(lambda status: status.reason == "Evaluating")
+        for index in (0, 1):
+            job.kill_one("worker", index)
+            job.wait_until(lambda s, n=index: s.workers_lost > n and len(job.pids("worker")) == 2)
+        status = job.succeed()
+    assert status.workers_lost == 2
+    assert status.metrics["mean_index"] == pytest.approx(np.mean(range(240)), abs=1e-6)
+    assert events(status, "Evaluated") == [
+        f"version 8 on 240 records: loss -0.1667, mean_index {np.mean(range(240)):.4f}"
+    ]
