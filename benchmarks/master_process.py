@@ -1,0 +1,84 @@
+"""`python -m benchmarks.master_process`: a real servicer over a real ledger, for any client.
+
+It also answers an empty method behind the same authentication, by the same server.
+"""
+
+import argparse
+import asyncio
+import gc
+import sys
+import time
+from typing import Any, Final
+
+import grpc
+import psutil
+
+from benchmarks.dense import build_dense
+from benchmarks.processes import announce
+from elastic.master.commit_log import CommitLog
+from elastic.master.coordinator import Coordinator
+from elastic.master.parameters import ParameterStore
+from elastic.master.servicer import MasterServicer
+from elastic.policy.aggregation import UpdateRule
+from elastic.policy.ledger import Ledger, LedgerConfig
+from elastic.policy.liveness import Liveness
+from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
+from elastic.rpc.wire import SERVICE
+
+TOKEN: Final = "benchmark"
+EMPTY_PATH: Final = f"/{SERVICE}/Empty"
+NEVER_S: Final = 3600.0
+
+
+class HandlerWithEmpty(MasterHandler):
+    """The master's handler with one method more, which does nothing."""
+
+    def __init__(self, service: MasterServicer) -> None:
+        super().__init__(service, TOKEN)
+
+        async def empty(_request: bytes, _context: Any) -> bytes:
+            return b""
+
+        self._handlers[EMPTY_PATH] = grpc.unary_unary_rpc_method_handler(empty)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--num_tasks", type=int, default=100, help="tasks of an epoch")
+    parser.add_argument("--records_per_task", type=int, default=1)
+    parser.add_argument("--payload_mb", type=int, default=1, help="megabytes of parameters")
+    asyncio.run(_serve(parser.parse_args()))
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    shard = Shard("records", 0, arguments.num_tasks * arguments.records_per_task)
+    model, updater = build_dense("torch", "sgd", arguments.payload_mb)
+    # Collect now, so that what the ledger needs is not hidden in what others have freed.
+    gc.collect()
+    rss_bytes = psutil.Process().memory_info().rss
+    began_s = time.perf_counter()
+    ledger = Ledger([shard], LedgerConfig(arguments.records_per_task, num_epochs=10**6))
+    ledger_s = time.perf_counter() - began_s
+    ledger_mb = (psutil.Process().memory_info().rss - rss_bytes) / 1e6
+    coordinator = Coordinator(
+        ledger,
+        ParameterStore(model, updater),
+        UpdateRule(),
+        Liveness(NEVER_S, NEVER_S),
+        CommitLog(""),
+        lambda _kind, _message: None,
+    )
+    sample = Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 1), shard)
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    servicer = MasterServicer(coordinator, sample, lambda _index: 0)
+    server.add_generic_rpc_handlers((HandlerWithEmpty(servicer),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    announce(address=f"127.0.0.1:{port}", ledger_s=ledger_s, ledger_mb=ledger_mb)
+    await asyncio.to_thread(sys.stdin.read)
+    await server.stop(None)
+
+
+if __name__ == "__main__":
+    main()

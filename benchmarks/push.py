@@ -1,0 +1,144 @@
+"""A gradient pushed until it is accepted and applied, against one raw TCP stream."""
+
+import socket
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from benchmarks.master_process import TOKEN
+from benchmarks.measure import Bar, Ratio, Series, take_turns
+from benchmarks.models.dense_torch import NUM_TENSORS, WIDTH
+from benchmarks.processes import Server
+from benchmarks.sizes import Size
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.client import MasterClient, Session
+from elastic.rpc.layout import Array
+
+BAR: Final = Bar(first=0.3, goal=0.8)
+PATIENCE_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class Version:
+    """The master's version, which the pushes of all workers raise."""
+
+    number: int = 0
+
+
+class Pusher:
+    """One worker that reports the same gradient again and again."""
+
+    def __init__(
+        self,
+        address: str,
+        index: int,
+        gradients: dict[str, Array],
+        share_memory: bool,
+        version: Version,
+    ) -> None:
+        self._client = MasterClient(lambda: address, TOKEN, PATIENCE_S, share_memory)
+        self._gradients = gradients
+        self._version = version
+        request = pb.RegisterRequest(worker_index=index, launch=1)
+        self._session: Session = self._client.register(request)
+        if self._session.shares_memory != share_memory:
+            raise RuntimeError("this machine cannot share memory between processes")
+        self._task = self._client.get_task(self._session.key).task
+        self._next = self._task.start
+        self._sequence = 0
+
+    def gb_per_s(self, num_pushes: int) -> float:
+        """Gigabytes of gradient a second, each push to its reply."""
+        size_bytes = sum(array.nbytes for array in self._gradients.values())
+        began_s = time.perf_counter()
+        for _ in range(num_pushes):
+            self._push()
+        return num_pushes * size_bytes / (time.perf_counter() - began_s) / 1e9
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _push(self) -> None:
+        self._sequence += 1
+        header = pb.GradientHeader(
+            sequence=self._sequence,
+            task_id=self._task.task_id,
+            attempt=self._task.attempt,
+            start=self._next,
+            end=self._next + 1,
+            model_version=self._version.number,
+        )
+        self._next += 1
+        reply = self._client.report_gradient(self._session, header, self._gradients, {})
+        assert reply.verdict == pb.ReportGradientReply.VERDICT_ACCEPTED
+        self._version.number = reply.model_version
+
+
+class TcpStream:
+    """The bytes of a gradient through one socket, until the other process has them all."""
+
+    def __init__(self, port: int, size_bytes: int) -> None:
+        self._payload = np.ones(size_bytes, np.uint8).data
+        self._socket = socket.create_connection(("127.0.0.1", port))
+
+    def gb_per_s(self, num_pushes: int) -> float:
+        """Gigabytes a second, each run to its answer."""
+        began_s = time.perf_counter()
+        for _ in range(num_pushes):
+            self._socket.sendall(self._payload)
+            self._socket.recv(1)
+        return num_pushes * len(self._payload) / (time.perf_counter() - began_s) / 1e9
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def run(size: Size) -> list[Ratio]:
+    """The path over memory that both processes map, and the one that cuts into chunks."""
+    rows = size.payload_mb * 10**6 // (4 * NUM_TENSORS * WIDTH)
+    gradients = {f"matrices.{i}": np.ones((rows, WIDTH), np.float32) for i in range(NUM_TENSORS)}
+    size_bytes = sum(array.nbytes for array in gradients.values())
+    with ExitStack() as stack:
+        # One long task for each worker.
+        master = stack.enter_context(
+            Server(
+                "benchmarks.master_process",
+                *("--payload_mb", size.payload_mb, "--num_tasks", 4),
+                *("--records_per_task", 10**6),
+            )
+        )
+        sink = stack.enter_context(Server("benchmarks.tcp_sink", size_bytes))
+        tcp = TcpStream(sink.ready["port"], size_bytes)
+        stack.callback(tcp.close)
+        address = master.ready["address"]
+        version = Version()
+        pushers = [
+            Pusher(address, index, gradients, share_memory, version)
+            for index, share_memory in enumerate((True, False))
+        ]
+        for pusher in pushers:
+            stack.callback(pusher.close)
+        shared, tcp_1, chunked, tcp_2 = take_turns(
+            size.rounds,
+            *(
+                partial(path.gb_per_s, size.num_pushes)
+                for path in (pushers[0], tcp, pushers[1], tcp)
+            ),
+        )
+    return [
+        _ratio(f"push + apply, {size.payload_mb} MB, shared memory", shared, tcp_1),
+        _ratio(f"push + apply, {size.payload_mb} MB, chunks", chunked, tcp_2),
+    ]
+
+
+def _ratio(name: str, pushed: tuple[float, ...], tcp: tuple[float, ...]) -> Ratio:
+    return Ratio(
+        name,
+        Series("ReportGradient, torch SGD applied", "GB/s", pushed),
+        Series("one TCP stream", "GB/s", tcp),
+        BAR,
+    )

@@ -1,0 +1,67 @@
+"""How much each benchmark does."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Amounts of work, from which the time of a run follows.
+
+    Attributes:
+        rounds: Rounds of the measurements that take at most a second or two.
+        job_rounds: Rounds of those that run whole jobs.
+        task_counts: Numbers of queued tasks.
+        num_tasks: Tasks leased and finished in one measurement.
+        payload_mb: Megabytes of float32 parameters.
+        num_pushes: Gradients in one measurement.
+        num_records: Records of an epoch of the language model.
+        num_epochs: Epochs that are timed.
+        model_params: Arguments of the language model.
+    """
+
+    rounds: int
+    job_rounds: int
+    task_counts: tuple[int, ...]
+    num_tasks: int
+    payload_mb: int
+    num_pushes: int
+    num_records: int
+    num_epochs: int
+    model_params: dict[str, int] = field(default_factory=dict)
+
+
+FULL: Final = Size(
+    rounds=15,
+    job_rounds=3,
+    task_counts=(1_000, 10_000, 100_000, 1_000_000),
+    num_tasks=1_000,
+    payload_mb=100,
+    num_pushes=5,
+    num_records=2_048,
+    num_epochs=2,
+)
+
+QUICK: Final = Size(
+    rounds=5,
+    job_rounds=2,
+    task_counts=(1_000, 1_000_000),
+    num_tasks=500,
+    payload_mb=100,
+    num_pushes=3,
+    num_records=1_024,
+    num_epochs=2,
+)
+
+TINY: Final = Size(
+    rounds=2,
+    job_rounds=1,
+    task_counts=(100, 1_000),
+    num_tasks=20,
+    payload_mb=2,
+    num_pushes=2,
+    num_records=256,
+    num_epochs=1,
+    model_params={"d_model": 16, "n_layers": 1, "n_heads": 2},
+)
+"""For the tests of the benchmarks themselves: the figures mean nothing."""
