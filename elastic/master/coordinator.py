@@ -114,7 +114,6 @@ class Coordinator:
 
     def lease(self, session: WorkerSession) -> Task | NoTask:
         """The next task for a worker: of the open evaluation, or of the training records."""
-        now_s = time.monotonic()
         if self.closed:
             return NoTask.FINISHED
         # Who asks for a task has dropped what it held, such as one whose reply never came.
@@ -124,11 +123,9 @@ class Coordinator:
             self._computing.add(session.key)
         else:
             self._stop_computing(session)
-        if isinstance(task, Task):
-            self.liveness.progressed(session.worker, now_s)
-            return task
-        self.liveness.waiting(session.worker, now_s)
-        return NoTask.WAIT
+        # Also without a task: who is told to wait asks again at once, or hangs.
+        self.liveness.progressed(session.worker, time.monotonic())
+        return task if isinstance(task, Task) else NoTask.WAIT
 
     def _next_task(self, session: WorkerSession) -> Task | NoTask:
         evaluation = self.evaluation
