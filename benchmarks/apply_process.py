@@ -12,6 +12,8 @@ import numpy as np
 
 from benchmarks.dense import build_dense
 from benchmarks.measure import take_turns
+from elastic.frameworks.base import Array, Model
+from elastic.rpc.layout import Layout, aligned_empty
 
 
 def main() -> None:
@@ -24,7 +26,7 @@ def main() -> None:
     arguments = parser.parse_args()
     model, updater = build_dense(arguments.framework, arguments.optimizer, arguments.payload_mb)
     repeats: int = arguments.repeats
-    gradients = {name: np.ones_like(array) for name, array in model.parameters().items()}
+    gradients = _received(model)
     copies = [np.empty_like(array) for array in gradients.values()]
     size_bytes = int(sum(copy.nbytes for copy in copies))
 
@@ -44,6 +46,15 @@ def main() -> None:
         lambda: gb_per_s(copy),
     )
     print(json.dumps({"applied": applied, "copied": copied}))
+
+
+def _received(model: Model) -> dict[str, Array]:
+    """Gradients of ones, lying in memory as those that a master received."""
+    layout = Layout.of(model.parameters())
+    arrays = layout.views(aligned_empty(layout.size_bytes))
+    for array in arrays:
+        array[...] = 1
+    return dict(zip((spec.name for spec in layout.specs), arrays, strict=True))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, UpdaterState
 from elastic.frameworks.keras_arrays import Stager, to_array
 from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.keras_kernels import use_kernels
 from elastic.frameworks.keras_model import KerasModel, assign
 from elastic.frameworks.keras_names import optimizer_names
 from elastic.frameworks.tensors import check_fit
@@ -46,6 +47,7 @@ class KerasUpdater:
         own = self._optimizer.variables
         names = optimizer_names(own, variables, list(model.trained))
         self._variables = dict(zip(names, own, strict=True))
+        use_kernels(self._inner_optimizer())
         self._stager = Stager() if self._may_share_memory() else None
         self._step = tf.function(self._apply)
 

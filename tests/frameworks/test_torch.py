@@ -63,8 +63,9 @@ def assert_equal(left, right):
 OPTIMIZERS = {
     "sgd": sgd,
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.01)),
+    # Bit by bit only where the user has chosen the loop over parameters.
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True, foreach=False),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.01), foreach=False),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
     "groups": lambda p: torch.optim.SGD([{"params": p[:1], "lr": 0.2}, {"params": p[1:]}], lr=0.1),

@@ -1,0 +1,157 @@
+"""Updates by a kernel of the framework's are those of the optimizer's own formulas."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from elastic.frameworks import load_framework
+from elastic.frameworks.base import Batch
+from elastic.spec.model_def import ModelDef
+
+NUM_STEPS = 4
+SHAPES = st.lists(
+    st.lists(st.integers(1, 5), max_size=3).map(tuple), min_size=1, max_size=3, unique=True
+)
+
+
+class OwnStep(keras.optimizers.SGD):
+    """A class of the user's, which is never given a kernel."""
+
+
+class Weights(keras.Model):
+    def __init__(self, shapes, dtype):
+        super().__init__()
+        initial = np.random.default_rng(0)
+        self.own = [
+            self.add_weight(
+                shape=shape,
+                dtype=dtype,
+                name=f"w{i}",
+                initializer=lambda s, dtype: tf.cast(initial.normal(size=s), dtype),
+            )
+            for i, shape in enumerate(shapes)
+        ]
+
+    def call(self, features):
+        return features
+
+
+def _keras_pair(shapes, dtype, optimizer):
+    framework = load_framework("keras")
+    model_def = ModelDef(
+        "net",
+        "keras",
+        lambda: Weights(shapes, dtype),
+        None,
+        optimizer,
+        lambda dataset, mode: dataset,
+    )
+    model = framework.build_model(model_def, {}, Batch(tf.ones((1, 2)), None, 1), seed=0)
+    return model, framework.build_updater(model_def, model)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shapes=SHAPES,
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    momentum=st.sampled_from([0.0, 0.5, 0.9]),
+    nesterov=st.booleans(),
+    learning_rate=st.floats(1e-3, 1.0),
+    more=st.sampled_from([{}, {"weight_decay": 0.1}, {"clipnorm": 0.5}, {"use_ema": True}]),
+    seed=st.integers(0, 1000),
+)
+def test_keras_sgd(shapes, dtype, momentum, nesterov, learning_rate, more, seed):
+    settings = {"momentum": momentum, "nesterov": nesterov, **more}
+    pairs = [
+        _keras_pair(shapes, dtype, lambda cls=cls: cls(learning_rate, **settings))
+        for cls in (keras.optimizers.SGD, OwnStep)
+    ]
+    random = np.random.default_rng(seed)
+    for _ in range(NUM_STEPS):
+        gradients = {
+            name: random.normal(size=array.shape).astype(array.dtype)
+            for name, array in pairs[0][0].parameters().items()
+        }
+        for _model, updater in pairs:
+            updater.apply(gradients, learning_rate_scale=0.5)
+    # Terms may be rounded in another order, and half floats have few digits to round to.
+    tolerance = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}[dtype]
+    ours, own = ({**model.parameters(), **updater.state().tensors} for model, updater in pairs)
+    for (name, left), right in zip(ours.items(), own.values(), strict=True):
+        np.testing.assert_allclose(
+            left.astype(np.float64), right.astype(np.float64), atol=tolerance, rtol=tolerance,
+            err_msg=name,
+        )  # fmt: skip
+
+
+def test_a_kernel_leaves_arrays_alone_that_were_read_before():
+    model, updater = _keras_pair([(64, 64)], "float32", lambda: keras.optimizers.SGD(0.1))
+    before = model.parameters()
+    copies = {name: array.copy() for name, array in before.items()}
+    updater.apply({name: np.ones_like(array) for name, array in before.items()})
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, copies[name])
+        assert (model.parameters()[name] != array).all()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "is_fused"),
+    [
+        pytest.param(keras.optimizers.SGD, True, id="its-own-class"),
+        pytest.param(OwnStep, False, id="a-subclass"),
+    ],
+)
+def test_which_keras_optimizers_get_one(optimizer, is_fused):
+    _, updater = _keras_pair([(2,)], "float32", lambda: optimizer(0.1))
+    assert ("update_step" in vars(updater._optimizer)) is is_fused
+
+
+def _torch_pair(shapes, optimizer):
+    framework = load_framework("torch")
+
+    class Parameters(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own = nn.ParameterList([nn.Parameter(torch.randn(shape)) for shape in shapes])
+
+        def forward(self, features):
+            return features
+
+    model_def = ModelDef("net", "torch", Parameters, None, optimizer, lambda dataset, mode: dataset)
+    model = framework.build_model(model_def, {}, Batch(torch.ones(1, 2), None, 1), seed=0)
+    return model, framework.build_updater(model_def, model)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shapes=SHAPES,
+    cls=st.sampled_from([torch.optim.Adam, torch.optim.AdamW]),
+    amsgrad=st.booleans(),
+    weight_decay=st.sampled_from([0.0, 0.1]),
+    learning_rate=st.floats(1e-4, 0.1),
+    seed=st.integers(0, 1000),
+)
+def test_torch_adam(shapes, cls, amsgrad, weight_decay, learning_rate, seed):
+    settings = {"lr": learning_rate, "amsgrad": amsgrad, "weight_decay": weight_decay}
+    ours, own = (
+        _torch_pair(shapes, lambda parameters, more=more: cls(parameters, **settings, **more))
+        for more in ({}, {"foreach": False})
+    )
+    assert [pair[1]._optimizer.param_groups[0]["fused"] for pair in (ours, own)] == [True, None]
+    random = np.random.default_rng(seed)
+    for _ in range(NUM_STEPS):
+        gradients = {
+            name: random.normal(size=array.shape).astype(np.float32)
+            for name, array in ours[0].parameters().items()
+        }
+        for _model, updater in (ours, own):
+            updater.apply({n: a.copy() for n, a in gradients.items()}, learning_rate_scale=0.5)
+    for (name, left), right in zip(
+        ours[0].parameters().items(), own[0].parameters().values(), strict=True
+    ):
+        np.testing.assert_allclose(left, right, atol=1e-5, rtol=1e-5, err_msg=name)
