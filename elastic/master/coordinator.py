@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from elastic.errors import TrainingError
+from elastic.master.averaging import Contribution, WeightedSum
 from elastic.master.commit_log import CommitLog
 from elastic.master.evaluation import FIRST_TASK_ID, EvaluationRound
-from elastic.master.parameters import Contribution, ParameterStore, WeightedSum
+from elastic.master.parameters import ParameterStore
 from elastic.master.sessions import RateMeter, Sessions, WorkerSession
 from elastic.policy.aggregation import (
     Accept,
@@ -102,7 +103,7 @@ class Coordinator:
         self._rule = rule
         self._commit_log = commit_log
         self._on_event = on_event
-        self._group = WeightedSum()
+        self._group = WeightedSum(store.parameter_layout, store.state_layout)
         self._staged: list[StagedRange] = []
         self._staleness = 0
         self._computing: set[str] = set()
@@ -227,7 +228,7 @@ class Coordinator:
 
     async def _apply(self) -> None:
         group, staged = self._group, self._staged
-        self._group, self._staged = WeightedSum(), []
+        self._group, self._staged = group.successor(), []
         share = 1.0 / (1 + self._staleness) if self._rule.is_async else 1.0
         await self.store.apply(group, share)
         audit = self.ledger.commit(staged)

@@ -4,17 +4,21 @@ import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
 from elastic.errors import TrainingError
 from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState
+from elastic.master.averaging import WeightedSum
 from elastic.master.model_buffers import ModelBuffer, ModelBuffers
 from elastic.rpc.layout import Layout
 
 INLINE_BYTES: Final = 1 << 20
 """Below this, moving the work to a thread costs more than doing it."""
+
+_NEXT: Final = "the next version"
+"""Holds the buffer of a version that is being made."""
 
 R = TypeVar("R")
 
@@ -30,100 +34,9 @@ class PackedModel:
     buffer: ModelBuffer
 
 
-@dataclass(slots=True)
-class Contribution:
-    """One accepted gradient.
-
-    Attributes:
-        is_borrowed: The arrays lie in the worker's memory, and are its own again after the reply.
-    """
-
-    gradients: Sequence[Array]
-    state: Sequence[Array]
-    num_records: int
-    learning_rate_scale: float = 1.0
-    is_borrowed: bool = False
-
-
-@dataclass(slots=True)
-class WeightedSum:
-    """The gradients of one group, averaged by records as they come.
-
-    One gradient alone is passed through untouched; half floats are summed in float32.
-    """
-
-    _first: Contribution | None = None
-    _gradients: list[Array] | None = None
-    _state: list[Array] | None = None
-    num_records: int = 0
-    count: int = 0
-
-    def add(self, contribution: Contribution) -> None:
-        """Take one more gradient into the average."""
-        self.count += 1
-        self.num_records += contribution.num_records
-        if self.count == 1:
-            self._first = contribution
-            return
-        if self._gradients is None or self._state is None:
-            assert self._first is not None
-            self._gradients = [_scaled(a, self._first.num_records) for a in self._first.gradients]
-            self._state = [_scaled(a, self._first.num_records) for a in self._first.state]
-        for total, array in zip(self._gradients, contribution.gradients, strict=True):
-            _accumulate(total, array, contribution.num_records)
-        for total, array in zip(self._state, contribution.state, strict=True):
-            _accumulate(total, array, contribution.num_records)
-
-    def own(self) -> None:
-        """Copy what is borrowed, since the group outlives the call that brought it."""
-        first = self._first
-        if self._gradients is None and first is not None and first.is_borrowed:
-            first.gradients = [array.copy() for array in first.gradients]
-            first.state = [array.copy() for array in first.state]
-            first.is_borrowed = False
-
-    def mean(self) -> tuple[list[Array], list[Array], float]:
-        """Gradients, state and the learning-rate scale of the update."""
-        assert self._first is not None
-        scale = self._first.learning_rate_scale
-        if self._gradients is None or self._state is None:
-            return list(self._first.gradients), list(self._first.state), scale
-        gradients = [
-            _divided(total, self.num_records, like.dtype)
-            for total, like in zip(self._gradients, self._first.gradients, strict=True)
-        ]
-        state = [
-            _divided(total, self.num_records, like.dtype)
-            for total, like in zip(self._state, self._first.state, strict=True)
-        ]
-        return gradients, state, scale
-
-
 def _is_float(array: Array) -> bool:
     # ml_dtypes' bfloat16 has kind 'V'.
     return array.dtype.kind in "fV"
-
-
-def _scaled(array: Array, weight: int) -> Array:
-    if not _is_float(array):
-        return array.copy()
-    wide = array.dtype if array.dtype == np.float64 else np.dtype(np.float32)
-    return np.multiply(array, wide.type(weight), dtype=wide)
-
-
-def _accumulate(total: Array, array: Array, weight: int) -> None:
-    if _is_float(array):
-        total += _scaled(array, weight)
-    else:
-        # Integers here are counters (batches seen); they have no meaningful average.
-        np.maximum(total, array, out=total)
-
-
-def _divided(total: Array, weight: int, dtype: np.dtype[Any]) -> Array:
-    if not _is_float(total):
-        return total
-    total /= total.dtype.type(weight)
-    return total if total.dtype == dtype else total.astype(dtype)
 
 
 class ParameterStore:
@@ -144,6 +57,7 @@ class ParameterStore:
         self.layout = Layout.of(parameters, state)
         self._buffers = ModelBuffers(self.layout.size_bytes)
         self._packed: PackedModel | None = None
+        self._is_read = False
         self._kept: dict[int, PackedModel] = {}
 
     @property
@@ -163,9 +77,23 @@ class ParameterStore:
                 late gradients, whose state others have overtaken.
         """
         gradients, state, scale = total.mean()
-        await self._run(partial(self._apply, gradients, state, scale, state_share))
-        self.version += 1
-        self._drop_packed()
+        update = partial(self._apply, gradients, state, scale, state_share)
+        if not self._is_read:
+            await self._run(update)
+            self.version += 1
+            self._drop_packed()
+            return
+        # Who read the last version waits for this one: packed in the same breath.
+        self._is_read = False
+        buffer = self._buffers.take(_NEXT)
+        try:
+            packed = await self._run(partial(self._apply_and_pack, update, buffer))
+            self.version += 1
+            self._drop_packed()
+            buffer.readers.add(self)
+            self._packed = packed
+        finally:
+            self._buffers.release(_NEXT)
 
     def end_epoch(self) -> None:
         """Advance a schedule that counts epochs."""
@@ -186,6 +114,7 @@ class ParameterStore:
             wanted = newest if version in (None, newest.version) else self._kept.get(version or 0)
             if wanted is not None:
                 wanted.buffer.readers.add(reader)
+                self._is_read = self._is_read or wanted is newest
             return wanted
 
     async def keep(self, reader: Hashable) -> None:
@@ -241,15 +170,19 @@ class ParameterStore:
     async def _pack_newest(self) -> PackedModel:
         if self._packed is None:
             buffer = self._buffers.take(self)
-            self._packed = await self._run(partial(self._pack, buffer))
+            self._packed = await self._run(partial(self._pack, buffer, self.version))
         return self._packed
 
-    def _pack(self, buffer: ModelBuffer) -> PackedModel:
+    def _apply_and_pack(self, update: Callable[[], None], buffer: ModelBuffer) -> PackedModel:
+        update()
+        return self._pack(buffer, self.version + 1)
+
+    def _pack(self, buffer: ModelBuffer, version: int) -> PackedModel:
         parameters = self._model.parameters()
         arrays = [*parameters.values(), *self._model.state().values()]
         self.layout.fill(buffer.data, arrays)
         return PackedModel(
-            self.version, self.layout, len(parameters), self.layout.views(buffer.data), buffer
+            version, self.layout, len(parameters), self.layout.views(buffer.data), buffer
         )
 
     def _drop_packed(self) -> None:

@@ -11,8 +11,8 @@ import grpc
 
 from elastic.errors import TrainingError
 from elastic.frameworks.base import MetricState
+from elastic.master.averaging import Contribution
 from elastic.master.coordinator import Coordinator, GradientReport, Outcome
-from elastic.master.parameters import Contribution
 from elastic.master.sessions import WorkerSession
 from elastic.policy.aggregation import RefuseStale
 from elastic.policy.ledger import NoTask
@@ -119,6 +119,15 @@ class MasterServicer:
     ) -> pb.ReportGradientReply:
         """Receive a gradient and have it judged; a repeated report gets the first one's reply."""
         session = self._session(header.session)
+        reply = await self._verdict(session, header, chunks)
+        return await self._with_model(header, reply)
+
+    async def _verdict(
+        self,
+        session: WorkerSession,
+        header: pb.GradientHeader,
+        chunks: AsyncIterator[memoryview],
+    ) -> pb.ReportGradientReply:
         try:
             if header.sequence == session.sequence and session.reply is not None:
                 return await asyncio.shield(session.reply)
@@ -188,13 +197,36 @@ class MasterServicer:
             self._coordinator.store.release(key)
         return session
 
+    async def _with_model(
+        self, header: pb.GradientHeader, reply: pb.ReportGradientReply
+    ) -> pb.ReportGradientReply:
+        """Add the newest version, if the worker wants it and can read it where it lies.
+
+        To a copy: a repeated report gets the first one's verdict, but the model as it is by then.
+        """
+        is_going_on = reply.verdict != pb.ReportGradientReply.VERDICT_LEASE_LOST
+        store = self._coordinator.store
+        if not (header.wants_model and header.HasField("shared") and is_going_on):
+            return reply
+        if store.version == header.model_version:
+            return reply
+        packed = await store.packed(header.session)
+        handle = None if packed is None else packed.buffer.handle()
+        if packed is None or handle is None:
+            return reply
+        model = pb.SharedModel(model_version=packed.version, buffer=handle)
+        return pb.ReportGradientReply(
+            verdict=reply.verdict, model_version=reply.model_version, model=model
+        )
+
     async def _receive(
         self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
     ) -> Contribution:
         store = self._coordinator.store
-        layout_from_proto(header.gradients).require(store.parameter_layout, "gradient")
-        layout_from_proto(header.state).require(store.state_layout, "state")
         is_borrowed = header.HasField("shared")
+        if not is_borrowed or header.gradients or header.state:
+            layout_from_proto(header.gradients).require(store.parameter_layout, "gradient")
+            layout_from_proto(header.state).require(store.state_layout, "state")
         if is_borrowed:
             arrays = store.layout.views(self._map(header, store.layout.size_bytes))
         else:

@@ -102,6 +102,7 @@ class MasterClient:
         self._lock = threading.Lock()
         self._share_memory = share_memory
         self._outgoing: SharedMemory | None = None
+        self._model: _ModelLayout | None = None
         self._incoming = Mappings()
 
     def close(self) -> None:
@@ -123,6 +124,7 @@ class MasterClient:
         )
         # An older session's report may still be read from the memory it used.
         self._outgoing = None
+        self._model = None
         return Session(
             reply.session,
             reply.heartbeat_interval_s,
@@ -165,8 +167,8 @@ class MasterClient:
             if header.unchanged:
                 return None
             if header.HasField("shared"):
-                layout = layout_from_proto(header.parameters, header.state)
-                return _pulled(header, layout, self._mapped(layout, header.shared))
+                self._model = _layout_of(header)
+                return self._shared_model(self._model, header.model_version, header.shared)
             # The master has no memory left to share.
             request.shares_memory = False
         pulled: PulledModel | None = self._retry(
@@ -182,14 +184,18 @@ class MasterClient:
         state: Mapping[str, Array],
     ) -> pb.ReportGradientReply:
         """Push a gradient and the non-trained state; the reply may wait for the update."""
-        layout = Layout.of(gradients, state)
-        arrays = [*gradients.values(), *state.values()]
         header.session = session.key
-        header.gradients.extend(specs_to_proto(layout.specs[: len(gradients)]))
-        header.state.extend(specs_to_proto(layout.specs[len(gradients) :]))
-        shared = self._share(layout, arrays) if session.shares_memory else None
+        arrays = [*gradients.values(), *state.values()]
+        shared = self._share(gradients, state, arrays) if session.shares_memory else None
+        reply: pb.ReportGradientReply
         if shared is not None:
             header.shared.CopyFrom(shared)
+            single = pb.GradientChunk(header=header)
+            reply = self._call("ReportGradient", lambda: single, BULK_TIMEOUT_S, is_single=True)
+            return reply
+        layout = Layout.of(gradients, state)
+        header.gradients.extend(specs_to_proto(layout.specs[: len(gradients)]))
+        header.state.extend(specs_to_proto(layout.specs[len(gradients) :]))
         first = pb.GradientChunk(header=header)
 
         def messages() -> Iterator[Any]:
@@ -197,14 +203,14 @@ class MasterClient:
             for pieces in iter_chunks(layout, arrays):
                 yield encode_data(pieces)
 
-        is_single = shared is not None
-        reply: pb.ReportGradientReply = self._call(
-            "ReportGradient",
-            (lambda: first) if is_single else messages,
-            BULK_TIMEOUT_S,
-            is_single=is_single,
-        )
+        reply = self._call("ReportGradient", messages, BULK_TIMEOUT_S)
         return reply
+
+    def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
+        """The version that came with a reply, if one did; valid until the next call."""
+        if self._model is None or not reply.HasField("model"):
+            return None
+        return self._shared_model(self._model, reply.model.model_version, reply.model.buffer)
 
     def report_result(self, request: pb.ReportTaskResultRequest) -> bool:
         """Report how a task ended; False if its lease had been lost."""
@@ -212,9 +218,19 @@ class MasterClient:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _share(self, layout: Layout, arrays: Sequence[Array]) -> pb.SharedBuffer | None:
-        """Put tensors into memory that the master maps; None where there is none left."""
-        memory = self._outgoing
+    def _share(
+        self,
+        gradients: Mapping[str, Array],
+        state: Mapping[str, Array],
+        arrays: Sequence[Array],
+    ) -> pb.SharedBuffer | None:
+        """Put tensors into memory that the master maps; None where there is none left.
+
+        Also None for tensors that are not the model's, which the master has to see to refuse.
+        """
+        if self._model is None or not self._model.layout.holds({**gradients, **state}):
+            return None
+        layout, memory = self._model.layout, self._outgoing
         if memory is None or len(memory.data) < layout.size_bytes:
             try:
                 memory = self._outgoing = SharedMemory(layout.size_bytes)
@@ -231,18 +247,20 @@ class MasterClient:
         header = first.header
         if header.unchanged:
             return None
-        layout = layout_from_proto(header.parameters, header.state)
-        assembler = Assembler(layout)
+        model = _layout_of(header)
+        assembler = Assembler(model.layout)
         for chunk in stream:
             assembler.add(chunk)
-        return _pulled(header, layout, assembler.finish())
+        return model.pulled(header.model_version, assembler.finish())
 
-    def _mapped(self, layout: Layout, handle: pb.SharedBuffer) -> list[Array]:
+    def _shared_model(
+        self, model: "_ModelLayout", version: int, handle: pb.SharedBuffer
+    ) -> PulledModel:
         data = self._incoming.get(handle)
-        if data is None or len(data) < layout.size_bytes:
+        if data is None or len(data) < model.layout.size_bytes:
             # It was there at registration; the master has died since, and a new one answers.
             raise SessionLostError("the master's memory is gone")
-        return layout.views(data)
+        return model.pulled(version, model.layout.views(data))
 
     def _call(
         self,
@@ -309,13 +327,22 @@ class MasterClient:
         return self._channel
 
 
-def _pulled(header: pb.ModelHeader, layout: Layout, arrays: Sequence[Array]) -> PulledModel:
-    split = len(header.parameters)
-    return PulledModel(
-        header.model_version,
-        by_name(layout.specs[:split], arrays[:split]),
-        by_name(layout.specs[split:], arrays[split:]),
-    )
+@dataclass(frozen=True, slots=True)
+class _ModelLayout:
+    """How the model's tensors lie; the same for all versions."""
+
+    layout: Layout
+    num_parameters: int
+
+    def pulled(self, version: int, arrays: Sequence[Array]) -> PulledModel:
+        specs, split = self.layout.specs, self.num_parameters
+        return PulledModel(
+            version, by_name(specs[:split], arrays[:split]), by_name(specs[split:], arrays[split:])
+        )
+
+
+def _layout_of(header: pb.ModelHeader) -> _ModelLayout:
+    return _ModelLayout(layout_from_proto(header.parameters, header.state), len(header.parameters))
 
 
 class _AwayError(RpcError):

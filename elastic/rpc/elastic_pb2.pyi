@@ -158,7 +158,7 @@ class ModelChunk(_message.Message):
     def __init__(self, header: _Optional[_Union[ModelHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class GradientHeader(_message.Message):
-    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared")
+    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +171,7 @@ class GradientHeader(_message.Message):
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
+    WANTS_MODEL_FIELD_NUMBER: _ClassVar[int]
     session: str
     sequence: int
     task_id: int
@@ -183,7 +184,8 @@ class GradientHeader(_message.Message):
     gradients: _containers.RepeatedCompositeFieldContainer[Tensor]
     state: _containers.RepeatedCompositeFieldContainer[Tensor]
     shared: SharedBuffer
-    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
+    wants_model: bool
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ...) -> None: ...
 
 class GradientChunk(_message.Message):
     __slots__ = ("header", "data")
@@ -193,8 +195,16 @@ class GradientChunk(_message.Message):
     data: bytes
     def __init__(self, header: _Optional[_Union[GradientHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
+class SharedModel(_message.Message):
+    __slots__ = ("model_version", "buffer")
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    model_version: int
+    buffer: SharedBuffer
+    def __init__(self, model_version: _Optional[int] = ..., buffer: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
+
 class ReportGradientReply(_message.Message):
-    __slots__ = ("verdict", "model_version")
+    __slots__ = ("verdict", "model_version", "model")
     class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VERDICT_UNSPECIFIED: _ClassVar[ReportGradientReply.Verdict]
@@ -207,9 +217,11 @@ class ReportGradientReply(_message.Message):
     VERDICT_LEASE_LOST: ReportGradientReply.Verdict
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     verdict: ReportGradientReply.Verdict
     model_version: int
-    def __init__(self, verdict: _Optional[_Union[ReportGradientReply.Verdict, str]] = ..., model_version: _Optional[int] = ...) -> None: ...
+    model: SharedModel
+    def __init__(self, verdict: _Optional[_Union[ReportGradientReply.Verdict, str]] = ..., model_version: _Optional[int] = ..., model: _Optional[_Union[SharedModel, _Mapping]] = ...) -> None: ...
 
 class ReportTaskResultRequest(_message.Message):
     __slots__ = ("session", "sequence", "task_id", "attempt", "outcome", "start", "end", "message", "traceback", "metrics", "model_version")

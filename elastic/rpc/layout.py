@@ -103,6 +103,13 @@ class Layout:
         """Bytes of the whole run, padding between tensors and behind the last included."""
         return sum(-(-spec.size_bytes // ALIGNMENT) * ALIGNMENT for spec in self.specs)
 
+    def holds(self, arrays: Mapping[str, Array]) -> bool:
+        """Whether these are tensors of this layout, in its order."""
+        return len(arrays) == len(self.specs) and all(
+            name == spec.name and array.shape == spec.shape and array.dtype == DTYPES[spec.dtype]
+            for (name, array), spec in zip(arrays.items(), self.specs, strict=True)
+        )
+
     def views(self, buffer: Bytes) -> list[Array]:
         """The tensors as views into `buffer`, in order."""
         return [

@@ -9,7 +9,7 @@ import numpy as np
 from elastic.frameworks.base import Array, Batch, MetricState, Model, StepResult, Tensors, Updater
 from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.client import MasterClient, Session, VersionGoneError
+from elastic.rpc.client import MasterClient, PulledModel, Session, VersionGoneError
 from elastic.worker.batches import LoadedBatch
 
 
@@ -78,13 +78,16 @@ class Trainer:
         have_version = None if self._steps_since_pull else self._version
         pulled = self._client.get_model(session, have_version, version)
         if pulled is not None:
-            self._model.load(pulled.parameters, pulled.state)
-            self._version = pulled.version
-            # The pulled arrays are not ours to keep.
-            self._state = {name: array.copy() for name, array in pulled.state.items()}
+            self._load(pulled)
         else:
             self._reset_state()
         self._steps_since_pull = 0
+
+    def _load(self, pulled: PulledModel) -> None:
+        self._model.load(pulled.parameters, pulled.state)
+        self._version = pulled.version
+        # The pulled arrays are not ours to keep.
+        self._state = {name: array.copy() for name, array in pulled.state.items()}
 
     def pull_if_needed(self, session: Session) -> None:
         """Pull when the last answer, or the number of own steps, asks for it."""
@@ -134,6 +137,7 @@ class Trainer:
             model_version=version,
             loss=result.loss,
             step_s=time.perf_counter() - began_s,
+            wants_model=self._steps_since_pull + 1 >= self._get_model_steps,
         )
 
     def push(self, session: Session, header: pb.GradientHeader) -> bool:
@@ -146,21 +150,31 @@ class Trainer:
         assert result is not None
         reply = self._client.report_gradient(session, header, result.gradients, result.state)
         verdicts = pb.ReportGradientReply
-        if reply.verdict == verdicts.VERDICT_STALE:
-            self._is_stale = True
-            return False
-        if reply.verdict != verdicts.VERDICT_ACCEPTED:
+        if reply.verdict not in (verdicts.VERDICT_ACCEPTED, verdicts.VERDICT_STALE):
             self._is_stale = True
             raise LeaseLostError
+        is_accepted = bool(reply.verdict == verdicts.VERDICT_ACCEPTED)
+        if is_accepted:
+            self._go_on_with(result, reply.model_version)
+        else:
+            self._is_stale = True
+        pulled = self._client.model_of(reply)
+        if pulled is not None:
+            self._load(pulled)
+            self._is_stale = False
+            self._steps_since_pull = 0
+        return is_accepted
+
+    def _go_on_with(self, result: StepResult, newest_version: int) -> None:
+        """Step by itself where that is wanted, else see whether there is another version."""
         self._steps_since_pull += 1
         if self._updater is not None:
             self._updater.apply(result.gradients)
-        elif reply.model_version == self._version:
+        elif newest_version == self._version:
             # The group is still open: the next minibatch is computed on the same version.
             self._steps_since_pull = 0
         else:
             self._is_stale = True
-        return True
 
     def metrics(self, batch: Batch) -> list[MetricState]:
         """Loss and metrics of a minibatch on the version pulled last."""

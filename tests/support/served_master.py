@@ -21,6 +21,8 @@ from support.datasets import prepared_dir
 from support.local_job import make_spec
 
 TOKEN = "the-token-of-this-job"
+PATIENCE_S = 300.0
+"""For a whole scenario, the first import of its framework included."""
 NUM_RECORDS = 40
 
 
@@ -75,7 +77,9 @@ class ServedMaster:
         await server.start()
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield Peer(channel, (("authorization", f"Bearer {TOKEN}"),))
+                peer = Peer(channel, (("authorization", f"Bearer {TOKEN}"),))
+                peer.address = f"127.0.0.1:{port}"
+                yield peer
         finally:
             await server.stop(None)
 
@@ -108,6 +112,7 @@ class Peer:
     def __init__(self, channel, metadata):
         self._channel = channel
         self.metadata = metadata
+        self.address = None
 
     def with_metadata(self, *metadata):
         return Peer(self._channel, metadata)

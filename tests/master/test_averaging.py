@@ -1,0 +1,88 @@
+"""A group's average, whatever its gradients are made of."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic.master.averaging import Contribution, WeightedSum
+from elastic.rpc.layout import Layout
+
+DTYPES = {
+    "float64": np.float64,
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+}
+
+
+def _group(gradients, state):
+    return WeightedSum(Layout.of(gradients), Layout.of(state))
+
+
+def _contribution(random, dtype, weight):
+    return Contribution(
+        [random.normal(size=(3, 2)).astype(dtype), random.normal(size=()).astype(dtype)],
+        [random.normal(size=5).astype(np.float32), np.array(random.integers(100))],
+        weight,
+        is_borrowed=bool(random.integers(2)),
+    )
+
+
+@given(
+    dtype=st.sampled_from(sorted(DTYPES)),
+    groups=st.lists(st.lists(st.integers(1, 64), min_size=1, max_size=5), min_size=1, max_size=3),
+    seed=st.integers(0, 10_000),
+)
+def test_the_mean_is_weighted_by_records(dtype, groups, seed):
+    """Group after group in the same memory; what was borrowed may change meanwhile."""
+    random = np.random.default_rng(seed)
+    sample = _contribution(random, DTYPES[dtype], 1)
+    names = ("a", "b")
+    group = _group(
+        dict(zip(names, sample.gradients, strict=True)),
+        dict(zip(names, sample.state, strict=True)),
+    )
+    for weights in groups:
+        parts = [_contribution(random, DTYPES[dtype], weight) for weight in weights]
+        expected = [
+            np.average([np.float64(p.gradients[i]) for p in parts], axis=0, weights=weights)
+            for i in range(2)
+        ]
+        state = np.average([np.float64(p.state[0]) for p in parts], axis=0, weights=weights)
+        counter = max(int(p.state[1]) for p in parts)
+        for part in parts:
+            group.add(part)
+            group.own()
+            if part.is_borrowed:
+                for array in (*part.gradients, *part.state):
+                    array[...] = 0
+        gradients, states, scale = group.mean()
+        tolerance = {"float16": 1e-2, "bfloat16": 5e-2}.get(dtype, 1e-5)
+        for mine, theirs in zip(gradients, expected, strict=True):
+            assert mine.dtype == DTYPES[dtype]
+            np.testing.assert_allclose(np.float64(mine), theirs, atol=tolerance, rtol=tolerance)
+        np.testing.assert_allclose(states[0], state, atol=1e-5)
+        assert int(states[1]) == counter
+        assert (scale, group.count, group.num_records) == (1.0, len(weights), sum(weights))
+        group = group.successor()
+    assert (group.count, group.num_records) == (0, 0)
+
+
+def test_one_gradient_alone_is_passed_through_untouched():
+    array = np.ones(4, np.float32)
+    group = _group({"a": array}, {})
+    group.add(Contribution([array], [], 8))
+    [gradient], _, _ = group.mean()
+    assert gradient is array
+
+
+@pytest.mark.parametrize("weights", [[32, 32], [32, 32, 32], [7, 32]])
+def test_whole_numbers_average_exactly(weights):
+    """What the counting model's gradients have to, for sums that add up."""
+    group = _group({"a": np.zeros(2, np.float32)}, {})
+    for weight in weights:
+        group.add(Contribution([np.array([sum(weights), 0], np.float32)], [], weight))
+    [gradient], _, _ = group.mean()
+    assert gradient.tolist() == [sum(weights), 0]
