@@ -47,6 +47,8 @@ class Pusher:
         self._session: Session = self._client.register(request)
         if self._session.shares_memory != share_memory:
             raise RuntimeError("this machine cannot share memory between processes")
+        # Reports speak of the tensors of the model that was pulled.
+        self._client.get_model(self._session, None)
         self._task = self._client.get_task(self._session.key).task
         self._next = self._task.start
         self._sequence = 0

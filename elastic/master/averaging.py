@@ -6,22 +6,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from elastic.frameworks.base import Array
-from elastic.rpc.layout import DTYPES, Layout, TensorSpec, aligned_empty
+from elastic.rpc.layout import DTYPES, Bytes, Layout, TensorSpec, aligned_empty
 
 
 @dataclass(slots=True)
 class Contribution:
-    """One accepted gradient.
+    """One received gradient.
+
+    Its arrays are borrowed: whoever reads them after the reply reads those of the next one.
 
     Attributes:
-        is_borrowed: The arrays lie in the worker's memory, and are its own again after the reply.
+        buffer: Where they lie, if that is not the worker's own memory.
     """
 
     gradients: Sequence[Array]
     state: Sequence[Array]
     num_records: int
     learning_rate_scale: float = 1.0
-    is_borrowed: bool = False
+    buffer: Bytes | None = None
 
 
 class WeightedSum:
@@ -67,7 +69,7 @@ class WeightedSum:
 
     def own(self) -> None:
         """Copy what is borrowed, since the group outlives the call that brought it."""
-        if self._first is not None and self._first.is_borrowed:
+        if self._first is not None:
             self._started(self._first)
 
     def mean(self) -> tuple[list[Array], list[Array], float]:

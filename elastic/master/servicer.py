@@ -13,20 +13,20 @@ from elastic.errors import TrainingError
 from elastic.frameworks.base import MetricState
 from elastic.master.averaging import Contribution
 from elastic.master.coordinator import Coordinator, GradientReport, Outcome
+from elastic.master.receiving import GradientReceiver
 from elastic.master.sessions import WorkerSession
 from elastic.policy.aggregation import RefuseStale
 from elastic.policy.ledger import NoTask
 from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.layout import Assembler, Bytes, LayoutError, iter_chunks
+from elastic.rpc.layout import iter_chunks
 from elastic.rpc.messages import (
-    layout_from_proto,
     specs_to_proto,
     task_to_proto,
     tensors_from_proto,
 )
 from elastic.rpc.server import CallRefusedError, malformed
-from elastic.rpc.shared import Mappings, SharedMemory
+from elastic.rpc.shared import SharedMemory
 from elastic.rpc.wire import encode_data
 
 HEARTBEAT_S: Final = 2.0
@@ -44,7 +44,9 @@ class MasterServicer:
         self._sample = task_to_proto(sample)
         self._current_launch = current_launch
         self._proof = _make_proof()
-        self._mappings: dict[str, Mappings] = {}
+        self._receiver = GradientReceiver(
+            coordinator.store, lambda: [s.key for s in coordinator.sessions.all()]
+        )
 
     async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         """Open a session; an older launch of the same index loses its lease."""
@@ -138,7 +140,7 @@ class MasterServicer:
             report = _report_of(header)
             outcome = self._coordinator.precheck(report)
             if outcome is None:
-                contribution = await self._receive(header, chunks)
+                contribution = await self._receiver.receive(header, chunks)
                 return await self._judge(session, header.sequence, report, contribution)
         except ValueError as error:
             raise malformed(str(error)) from error
@@ -219,44 +221,6 @@ class MasterServicer:
             verdict=reply.verdict, model_version=reply.model_version, model=model
         )
 
-    async def _receive(
-        self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
-    ) -> Contribution:
-        store = self._coordinator.store
-        is_borrowed = header.HasField("shared")
-        if not is_borrowed or header.gradients or header.state:
-            layout_from_proto(header.gradients).require(store.parameter_layout, "gradient")
-            layout_from_proto(header.state).require(store.state_layout, "state")
-        if is_borrowed:
-            arrays = store.layout.views(self._map(header, store.layout.size_bytes))
-        else:
-            assembler = Assembler(store.layout)
-            async for chunk in chunks:
-                assembler.add(chunk)
-            arrays = assembler.finish()
-        split = len(store.parameter_layout.specs)
-        return Contribution(
-            arrays[:split],
-            arrays[split:],
-            header.end - header.start,
-            is_borrowed=is_borrowed,
-        )
-
-    def _map(self, header: pb.GradientHeader, size_bytes: int) -> Bytes:
-        """The worker's memory, mapped once a session.
-
-        Raises:
-            LayoutError: It is not there, or too small.
-        """
-        open_keys = {session.key for session in self._coordinator.sessions.all()}
-        for key in self._mappings.keys() - open_keys:
-            del self._mappings[key]
-        mappings = self._mappings.setdefault(header.session, Mappings(limit=1))
-        data = mappings.get(header.shared)
-        if data is None or len(data) < size_bytes:
-            raise LayoutError("the shared memory of the report cannot be mapped, or is too small")
-        return data
-
     async def _judge(
         self,
         session: WorkerSession,
@@ -265,13 +229,20 @@ class MasterServicer:
         contribution: Contribution,
     ) -> pb.ReportGradientReply:
         async def judge() -> pb.ReportGradientReply:
-            return _reply_of(await self._coordinator.add_gradient(session, report, contribution))
+            try:
+                outcome = await self._coordinator.add_gradient(session, report, contribution)
+            finally:
+                self._receiver.give_back(contribution)
+            return _reply_of(outcome)
 
         # While the bytes were coming, the caller may have given this call up and tried again, and
         # the other call may have overtaken this one.
         if session.sequence > sequence:
+            self._receiver.give_back(contribution)
             raise malformed(f"report {sequence} of a session whose last was {session.sequence}")
-        if session.reply is None or session.sequence < sequence:
+        if session.reply is not None and session.sequence == sequence:
+            self._receiver.give_back(contribution)
+        else:
             previous = session.sequence, session.reply
             reply = asyncio.ensure_future(judge())
             reply.add_done_callback(partial(_forget_refused, session, previous))
