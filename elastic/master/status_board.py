@@ -85,11 +85,7 @@ class StatusBoard:
     def publish(self) -> bool:
         """Publish, if anything but the time has changed; False if that has to be tried again."""
         status = self.build()
-        stale = self._published is None or (
-            status.model_copy(update={"updated_s": None})
-            != self._published.model_copy(update={"updated_s": None})
-        )
-        if stale:
+        if self._published is None or _differ(status, self._published):
             try:
                 self._runner.publish_status(status)
             except PlatformError as error:
@@ -169,6 +165,15 @@ class StatusBoard:
                 )
             )
         return tuple(rows)
+
+
+_TOLD: Final = ("progress", *(JobStatus.model_fields.keys() - {"progress", "updated_s"}))
+"""What a status tells, beginning with what changes most: comparing all of it costs as much as
+writing it."""
+
+
+def _differ(one: JobStatus, other: JobStatus) -> bool:
+    return any(getattr(one, name) != getattr(other, name) for name in _TOLD)
 
 
 def _published(audit: Audit) -> EpochAudit:
