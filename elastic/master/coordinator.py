@@ -145,7 +145,7 @@ class Coordinator:
 
     # -- gradients -----------------------------------------------------------------------------
 
-    def precheck(self, report: GradientReport) -> Outcome | None:
+    def precheck(self, session: WorkerSession, report: GradientReport) -> Outcome | None:
         """Refuse before the tensors are received, where that is certain already.
 
         Raises:
@@ -153,7 +153,7 @@ class Coordinator:
         """
         verdict = judge_gradient(self._rule, report.model_version, self.store.version)
         if isinstance(verdict, RefuseStale):
-            self._count_refused(report)
+            self._count_refused(session, report)
             return Outcome(verdict, self.store.version)
         return None
 
@@ -182,7 +182,7 @@ class Coordinator:
         version = self.store.version
         verdict = judge_gradient(self._rule, report.model_version, version)
         if isinstance(verdict, RefuseStale):
-            self._count_refused(report)
+            self._count_refused(session, report)
             return Outcome(verdict, version)
         staged = self.ledger.stage(report.task_id, report.attempt, report.start, report.end)
         if staged is Refusal.OUT_OF_ORDER:
@@ -190,7 +190,7 @@ class Coordinator:
                 f"records [{report.start}, {report.end}) are not the next of task {report.task_id}"
             )
         if isinstance(staged, Refusal):
-            self._count_refused(report)
+            self._count_refused(session, report)
             return Outcome(staged, version)
         assert isinstance(verdict, Accept)
         contribution.learning_rate_scale = verdict.learning_rate_scale
@@ -293,7 +293,9 @@ class Coordinator:
         woken, self._woken = self._woken, asyncio.Event()
         woken.set()
 
-    def _count_refused(self, report: GradientReport) -> None:
+    def _count_refused(self, session: WorkerSession, report: GradientReport) -> None:
+        # It did what it was to do: always too late is slow, and no hang.
+        self.liveness.progressed(session.worker, time.monotonic(), report.step_s)
         self.rejected_gradients += 1
         self.ledger.computed_again += report.end - report.start
 

@@ -138,7 +138,7 @@ class MasterServicer:
                     f"report {header.sequence} of a session whose last was {session.sequence}"
                 )
             report = _report_of(header)
-            outcome = self._coordinator.precheck(report)
+            outcome = self._coordinator.precheck(session, report)
             if outcome is None:
                 contribution = await self._receiver.receive(header, chunks)
                 return await self._judge(session, header.sequence, report, contribution)
