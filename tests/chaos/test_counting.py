@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 from support.datasets import prepared_dir
+from support.gate import Gate
 from support.local_job import LocalJob, break_at_random, make_spec
+from support.thread_job import ZOO
 
 NUM_RECORDS = 403  # no multiple of a task or a minibatch
 NUM_EPOCHS = 3
@@ -29,18 +31,28 @@ def _cases():
 @pytest.mark.parametrize(("mode", "seed", "framework"), list(_cases()))
 def test_every_record_counts_once_whatever_dies(mode, seed, framework, tmp_path):
     max_workers = 1 + seed % 4 if seed < 100 else 2
+    gate = Gate(tmp_path / "gate")
     spec = make_spec(
-        f"counting.counting_{framework}.CustomModel",
+        f"held_counting_{framework}.CustomModel",
         prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
-        model_params={"num_records": NUM_RECORDS, "delay_ms": 10},
+        model_zoo=str(ZOO),
+        model_params={
+            "num_records": NUM_RECORDS,
+            "delay_ms": 10,
+            "gate": str(gate.folder),
+            # Waiting in the last epoch, so that the faults before meet the end of one, too.
+            "free_records": NUM_RECORDS * (NUM_EPOCHS - 1),
+        },
         num_epochs=NUM_EPOCHS,
         num_workers=f"1:{max_workers}",
         seed=seed,
+        # To wait at the gate is no hang.
+        hang_timeout=3600,
         **MODES[mode],
     )
-    with LocalJob(spec, tmp_path) as job:
-        faults = break_at_random(job, seed, num_faults=6, max_workers=max_workers)
-        status = job.succeed(timeout_s=240)
+    with LocalJob(spec, tmp_path) as job, gate:
+        faults = break_at_random(job, gate, seed, num_faults=6, max_workers=max_workers)
+        status = job.succeed()
         (counts,) = job.parameters().values()
     wrong = np.flatnonzero(counts != NUM_EPOCHS)
     assert not len(wrong), f"after {faults}: records {wrong[:10]} counted {counts[wrong[:10]]}"

@@ -6,9 +6,10 @@ from pathlib import Path
 from support.datasets import prepared_dir
 from support.local_job import LocalJob, make_spec
 
-STEP_S = 0.25
-STEPS_BEFORE = 5
-STEPS_AFTER = 3
+STEP_S = 1.0
+"""Far above what a loaded machine needs for the calls between two steps."""
+STEPS_BEFORE = 3
+STEPS_AFTER = 2
 
 
 def steps_of(folder, pid):

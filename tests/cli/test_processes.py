@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import termios
 import pytest
 from cli.test_train_flags import REQUIRED
 
+TIMEOUT_S = 300.0
+"""Only a process that stands still is silent for so long."""
 HEAVY = ("tensorflow", "torch", "kubernetes", "pydantic", "grpc", "rich", "yaml", "numpy")
 
 PROGRAM = """\
@@ -79,7 +82,7 @@ class Terminal:
     def wait_for(self, text):
         while text not in self.shown:
             if not self._read():
-                self._process.wait(timeout=30)
+                self._process.wait(timeout=TIMEOUT_S)
                 raise AssertionError(f"{text!r} was not shown: {self.shown!r}")
 
     def type(self, text):
@@ -90,9 +93,10 @@ class Terminal:
         while self._read():
             pass
         os.close(self._main_fd)
-        return self.shown.replace("\r\n", "\n"), self._process.wait(timeout=30)
+        return self.shown.replace("\r\n", "\n"), self._process.wait(timeout=TIMEOUT_S)
 
     def _read(self):
+        assert select.select([self._main_fd], [], [], TIMEOUT_S)[0], f"silent after {self.shown!r}"
         try:
             chunk = os.read(self._main_fd, 65536)
         except OSError:

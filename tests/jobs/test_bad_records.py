@@ -5,7 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.thread_job import ZOO, ThreadJob, events, obedient_spec, run_job, write_records
+from support.gate import Gate
+from support.thread_job import (
+    ZOO,
+    ThreadJob,
+    events,
+    held_spec,
+    obedient_spec,
+    run_job,
+    write_records,
+)
 
 from elastic.master.cuts import read_cut
 from elastic.spec.status import JobPhase
@@ -174,11 +183,13 @@ def test_a_reader_that_raises_is_named(tmp_path):
 
 
 def test_data_that_changes_while_the_job_runs_is_not_trained_on(tmp_path):
-    data = write_records(tmp_path / "train.npz", num_records=400, delay_ms=1)
-    with ThreadJob(obedient_spec(data, 400), tmp_path / "cuts") as job:
-        while not job.runner.statuses or not job.runner.statuses[-1].progress.records_done:
-            job.runner.wait(0.05)
-        write_records(data, num_records=400, delay_ms=1)
+    data, gate = write_records(tmp_path / "train.npz", num_records=400), Gate(tmp_path / "gate")
+    with ThreadJob(held_spec(data, gate, 400), tmp_path / "cuts") as job, gate:
+        # The third step is the last of its task, so nothing is read ahead while we write.
+        gate.allow(0, 2)
+        job.wait_until(lambda _: gate.waits_for(0) == 3)
+        write_records(data, num_records=400)
+        gate.open()
         status = job.wait()
     assert status.phase is JobPhase.FAILED
     assert re.fullmatch(

@@ -24,7 +24,7 @@ def home(tmp_path, monkeypatch):
     yield tmp_path / "home"
     platform = LocalPlatform(tmp_path / "home")
     for name in platform.jobs():
-        platform.kill(name, 20.0)
+        platform.kill(name, 60.0)
 
 
 def _elastic(*arguments):
@@ -33,7 +33,7 @@ def _elastic(*arguments):
 
 def _run(*arguments):
     done = subprocess.run(
-        _elastic(*arguments), env=environment(), capture_output=True, text=True, timeout=120
+        _elastic(*arguments), env=environment(), capture_output=True, text=True, timeout=600
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -60,7 +60,7 @@ def test_jobs_side_by_side_outlive_their_terminals(home):
     followed.wait_for("job two has been started")
     for terminal in (detached, followed):
         os.close(terminal._main_fd)
-        terminal._process.wait(timeout=30)
+        terminal._process.wait(timeout=300)
     one, two = _job(home, "one"), _job(home, "two")
     one.succeed()
     two.wait_until(lambda status: status.progress.records_done > 0)

@@ -5,28 +5,26 @@ import os
 import re
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from support.datasets import prepared_dir
-from support.local_job import LocalJob, make_spec
-from support.thread_job import ZOO, ThreadJob, events, obedient_spec, write_records
+from support.gate import Gate
+from support.local_job import LocalJob, end_and_wait, make_spec, suspend
+from support.thread_job import ZOO, events, held_spec, obedient_spec, write_records
 
-from elastic.master.cuts import list_cuts, newest_cut, read_cut
+from elastic.master.cuts import list_cuts, newest_cut
+from elastic.platforms.local.processes import find_members
 from elastic.spec.status import JobPhase
 
 NUM_RECORDS = 200
+HANG_S = 5.0
+"""No shorter than the stall of a whole machine that a master forgives."""
 
 
-def _counting(**settings):
-    return make_spec(
-        "counting.counting_torch.CustomModel",
-        prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
-        model_params={"num_records": NUM_RECORDS, "delay_ms": 20},
-        **settings,
-    )
+def _held(tmp_path, gate, **settings):
+    data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS, delay_ms=2.5)
+    return held_spec(data, gate, NUM_RECORDS, records_per_task=40, **settings)
 
 
 def _check_exact(job, epochs):
@@ -41,9 +39,14 @@ def _trained(records):
 
 
 def _supervisor(job):
-    [pid] = [
-        process.pid for process in job.processes() if "ELASTIC_REPLICA" not in process.environ()
-    ]
+    """The pid of the supervisor; who starts one is there as well for an instant."""
+
+    def supervisors():
+        members = find_members(job.directory.submission().uid)
+        return [member.pid for member in members if member.replica is None]
+
+    job.wait_until(lambda _: len(supervisors()) == 1)
+    [pid] = supervisors()
     return pid
 
 
@@ -61,23 +64,35 @@ def _kill_all(job):
 
 def test_a_hung_worker_is_fenced_and_replaced(tmp_path):
     """Its supervisor hangs too, so that it comes back before it is killed, and is refused."""
-    with LocalJob(_counting(num_workers="2", num_epochs=3, hang_timeout=1), tmp_path) as job:
-        job.wait_until(
-            lambda s: all(w.records_done >= 16 for w in s.workers) and len(s.workers) == 2
-        )
+    gate = Gate(tmp_path / "gate")
+    spec = _held(tmp_path, gate, num_workers="2", num_epochs=3, hang_timeout=HANG_S)
+    with LocalJob(spec, tmp_path) as job, gate:
+        # Worker 1 stays in its first step, which has the time of a start: its task keeps the job
+        # from ending. Worker 0 will hang in its third.
+        job.wait_until(lambda _: gate.waits_for(0, 1) == gate.waits_for(1, 1) == 1)
         supervisor, hung = _supervisor(job), job.pids("worker")[0]
-        os.kill(supervisor, signal.SIGSTOP)
-        os.kill(hung, signal.SIGSTOP)
+        suspend(supervisor)
+        gate.allow(0, 2)
+        job.wait_until(lambda _: gate.waits_for(0, 1) == 3)
+        suspend(hung)
         status = job.wait_until(lambda s: events(s, "WorkerHung"))
         [message] = events(status, "WorkerHung")
-        assert re.fullmatch(
-            r"worker-0 gave no progress for \d+\.\d s \(limit 1\.0 s\) and is replaced", message
+        told = re.fullmatch(
+            r"worker-0 gave no progress for (\d+\.\d) s \(limit (\d+\.\d) s\) and is replaced",
+            message,
         )
+        assert told, message
+        assert float(told[1]) >= float(told[2]) >= HANG_S
+        gate.allow(0, 3, launch=1)
+        gate.allow(0, NUM_RECORDS)
         os.kill(hung, signal.SIGCONT)
         log = job.directory.logs_path / "worker-0.log"
         job.wait_until(lambda _: "has forgotten this session" in log.read_text())
         os.kill(supervisor, signal.SIGCONT)
+        job.wait_until(lambda s: s.workers[0].launch == 2 and s.workers[0].records_done > 0)
+        gate.open()
         status = _check_exact(job, 3)
+    assert events(status, "WorkerHung") == [message]
     assert events(status, "WorkerLost") == ["worker-0 was killed: deleted (SIGKILL)"]
     assert events(status, "WorkerStarted") == ["worker-0 is started again (launch 2)"]
     assert (status.workers_lost, status.worker_failures) == (1, 0)
@@ -130,28 +145,33 @@ def _resume_with_a_mended_model(job):
 
 
 def test_a_job_survives_its_supervisor_its_master_and_everything(tmp_path):
-    checkpoints = tmp_path / "checkpoints"
-    spec = _counting(
+    """Of the steps of two workers at least half count, and the steps of 6 epochs are 150."""
+    checkpoints, gate = tmp_path / "checkpoints", Gate(tmp_path / "gate")
+    spec = _held(
+        tmp_path,
+        gate,
         num_workers="2",
-        num_epochs=3,
+        num_epochs=6,
         checkpoint_dir=str(checkpoints),
         checkpoint_steps=1,
         keep_checkpoint_max=3,
-        recovery_interval=600,
     )
-    with LocalJob(spec, tmp_path) as job:
+    with LocalJob(spec, tmp_path) as job, gate:
+        _allow_both(gate, 20)
         job.wait_until(_trained(40))
-        supervisor = psutil.Process(_supervisor(job))
-        supervisor.kill()
-        supervisor.wait()
+        end_and_wait(_supervisor(job))
         # Without one, the death of the master is the end of the job.
         job.wait_until(lambda _: job.directory.supervisor_lock.is_held())
-        job.wait_until(_trained(150))
-        master = psutil.Process(job.pids("master")[0])
-        master.kill()
-        master.wait()
+        _allow_both(gate, 40)
+        job.wait_until(_trained(250))
+        supervisor = _supervisor(job)
+        # Its next master would write checkpoints while we look at them.
+        suspend(supervisor)
+        end_and_wait(job.pids("master")[0])
         _check_newest(checkpoints)
-        status = job.wait_until(lambda s: s.master_restarts == 1 and _trained(250)(s))
+        os.kill(supervisor, signal.SIGCONT)
+        _allow_both(gate, 60)
+        status = job.wait_until(lambda s: s.master_restarts == 1 and _trained(400)(s))
         assert status.workers_lost == status.worker_failures == 0
 
         _kill_all(job)
@@ -161,14 +181,20 @@ def test_a_job_survives_its_supervisor_its_master_and_everything(tmp_path):
         assert status.message == (
             "no process of this job is alive; `elastic train --resume` goes on from its last cut"
         )
+        gate.open()
         job.platform.submit(job.spec.model_copy(update={"resume": True}))
-        status = _check_exact(job, 3)
+        status = _check_exact(job, 6)
         job.wait_until_gone()
     assert events(status, "Resumed")[-1].startswith(f"resumed from {checkpoints}/version-")
     assert [path.name for path in list_cuts(checkpoints)] == sorted(
         (path.name for path in checkpoints.iterdir()), reverse=True
     )
     assert len(list_cuts(checkpoints)) == 3
+
+
+def _allow_both(gate, num_steps):
+    for worker in (0, 1):
+        gate.allow(worker, num_steps)
 
 
 def _check_newest(checkpoints):
@@ -181,26 +207,38 @@ def _check_newest(checkpoints):
 
 
 def test_a_resumed_job_ends_with_the_same_parameters(tmp_path):
-    """One worker, Adam, everything killed: as if nothing had happened."""
+    """One worker, Adam, everything killed after its last cut: as if nothing had happened."""
+    gate = Gate(tmp_path / "gate")
     spec = make_spec(
-        "digits.digits_torch.CustomModel",
+        "held_digits.CustomModel",
         prepared_dir("digits") / "train.npz",
+        model_zoo=str(ZOO),
+        model_params={"gate": str(gate.folder)},
         num_epochs=2,
         minibatch_size=16,
         records_per_task=200,
         seed=3,
+        hang_timeout=3600,
+        # So long that the next steps come before the next cut.
+        recovery_interval=3,
         # Equal thread counts add up in equal order.
         envs={"OMP_NUM_THREADS": "1"},
     )
-    with LocalJob(spec, tmp_path / "killed") as job:
-        job.wait_until(_trained(500))
-        job.wait_until(lambda _: list_cuts(job.directory.cuts_path))
+    with LocalJob(spec, tmp_path / "killed") as job, gate:
+        gate.allow(0, 20)
+        job.wait_until(
+            lambda _: "version-0000000020" in [p.name for p in list_cuts(job.directory.cuts_path)]
+        )
+        gate.allow(0, 60)
+        job.wait_until(_trained(40 * 16))
         _kill_all(job)
+        gate.open()
         job.platform.submit(spec.model_copy(update={"resume": True}))
         job.succeed()
         parameters = job.parameters()
-    status = ThreadJob(spec, tmp_path / "whole").run()
-    expected = read_cut(Path(status.checkpoint)).parameters
+    with LocalJob(spec, tmp_path / "whole") as job:
+        job.succeed()
+        expected = job.parameters()
     assert list(parameters) == list(expected)
     for name, array in expected.items():
         np.testing.assert_allclose(parameters[name], array, rtol=0, atol=1e-6, err_msg=name)

@@ -2,18 +2,19 @@
 
 import numpy as np
 import pytest
+from support.gate import Gate
 from support.local_job import LocalJob
-from support.thread_job import events, obedient_spec, run_job, write_records
+from support.thread_job import events, held_spec, obedient_spec, run_job, write_records
 
 from elastic.spec.status import JobPhase
 
 
 def test_a_slow_evaluation_is_no_hang(tmp_path):
-    """A task of it takes longer than the hang timeout; its minibatches do not."""
+    """A task of it takes longer than the hang timeout; its minibatches do not by far."""
     train = write_records(tmp_path / "train.npz")
-    test = write_records(tmp_path / "test.npz", delay_ms=30)
+    test = write_records(tmp_path / "test.npz", delay_ms=150)
     spec = obedient_spec(
-        train, evaluation_data_dir=str(test), hang_timeout=0.4, minibatch_size=4,
+        train, evaluation_data_dir=str(test), hang_timeout=4, minibatch_size=2,
         records_per_task=40,
     )  # fmt: skip
     status = run_job(spec, tmp_path)
@@ -24,15 +25,22 @@ def test_a_slow_evaluation_is_no_hang(tmp_path):
 
 def test_each_record_is_evaluated_once_whoever_is_killed(tmp_path):
     train = write_records(tmp_path / "train.npz")
-    test = write_records(tmp_path / "test.npz", num_records=240, delay_ms=15)
-    spec = obedient_spec(
-        train, 240, evaluation_data_dir=str(test), num_workers="2", minibatch_size=5
-    )
-    with LocalJob(spec, tmp_path) as job:
+    test = write_records(tmp_path / "test.npz", num_records=240)
+    gate = Gate(tmp_path / "gate")
+    spec = held_spec(
+        train, gate, 240, "evaluation", evaluation_data_dir=str(test), num_workers="2",
+        minibatch_size=5,
+    )  # fmt: skip
+    with LocalJob(spec, tmp_path) as job, gate:
+        for index in (0, 1):
+            # The first step checks the model, the second evaluates a quarter of a task.
+            gate.allow(index, 2)
+        job.wait_until(lambda _: gate.waits_for(0, 1) == gate.waits_for(1, 1) == 3)
         job.wait_until(lambda status: status.reason == "Evaluating")
         for index in (0, 1):
-            job.kill_one("worker", index)
-            job.wait_until(lambda s, n=index: s.workers_lost > n and len(job.pids("worker")) == 2)
+            assert job.kill_one("worker", index)
+            job.wait_until(lambda _, n=index: gate.waits_for(n, 2) == 3)
+        gate.open()
         status = job.succeed()
     assert status.workers_lost == 2
     assert status.metrics["mean_index"] == pytest.approx(np.mean(range(240)), abs=1e-6)

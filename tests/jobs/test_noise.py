@@ -4,7 +4,8 @@ import random
 import socket
 from pathlib import Path
 
-from support.thread_job import ThreadJob, obedient_spec, write_records
+from support.gate import Gate
+from support.thread_job import ThreadJob, held_spec, write_records
 
 from elastic.master.cuts import read_cut
 from elastic.spec.status import JobPhase
@@ -21,15 +22,18 @@ def _noise(rng):
 
 
 def test_random_bytes_on_the_port_change_nothing(tmp_path):
-    data = write_records(tmp_path / "train.npz", num_records=400, delay_ms=3)
+    data = write_records(tmp_path / "train.npz", num_records=400, delay_ms=1)
+    gate = Gate(tmp_path / "gate")
     rng = random.Random(0)
-    with ThreadJob(obedient_spec(data, 400, num_workers="2"), tmp_path / "cuts") as job:
-        while not job.runner.addresses:
-            job.runner.wait(0.02)
+    with ThreadJob(held_spec(data, gate, 400, num_workers="2"), tmp_path / "cuts") as job, gate:
+        job.wait_until(lambda _: job.runner.addresses)
         host, _, port = job.runner.addresses[-1].rpartition(":")
         open_sockets = []
-        for _ in range(NUM_CONNECTIONS):
-            connection = socket.create_connection((host, int(port)), timeout=10)
+        for number in range(NUM_CONNECTIONS):
+            # The job works while the noise is made, and cannot end before.
+            for worker in (0, 1):
+                gate.allow(worker, 1 + number // 10)
+            connection = socket.create_connection((host, int(port)), timeout=60)
             try:
                 connection.sendall(_noise(rng))
             except OSError:
@@ -40,7 +44,8 @@ def test_random_bytes_on_the_port_change_nothing(tmp_path):
             open_sockets.append(connection)
             if rng.random() < 0.5:
                 open_sockets.pop().close()
-        assert not job.runner.statuses[-1].phase.is_final, "the job ran while the noise was made"
+        job.wait_until(lambda statuses: statuses[-1].progress.records_done > 0)
+        gate.open()
         status = job.wait()
         for connection in open_sockets:
             connection.close()

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from support.thread_job import ThreadJob, obedient_spec, write_records
+from support.gate import Gate
+from support.thread_job import ThreadJob, held_spec, write_records
 
 from elastic.errors import PlatformError
 from elastic.master.cuts import read_cut
@@ -10,8 +11,8 @@ from elastic.spec.status import JobPhase
 
 
 def test_a_status_that_cannot_be_published_is_published_later(tmp_path):
-    data = write_records(tmp_path / "train.npz", num_records=100, delay_ms=5)
-    job = ThreadJob(obedient_spec(data, 100, num_epochs=3), tmp_path / "cuts")
+    data, gate = write_records(tmp_path / "train.npz", num_records=100), Gate(tmp_path / "gate")
+    job = ThreadJob(held_spec(data, gate, 100, num_epochs=3), tmp_path / "cuts")
     publish, refused = job.runner.publish_status, []
 
     def publish_or_fail(status):
@@ -23,7 +24,11 @@ def test_a_status_that_cannot_be_published_is_published_later(tmp_path):
         publish(status)
 
     job.runner.publish_status = publish_or_fail
-    status = job.run()
+    with job, gate:
+        gate.allow(0, 5)
+        job.wait_until(lambda statuses: statuses and statuses[-1].progress.records_done > 0)
+        gate.open()
+        status = job.wait()
     assert refused == [JobPhase.RUNNING] * 2 + [JobPhase.SUCCEEDED] * 2
     assert status.phase is JobPhase.SUCCEEDED
     told = {s.progress.records_done for s in job.runner.statuses}

@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from support.served_master import ServedMaster, gradient, messages
+from support.served_master import PATIENCE_S, ServedMaster, gradient, messages
 
+from elastic.master import coordinator
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.wire import encode_data
 
@@ -21,7 +22,7 @@ def _run(scenario, **settings):
             await scenario(master, peer)
         return master
 
-    return asyncio.run(asyncio.wait_for(play(), 30))
+    return asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
 
 
 def _counted(master, start, end, times=1):
@@ -100,7 +101,10 @@ def test_a_report_whose_caller_hung_up_counts_once():
     _run(scenario)
 
 
-def test_a_report_that_waits_for_its_group_survives_its_caller():
+def test_a_report_that_waits_for_its_group_survives_its_caller(monkeypatch):
+    # However slow we are, the first one is not let go before the second is there.
+    monkeypatch.setattr(coordinator, "DEFAULT_HOLD_S", PATIENCE_S)
+
     async def scenario(master, peer):
         one, two = await peer.register(0), await peer.register(1)
         tasks = [await peer.get_task(one), await peer.get_task(two)]

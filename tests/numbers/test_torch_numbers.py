@@ -8,8 +8,21 @@ import torch
 from support.datasets import load_records, prepared_dir, zoo_module
 from support.local_job import LocalJob, make_spec
 
+from elastic.platforms.local.replica import THREAD_VARIABLES
+
 SEED = 3
 MINIBATCH = 16
+ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
+"""Sums of other numbers of threads round otherwise, which Adam makes visible."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_torch_thread():
+    """Compute the plain loop as the workers compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def batch_of(module, records):
@@ -36,6 +49,7 @@ def run_job(tmp_path, model_def, data, **settings):
         records_per_task=4 * MINIBATCH,
         seed=SEED,
         commit_log=str(log),
+        envs=ONE_THREAD,
         **settings,
     )
     with LocalJob(spec, tmp_path) as job:

@@ -6,7 +6,7 @@ import contextlib
 import grpc
 import numpy as np
 import pytest
-from support.served_master import NUM_RECORDS, TOKEN, ServedMaster
+from support.served_master import NUM_RECORDS, PATIENCE_S, TOKEN, ServedMaster
 
 from elastic.master.model_buffers import ModelBuffer
 from elastic.rpc import elastic_pb2 as pb
@@ -28,7 +28,7 @@ async def _served(master):
 
 def _work(address, share_memory):
     """Pull, report records [0, 8), and pull again; gives the session and both models."""
-    client = MasterClient(lambda: address, TOKEN, 5.0, share_memory)
+    client = MasterClient(lambda: address, TOKEN, PATIENCE_S, share_memory)
     with contextlib.closing(client):
         session = client.register(pb.RegisterRequest(worker_index=0, launch=1))
         task = client.get_task(session.key).task
@@ -54,7 +54,7 @@ def _run(share_memory):
         async with _served(master) as address:
             return await asyncio.to_thread(_work, address, share_memory)
 
-    return asyncio.run(asyncio.wait_for(play(), 30))
+    return asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
 
 
 def _check_counted(before, after):

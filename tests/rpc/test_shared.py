@@ -20,7 +20,7 @@ def test_another_process_sees_and_changes_the_same_bytes():
     queue = context.Queue()
     child = context.Process(target=_write, args=(memory.handle().SerializeToString(), queue))
     child.start()
-    assert queue.get(timeout=60) == 100
+    assert queue.get(timeout=300) == 100
     child.join()
     assert memory.data[:4].tolist() == [1, 2, 3, 0]
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import select
 import signal
 import time
 from pathlib import Path
@@ -16,8 +17,11 @@ from elastic.platforms.local.platform import LocalPlatform
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 from support.datasets import MODEL_ZOO
+from support.gate import Gate
 
 POLL_S = 0.05
+PATIENCE_S = 600.0
+"""For what comes about by itself; only a job that stands still takes so long."""
 
 
 def make_spec(model_def, data, **settings):
@@ -48,12 +52,12 @@ class LocalJob:
         return self
 
     def __exit__(self, *_):
-        self.platform.kill(self.spec.job_name, 20.0)
+        self.platform.kill(self.spec.job_name, 60.0)
 
     def status(self) -> JobStatus:
         return self.platform.status(self.spec.job_name)
 
-    def wait_until(self, condition, timeout_s=120.0) -> JobStatus:
+    def wait_until(self, condition, timeout_s=PATIENCE_S) -> JobStatus:
         """Poll until `condition(status)`; fails with the job's own words."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -64,7 +68,7 @@ class LocalJob:
                 raise AssertionError(f"not reached: {status}\n{self.logs()}")
             time.sleep(POLL_S)
 
-    def wait(self, timeout_s=180.0) -> JobStatus:
+    def wait(self, timeout_s=PATIENCE_S) -> JobStatus:
         """Wait for the end of the job, however that is."""
         deadline = time.monotonic() + timeout_s
         while not (status := self.status()).phase.is_final:
@@ -73,7 +77,7 @@ class LocalJob:
             time.sleep(POLL_S)
         return status
 
-    def succeed(self, timeout_s=180.0) -> JobStatus:
+    def succeed(self, timeout_s=PATIENCE_S) -> JobStatus:
         status = self.wait(timeout_s)
         assert status.phase is JobPhase.SUCCEEDED, f"{status}\n{self.logs()}"
         return status
@@ -121,26 +125,49 @@ class LocalJob:
 
     def wait_until_gone(self) -> None:
         """The end is published by processes that then take a moment to end themselves."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while left := self.processes():
             assert time.monotonic() < deadline, left
             time.sleep(POLL_S)
 
 
-def break_at_random(job: LocalJob, seed: int, num_faults: int, max_workers: int) -> list[str]:
+def suspend(pid: int) -> None:
+    """Halt a process, and wait until it stands: a signal alone may find it busy."""
+    os.kill(pid, signal.SIGSTOP)
+    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.001)
+
+
+def end_and_wait(pid: int) -> None:
+    """SIGKILL a process and wait until it is dead; whose child it is may reap it later."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        select.select([descriptor], [], [])
+    finally:
+        os.close(descriptor)
+
+
+def break_at_random(
+    job: LocalJob, gate: Gate, seed: int, num_faults: int, max_workers: int
+) -> list[str]:
     """Break a running job at random moments, seeded; returns what was done to it.
 
     A fault comes after some further records have counted, or after three seconds, so that it
-    meets the job in any state, start and recovery included.
+    meets the job in any state, start and recovery included. The job cannot end before the gate is
+    opened, which is before the last fault, so that this one may meet the end.
     """
     rng = random.Random(seed)
     done: list[str] = []
-    for _ in range(num_faults):
+    for number in range(num_faults):
+        if number == num_faults - 1:
+            gate.open()
         records = job.status().progress.records_done + rng.randint(1, 60)
         deadline = time.monotonic() + rng.uniform(0.2, 3.0)
         while time.monotonic() < deadline:
             status = job.status()
             if status.phase.is_final:
+                assert gate.is_open, f"{status}\n{job.logs()}"
                 return done
             if status.progress.records_done >= records:
                 break

@@ -1,17 +1,25 @@
 """Real local jobs with real supervisors, whose replicas are small programs."""
 
+import json
+import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.platform import LocalPlatform
-from elastic.platforms.local.processes import find_members, signal_members
+from elastic.platforms.local.processes import (
+    JOB_UID_VARIABLE,
+    find_members,
+    signal_members,
+)
 from elastic.spec.job import JobSpec
 
 PROGRAMS = Path(__file__).parents[1] / "platforms" / "local" / "programs"
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
+"""For what comes about by itself; a loaded machine needs a part of it."""
 
 
 class Jobs:
@@ -74,6 +82,21 @@ class Jobs:
     def pid_of(self, role, name="job"):
         """The pid of the one process of a role, waited for."""
         return eventually(lambda: self.members(name, role))[0].pid
+
+    def start_supervisor(self, name="job", **constants):
+        """Start a supervisor whose reconciler has other constants, for a job that has none."""
+        directory = self.directory(name)
+        program = (
+            "import json, sys\n"
+            "from elastic.platforms.local import reconciler, supervisor\n"
+            "vars(reconciler).update(json.loads(sys.argv[2]))\n"
+            "supervisor.main([sys.argv[1]])\n"
+        )
+        subprocess.run(
+            [sys.executable, "-c", program, str(directory.path), json.dumps(constants)],
+            env=os.environ | {JOB_UID_VARIABLE: directory.submission().uid},
+            check=True,
+        )
 
     def end_all(self):
         for uid in self.uids:

@@ -6,6 +6,7 @@ What such a job cannot have is processes that die: for those there is `support.l
 
 import asyncio
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
 
 ZOO = Path(__file__).parent / "zoo"
-PATIENCE_S = 30.0
+PATIENCE_S = 600.0
+"""For what comes about by itself; only a job that stands still takes so long."""
+POLL_S = 0.01
 
 
 class ThreadRunner(FakeReplicaRunner):
@@ -111,9 +114,17 @@ class ThreadJob:
         self.runner.ask(cancelled=True)
         self._thread.join()
 
+    def wait_until(self, condition):
+        """Poll a job in the background until `condition(statuses)`; it must not end before."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition(self.runner.statuses):
+            assert self._thread.is_alive(), f"the job ended before: {self.runner.statuses[-1:]}"
+            assert time.monotonic() < deadline, f"not reached: {self.runner.statuses[-1:]}"
+            time.sleep(POLL_S)
+
     def wait(self):
         """Wait for the end of a job in the background; returns the last status."""
-        self._thread.join(120)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the job has not ended"
         if self._error is not None:
             raise self._error
@@ -145,9 +156,22 @@ def obedient_spec(data, num_records=40, **settings):
         "model_zoo": str(ZOO),
         "model_params": {"num_records": num_records},
         "records_per_task": 20,
-        "recovery_interval": 30.0,
+        # Longer than any of these jobs: the checkpoints are those that a test asks for.
+        "recovery_interval": 3600.0,
     }
     return make_spec("obedient.CustomModel", data, **{**defaults, **settings})
+
+
+def held_spec(data, gate, num_records=40, mode="training", **settings):
+    """A job of the obedient model whose workers take only the steps that `gate` allows them."""
+    spec = obedient_spec(
+        data,
+        num_records,
+        model_params={"num_records": num_records, "gate": str(gate.folder), "mode": mode},
+        # To wait at the gate is no hang.
+        **{"hang_timeout": 3600.0, **settings},
+    )
+    return spec.model_copy(update={"model_def": "held.CustomModel"})
 
 
 def run_job(spec, tmp_path):

@@ -24,8 +24,8 @@ def train(tmp_path, model_def, data_dir, **settings):
 @pytest.mark.parametrize(
     ("model_def", "epochs", "accuracy"),
     [
-        pytest.param("digits.digits_torch.CustomModel", 8, 0.95, id="digits-torch"),
-        pytest.param("digits.digits_keras.custom_model", 8, 0.95, id="digits-keras"),
+        pytest.param("digits.digits_torch.CustomModel", 12, 0.95, id="digits-torch"),
+        pytest.param("digits.digits_keras.custom_model", 12, 0.95, id="digits-keras"),
         pytest.param("mnist_subclass.mnist_torch.CustomModel", 6, 0.93, id="mnist-torch"),
         pytest.param("mnist_subclass.mnist_subclass.CustomModel", 6, 0.93, id="mnist-keras"),
     ],
@@ -44,6 +44,8 @@ def test_language_model_learns_more_than_byte_frequencies(framework, tmp_path):
         f"char_lm.char_lm_{framework}.CustomModel",
         data_dir,
         model_params=SMALL_LM,
+        # Two, since what one teaches depends on how stale the gradients are.
+        num_epochs=2,
         use_async=True,
     )
     # A model of byte frequencies alone stays above 3.1 nats; the untrained one is at 5.5.

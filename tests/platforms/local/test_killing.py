@@ -5,10 +5,17 @@ import signal
 import time
 
 import pytest
+from support.local_job import suspend
 from support.local_jobs import eventually
 
 from elastic.platforms.base import ReplicaId
+from elastic.platforms.local.killing import FORCE_TIMEOUT_S
 from elastic.spec.status import JobPhase, JobStatus
+
+TIMEOUT_S = 8.0
+"""A quarter of it is for SIGKILL alone, which a loaded machine can do with."""
+SLACK_S = 4.0
+"""Less than any grace of the job's own processes, which must not be waited for."""
 
 
 @pytest.fixture
@@ -20,12 +27,12 @@ def platform(jobs):
     for index in range(3):
         eventually(lambda index=index: jobs.is_ready(ReplicaId("worker", index, 1)))
     # Supervisor, master, three workers, two children.
-    assert len(jobs.members()) == 7
+    eventually(lambda: len(jobs.members()) == 7)
     return platform
 
 
 def stop(role):
-    return lambda jobs: [os.kill(m.pid, signal.SIGSTOP) for m in jobs.members(role=role)]
+    return lambda jobs: [suspend(m.pid) for m in jobs.members(role=role)]
 
 
 def kill(*roles):
@@ -54,23 +61,23 @@ def kill(*roles):
 def test_kill_leaves_nothing(jobs, platform, spoil):
     spoil(jobs)
     started_s = time.monotonic()
-    platform.kill("job", 4.0)
-    assert time.monotonic() - started_s < 5.5
+    platform.kill("job", TIMEOUT_S)
+    assert time.monotonic() - started_s < TIMEOUT_S + FORCE_TIMEOUT_S + SLACK_S
     assert jobs.members() == []
     assert platform.status("job").phase is JobPhase.CANCELLED
 
 
 def test_a_healthy_master_publishes_the_end_itself(jobs, platform):
-    platform.kill("job", 20.0)
+    platform.kill("job", 120.0)
     status = platform.status("job")
     # The master's words have no message, the platform's do.
     assert (status.phase, status.message) == (JobPhase.CANCELLED, "")
 
 
 def test_kill_twice_is_kill_once(jobs, platform):
-    platform.kill("job", 4.0)
+    platform.kill("job", TIMEOUT_S)
     first = platform.status("job")
-    platform.kill("job", 4.0)
+    platform.kill("job", TIMEOUT_S)
     assert platform.status("job") == first
 
 
@@ -81,10 +88,10 @@ def test_the_end_of_an_ended_job_stays(jobs):
     assert platform.status("job").phase is JobPhase.SUCCEEDED
 
 
-def test_kill_in_a_crash_loop_cancels(jobs):
-    platform = jobs.submit(master="crash")
+def test_kill_while_the_master_ends_again_and_again_cancels(jobs):
+    platform = jobs.submit(master="falter")
     eventually(lambda: platform.status("job").phase is JobPhase.RECOVERING)
-    platform.kill("job", 10.0)
+    platform.kill("job", 20.0)
     assert jobs.members() == []
     assert platform.status("job").phase is JobPhase.CANCELLED
 
@@ -102,5 +109,5 @@ def test_a_job_that_lost_all_its_processes_can_be_cancelled(jobs):
     jobs.pid_of("master")
     jobs.directory().write_status(JobStatus(job_name="job", phase=JobPhase.RUNNING))
     jobs.end_all()
-    platform.kill("job", 1.0)
+    platform.kill("job", TIMEOUT_S)
     assert platform.status("job").phase is JobPhase.CANCELLED

@@ -15,7 +15,7 @@ from support.local_jobs import eventually
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.local.directory import JobDirectory
-from elastic.platforms.local.processes import JOB_UID_VARIABLE, find_members
+from elastic.platforms.local.processes import find_members
 from elastic.platforms.local.reconciler import TICK_S
 from elastic.platforms.local.supervisor import EXIT_BUSY, SUPERVISOR_MODULE, start_supervisor
 from elastic.spec.status import JobPhase
@@ -79,16 +79,6 @@ def test_a_master_that_stays_on_after_its_job_is_ended(jobs):
     eventually(lambda: directory.status() is not None)
     os.kill(jobs.pid_of("supervisor"), signal.SIGKILL)
     eventually(lambda: not directory.supervisor_lock.is_held())
-    impatient = (
-        "import sys\n"
-        "from elastic.platforms.local import reconciler, supervisor\n"
-        "reconciler.MASTER_GRACE_S = 0.1\n"
-        "supervisor.main([sys.argv[1]])\n"
-    )
-    subprocess.run(
-        [sys.executable, "-c", impatient, str(directory.path)],
-        env=os.environ | {JOB_UID_VARIABLE: directory.submission().uid},
-        check=True,
-    )
+    jobs.start_supervisor(MASTER_GRACE_S=0.1)
     eventually(lambda: not jobs.members())
     assert directory.status().phase is JobPhase.SUCCEEDED

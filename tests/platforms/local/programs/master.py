@@ -1,16 +1,17 @@
 """A master that trains nothing: `master.py BEHAVIOUR --job-dir DIR`.
 
-`idle` only waits, `crash` raises, `finish` publishes success and ends, `linger` only publishes,
-`vanish` only ends, `obey` starts the workers
-that are asked for, replaces lost ones and ends the job when it is cancelled.
+`idle` only waits, `crash` raises, `falter` ends as if the cluster had ended it, so that it is
+started again without end, ever later; `finish` publishes success and ends, `linger` only
+publishes, `vanish` only ends, `obey` starts the workers that are asked for, replaces lost ones and
+ends the job when it is cancelled.
 """
 
 import sys
 import time
 from pathlib import Path
 
-from elastic.platforms.base import ReplicaId
-from elastic.platforms.local.replica import own_replica_id, read_spec
+from elastic.platforms.base import ExitReason, ReplicaId
+from elastic.platforms.local.replica import own_replica_id, read_spec, write_termination
 from elastic.platforms.local.runner import LocalReplicaRunner
 from elastic.spec.status import JobPhase, JobStatus
 
@@ -49,6 +50,9 @@ def main():
                 time.sleep(60)
         case "crash":
             raise RuntimeError("no such table")
+        case "falter":
+            write_termination(Path(job_dir), own_replica_id(), ExitReason.KILLED, "evicted")
+            sys.exit(1)
         case "finish":
             publish(runner, JobPhase.SUCCEEDED, spec.job_name)
         case "linger":
