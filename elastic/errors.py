@@ -6,6 +6,7 @@
     │   ├── ModelDefError      the user's module
     │   ├── DataError          a missing, empty or malformed record source
     │   ├── CheckpointError    a cut that cannot be used
+    │   ├── ImageError         an image that cannot be built, pulled or pushed as asked
     │   └── TrainingError      NaN loss, a record that always fails, too many crashes
     ├── JobNotFoundError       no job of that name
     ├── JobExistsError         the name is taken
@@ -39,6 +40,10 @@ class DataError(UserError):
 
 class CheckpointError(UserError):
     """A checkpoint is missing, damaged, or belongs to another job or model."""
+
+
+class ImageError(UserError):
+    """An image cannot be built, pulled or pushed as the user asked for it."""
 
 
 class TrainingError(UserError):

@@ -1,10 +1,13 @@
 """The form of the settings that only Kubernetes reads, checked before anything is started.
 
 They stay text in the `JobSpec`; the values are checked wherever a job runs, so that a job tried
-on one machine does not fail on the cluster for a typing error.
+on one machine does not fail on the cluster for a typing error. Whoever makes pods reads them with
+the `parse_` functions, which the checks share.
 """
 
+import math
 import re
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator
@@ -16,8 +19,44 @@ _BYTE_RESOURCES: Final = frozenset({"memory", "disk", "ephemeral-storage"})
 _DEVICE: Final = re.compile(r"gpu|[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[a-zA-Z0-9]([-\w.]*\w)?")
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _CLASS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_LABEL_NAME: Final = re.compile(
+    r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[a-zA-Z0-9]([-\w.]{0,61}[a-zA-Z0-9])?"
+)
+_LABEL_VALUE: Final = re.compile(r"([a-zA-Z0-9]([-\w.]{0,61}[a-zA-Z0-9])?)?")
 _VOLUME_KEYS: Final = ("claim_name", "host_path", "mount_path", "sub_path", "type", "read_only")
+_TRUTHS: Final = {"true": True, "false": False}
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MAX_LABEL_LENGTH: Final = 63
+_RESOURCE_NAMES: Final = {"disk": "ephemeral-storage", "gpu": "nvidia.com/gpu"}
+
+HIGH_PRIORITY: Final = "high"
+LOW_PRIORITY: Final = "low"
+"""The priority classes that a fraction in `worker_pod_priority` speaks of."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeForm:
+    """One volume of a job's pods; either a claim or a path of the node.
+
+    Attributes:
+        host_type: What Kubernetes checks the node's path to be, such as Directory.
+    """
+
+    mount_path: str
+    claim_name: str | None = None
+    host_path: str | None = None
+    host_type: str | None = None
+    sub_path: str | None = None
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TolerationForm:
+    """One taint that the pods put up with; None stands for any."""
+
+    key: str | None
+    value: str | None = None
+    effect: str | None = None
 
 
 def _pairs(text: str, whole: str) -> dict[str, str]:
@@ -56,22 +95,134 @@ def check_resources(text: str) -> str:
     return text
 
 
+def parse_resources(text: str) -> dict[str, str]:
+    """Amounts by the names that Kubernetes has for resources."""
+    return {_RESOURCE_NAMES.get(name, name): amount for name, amount in _pairs(text, text).items()}
+
+
 def check_volumes(text: str) -> str:
     """Check `claim_name=c,mount_path=/data;host_path=/d,mount_path=/e`.
 
     Raises:
         ValueError: A key is unknown, or a volume lacks its source or its mount path.
     """
-    for volume in filter(None, (part.strip() for part in text.split(";"))):
-        pairs = _pairs(volume, volume)
-        for key in pairs:
-            if key not in _VOLUME_KEYS:
-                raise ValueError(f"{key!r} in {volume!r} is unknown: use {', '.join(_VOLUME_KEYS)}")
-        if ("claim_name" in pairs) == ("host_path" in pairs):
-            raise ValueError(f"{volume!r} needs one of claim_name and host_path")
-        if not pairs.get("mount_path", "").startswith("/"):
-            raise ValueError(f"{volume!r} needs a mount_path that begins with '/'")
+    parse_volumes(text)
     return text
+
+
+def parse_volumes(text: str) -> tuple[VolumeForm, ...]:
+    """Read volumes.
+
+    Raises:
+        ValueError: See `check_volumes`.
+    """
+    volumes = tuple(_volume(v) for v in filter(None, (part.strip() for part in text.split(";"))))
+    seen: set[str] = set()
+    for volume in volumes:
+        if volume.mount_path in seen:
+            raise ValueError(f"two volumes are mounted at {volume.mount_path}: leave one out")
+        seen.add(volume.mount_path)
+    return volumes
+
+
+def _volume(text: str) -> VolumeForm:
+    pairs = _pairs(text, text)
+    for key in pairs:
+        if key not in _VOLUME_KEYS:
+            raise ValueError(f"{key!r} in {text!r} is unknown: use {', '.join(_VOLUME_KEYS)}")
+    if ("claim_name" in pairs) == ("host_path" in pairs):
+        raise ValueError(f"{text!r} needs one of claim_name and host_path")
+    if not pairs.get("mount_path", "").startswith("/"):
+        raise ValueError(f"{text!r} needs a mount_path that begins with '/'")
+    read_only = pairs.get("read_only", "false").lower()
+    if read_only not in _TRUTHS:
+        raise ValueError(f"read_only={read_only} in {text!r} is neither true nor false")
+    return VolumeForm(
+        mount_path=pairs["mount_path"],
+        claim_name=pairs.get("claim_name"),
+        host_path=pairs.get("host_path"),
+        host_type=pairs.get("type"),
+        sub_path=pairs.get("sub_path"),
+        read_only=_TRUTHS[read_only],
+    )
+
+
+def check_node_selector(text: str) -> str:
+    """Check `disktype=ssd,zone=a`.
+
+    Raises:
+        ValueError: A label has no name or value that a node can have.
+    """
+    parse_node_selector(text)
+    return text
+
+
+def parse_node_selector(text: str) -> dict[str, str]:
+    """Read the labels that a node must have.
+
+    Raises:
+        ValueError: See `check_node_selector`.
+    """
+    labels = _pairs(text, text)
+    for name, value in labels.items():
+        if not _LABEL_NAME.fullmatch(name) or not _LABEL_VALUE.fullmatch(value):
+            raise ValueError(f"{name}={value} in {text!r} is no label that a node can have")
+    return labels
+
+
+def check_tolerations(text: str) -> str:
+    """Check `gpu=true:NoSchedule,spot:NoExecute`.
+
+    Raises:
+        ValueError: A toleration is none.
+    """
+    parse_tolerations(text)
+    return text
+
+
+def parse_tolerations(text: str) -> tuple[TolerationForm, ...]:
+    """Read taints as kubectl writes them: `key[=value][:effect]`, `*` for every taint.
+
+    Raises:
+        ValueError: See `check_tolerations`.
+    """
+    forms = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        taint, colon, effect = item.partition(":")
+        key, equals, value = taint.partition("=")
+        if colon and effect not in _EFFECTS:
+            raise ValueError(f"{item!r} has no effect of a taint: use {', '.join(_EFFECTS)}")
+        if (key != "*" and not _LABEL_NAME.fullmatch(key)) or not _LABEL_VALUE.fullmatch(value):
+            raise ValueError(f"{item!r} is not of the form key=value:effect, key:effect or key")
+        if key == "*" and equals:
+            raise ValueError(f"{item!r} tolerates every taint, so it can have no value")
+        forms.append(
+            TolerationForm(
+                key=None if key == "*" else key,
+                value=value if equals else None,
+                effect=effect or None,
+            )
+        )
+    return tuple(forms)
+
+
+def check_object_names(text: str) -> str:
+    """Check names of objects, as `a,b`.
+
+    Raises:
+        ValueError: No object can have one of the names.
+    """
+    for name in parse_object_names(text):
+        if not _CLASS_NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is no name of an object: use lower-case letters, digits, '-' and '.'"
+            )
+    return text
+
+
+def parse_object_names(text: str) -> tuple[str, ...]:
+    """Read `a,b`."""
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
 def check_priority_class(text: str) -> str:
@@ -107,13 +258,24 @@ def check_worker_priority(text: str) -> str:
     return text
 
 
+def worker_priority(text: str, index: int, num_workers: int) -> str:
+    """The priority class of one worker; empty for none.
+
+    With a fraction f, ceil(f * num_workers) workers are high and the others low.
+    """
+    if not re.fullmatch(r"[-+]?\d*\.?\d+", text):
+        return text
+    num_high = math.ceil(float(text) * num_workers)
+    return HIGH_PRIORITY if index < num_high else LOW_PRIORITY
+
+
 def check_namespace(text: str) -> str:
-    """Check the name of a namespace.
+    """Check the name of a namespace; empty for the one of the kubeconfig's context.
 
     Raises:
         ValueError: No namespace can have that name.
     """
-    if len(text) > _MAX_LABEL_LENGTH or not _DNS_LABEL.fullmatch(text):
+    if text and (len(text) > _MAX_LABEL_LENGTH or not _DNS_LABEL.fullmatch(text)):
         raise ValueError(
             f"{text!r} is no name of a namespace: use at most {_MAX_LABEL_LENGTH} lower-case "
             "letters, digits and '-'"
@@ -127,4 +289,7 @@ PriorityClass = Annotated[str, AfterValidator(check_priority_class)]
 WorkerPriority = Annotated[
     str, BeforeValidator(number_to_text), AfterValidator(check_worker_priority)
 ]
+ObjectNames = Annotated[str, AfterValidator(check_object_names)]
+NodeSelector = Annotated[str, AfterValidator(check_node_selector)]
+Tolerations = Annotated[str, AfterValidator(check_tolerations)]
 Namespace = Annotated[str, AfterValidator(check_namespace)]

@@ -18,7 +18,16 @@ from pydantic import (
     model_validator,
 )
 
-from elastic.spec.cluster_forms import Namespace, PriorityClass, Resources, Volumes, WorkerPriority
+from elastic.spec.cluster_forms import (
+    Namespace,
+    NodeSelector,
+    ObjectNames,
+    PriorityClass,
+    Resources,
+    Tolerations,
+    Volumes,
+    WorkerPriority,
+)
 from elastic.spec.model_def import SymbolNames
 from elastic.spec.text_forms import Count, Envs, Number, Params, Truth, Whole
 
@@ -296,6 +305,12 @@ class JobSpec(BaseModel):
     )
 
     # -- Kubernetes
+    image: str = setting(
+        "",
+        "ready image that holds the model_zoo at /model_zoo; nothing is built then",
+        group="Kubernetes",
+        only=K8S,
+    )
     docker_image_repository: str = setting(
         "",
         "repository the image is pushed to; empty: no push",
@@ -310,7 +325,13 @@ class JobSpec(BaseModel):
         "", "further package index for the image's requirements", group="Kubernetes", only=K8S
     )
     docker_base_url: str = setting(
-        "unix://var/run/docker.sock", "address of the Docker engine", group="Kubernetes", only=K8S
+        "unix://var/run/docker.sock",
+        "address of the Docker engine; DOCKER_HOST or the Docker context replace the default",
+        group="Kubernetes",
+        only=K8S,
+    )
+    docker_tlscacert: str = setting(
+        "", "authority that signed the Docker engine's certificate", group="Kubernetes", only=K8S
     )
     docker_tlscert: str = setting(
         "", "client certificate for the Docker engine", group="Kubernetes", only=K8S
@@ -318,7 +339,18 @@ class JobSpec(BaseModel):
     docker_tlskey: str = setting(
         "", "client key for the Docker engine", group="Kubernetes", only=K8S
     )
-    namespace: Namespace = setting("default", "namespace of the pods", group="Kubernetes", only=K8S)
+    namespace: Namespace = setting(
+        "",
+        "namespace of the pods; that of the kubeconfig's context by default",
+        group="Kubernetes",
+        only=K8S,
+    )
+    service_account: ObjectNames = setting(
+        "elastic-master",
+        "service account of the master; `elastic install` makes it",
+        group="Kubernetes",
+        only=K8S,
+    )
     master_resource_request: Resources = setting(
         "cpu=0.1,memory=1024Mi", "what the master asks for", group="Kubernetes", only=K8S
     )
@@ -349,12 +381,27 @@ class JobSpec(BaseModel):
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = setting(
         "Always", "when nodes pull the image", group="Kubernetes", only=K8S
     )
+    image_pull_secrets: ObjectNames = setting(
+        "", "secrets that the image is pulled with, as a,b", group="Kubernetes", only=K8S
+    )
+    node_selector: NodeSelector = setting(
+        "", "labels of the nodes that pods may run on, as k1=v1,k2=v2", group="Kubernetes", only=K8S
+    )
+    tolerations: Tolerations = setting(
+        "",
+        "taints that the pods put up with, as key=value:effect,key:effect",
+        group="Kubernetes",
+        only=K8S,
+    )
     restart_policy: Literal["Never", "OnFailure", "Always"] = setting(
-        "Never", "restart policy of worker pods", group="Kubernetes", only=K8S
+        "Never",
+        "known from ElasticDL; the master replaces workers, so their pods never restart by themselves",
+        group="Kubernetes",
+        only=K8S,
     )
     cluster_spec: str = setting(
         "",
-        "Python file whose `cluster` object edits pods and services",
+        "Python file whose `cluster` object edits pods and services, or YAML merged into the pods",
         group="Kubernetes",
         only=K8S,
     )

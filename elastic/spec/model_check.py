@@ -42,6 +42,15 @@ class _Names:
         self.bound[name] = None if name in self.bound else node
 
 
+def is_in_image(image: str, model_zoo: Path) -> bool:
+    """Whether only a job's ready image holds the model, so that nobody can check it here.
+
+    Args:
+        image: The ready image, or nothing where one is built.
+    """
+    return bool(image) and not model_zoo.exists()
+
+
 def check_source(model_zoo: Path, model_def: str, names: SymbolNames) -> None:
     """Check a user's module without importing it.
 

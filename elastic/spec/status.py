@@ -37,7 +37,10 @@ class _Published(BaseModel):
 
 
 class WorkerStatus(_Published):
-    """One worker index; `launch` counts how often it was started."""
+    """One worker index; `launch` counts how often it was started.
+
+    `message` says why one that is Pending does not run yet; empty where nobody knows.
+    """
 
     index: int
     launch: int
@@ -46,6 +49,7 @@ class WorkerStatus(_Published):
     records_done: int = 0
     samples_per_s: float = 0.0
     last_exit: str = ""
+    message: str = ""
 
 
 class EpochAudit(_Published):
