@@ -96,6 +96,9 @@ class Platform(Protocol):
     def jobs(self) -> Sequence[str]:
         """Names of all known jobs, running or ended, oldest first."""
 
+    def statuses(self) -> Sequence[JobStatus]:
+        """`status` of all `jobs`, in one look."""
+
     def status(self, job_name: str) -> JobStatus:
         """What the master published last, corrected by what the platform itself sees.
 
@@ -122,10 +125,24 @@ class Platform(Protocol):
             PlatformError: Something was still alive after `timeout_s`.
         """
 
+    def forget(self, job_name: str) -> None:
+        """Drop all that is kept of a job that has ended.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobExistsError: It runs.
+        """
+
     def logs(
-        self, job_name: str, replicas: Sequence[str], follow: bool, tail: int | None
+        self,
+        job_name: str,
+        replicas: Sequence[str],
+        follow: bool,
+        tail: int | None,
+        previous: bool = False,
     ) -> Iterator[LogLine]:
         """Lines of the named replicas (all when empty), prefixed by replica.
 
-        With `follow`, goes on until the job has ended.
+        With `follow`, goes on until the job has ended; with `previous`, those of the life before
+        the present one.
         """

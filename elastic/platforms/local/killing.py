@@ -11,9 +11,9 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
-from elastic.platforms.local.masters import CANCEL
 from elastic.platforms.local.processes import Member, find_members, is_stopped, signal_members
 from elastic.platforms.local.reconciler import publish_end
+from elastic.policy.masters import CANCEL
 
 logger = logging.getLogger(__name__)
 

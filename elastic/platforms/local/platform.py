@@ -1,7 +1,9 @@
 """The command line's side of the local platform."""
 
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +58,15 @@ class LocalPlatform:
             if (submission := JobDirectory(path).submission()) is not None
         ]
         return [name for _, name in sorted(submissions)]
+
+    def statuses(self) -> Sequence[JobStatus]:
+        """`status` of all `jobs`."""
+        found = []
+        for name in self.jobs():
+            # Somebody may remove a job between the two calls.
+            with suppress(JobNotFoundError):
+                found.append(self.status(name))
+        return found
 
     def status(self, job_name: str) -> JobStatus:
         """What the master published last, corrected by what is seen of its processes.
@@ -134,8 +145,28 @@ class LocalPlatform:
         except JobExistsError as error:
             raise PlatformError(str(error)) from error
 
+    def forget(self, job_name: str) -> None:
+        """Remove the folder of a job that has ended.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobExistsError: It runs.
+        """
+        directory = self._directory(job_name)
+        with job_lock(self._jobs_path, job_name, SUBMIT_LOCK_TIMEOUT_S):
+            if has_supervisor(directory) or has_master(directory) or members_of(directory):
+                raise JobExistsError(f"job {job_name!r} is running: `elastic kill` it first")
+            shutil.rmtree(directory.path, ignore_errors=True)
+        if directory.path.exists():
+            raise PlatformError(f"cannot remove {directory.path}: mend its permissions")
+
     def logs(
-        self, job_name: str, replicas: Sequence[str], follow: bool, tail: int | None
+        self,
+        job_name: str,
+        replicas: Sequence[str],
+        follow: bool,
+        tail: int | None,
+        previous: bool = False,
     ) -> Iterator[LogLine]:
         """Lines of the named replicas or roles (all when empty), prefixed by replica.
 
@@ -143,9 +174,12 @@ class LocalPlatform:
 
         Raises:
             JobNotFoundError: No such job.
+            JobSpecError: With `previous`: a local log holds all lives.
             PlatformError: Without `follow`: a replica was named that has no log.
         """
         directory = self._directory(job_name)
+        if previous:
+            raise JobSpecError("a local log holds all lives of its replica: leave out --previous")
         if follow:
             return follow_logs(directory, replicas, tail, lambda: not self._is_attended(directory))
         return read_logs(directory, replicas, tail)

@@ -11,9 +11,9 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import Replica, ReplicaId
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, Submission
 from elastic.platforms.local.exits import MemoryKills, own_cgroup
-from elastic.platforms.local.masters import CANCEL, EndJob, MasterHistory, RestartMaster
 from elastic.platforms.local.processes import find_members, signal_members
 from elastic.platforms.local.replicas import ReplicaTable
+from elastic.policy.masters import CANCEL, EndJob, MasterHistory, RestartMaster
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)

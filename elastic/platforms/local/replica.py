@@ -84,3 +84,38 @@ def share_cores(num_processes: int) -> None:
     share = max(1, (os.cpu_count() or 1) // max(1, num_processes))
     for variable in THREAD_VARIABLES:
         os.environ.setdefault(variable, str(share))
+
+
+class LocalSurroundings:
+    """What the programs of replicas are given on this machine, see `Surroundings`."""
+
+    def __init__(self, job_dir: Path, replica: ReplicaId | None = None) -> None:
+        """Keep the parts.
+
+        Args:
+            job_dir: The folder of the job.
+            replica: Which one this process is; by default what its supervisor said.
+        """
+        self._job_dir = job_dir
+        self._replica = replica
+
+    def prepare(self, num_processes: int) -> None:
+        """Take this process's share of the machine."""
+        share_cores(num_processes)
+
+    def spec(self) -> JobSpec:
+        """The specification of the job."""
+        return read_spec(self._job_dir)
+
+    def token(self) -> str:
+        """The secret that authenticates every call within the job."""
+        return read_token(self._job_dir)
+
+    def address(self) -> str | None:
+        """Where the master listens (`host:port`), or None where it has not said so yet."""
+        return read_address(self._job_dir)
+
+    def say_end(self, reason: ExitReason, message: str, traceback: str = "") -> None:
+        """Say why this process is about to end."""
+        replica = self._replica or own_replica_id()
+        write_termination(self._job_dir, replica, reason, message, traceback)

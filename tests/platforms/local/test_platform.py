@@ -15,7 +15,7 @@ from support.local_jobs import eventually
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.local.masters import MAX_MASTER_CRASHES
+from elastic.policy.masters import MAX_MASTER_CRASHES
 from elastic.spec.status import JobPhase, JobStatus, Progress
 
 
@@ -260,7 +260,31 @@ class TestStatusAndScale:
             platform.scale("job", 2)
 
 
+class TestForget:
+    def test_an_ended_job_is_gone(self, jobs):
+        platform = jobs.submit(master="finish")
+        until_phase(platform, JobPhase.SUCCEEDED)
+        until_gone(jobs)
+        eventually(lambda: not jobs.directory().supervisor_lock.is_held())
+        platform.forget("job")
+        assert platform.jobs() == []
+        assert platform.statuses() == []
+        with pytest.raises(JobNotFoundError):
+            platform.forget("job")
+
+    def test_a_running_job_is_not_touched(self, jobs):
+        platform = jobs.submit()
+        with pytest.raises(JobExistsError, match="elastic kill"):
+            platform.forget("job")
+        assert [status.job_name for status in platform.statuses()] == ["job"]
+
+
 class TestLogs:
+    def test_there_is_no_life_before_in_a_local_log(self, jobs):
+        platform = jobs.submit(master="finish")
+        with pytest.raises(JobSpecError, match="holds all lives"):
+            platform.logs("job", [], False, None, previous=True)
+
     def test_all_replicas_or_the_named_ones(self, jobs, worker):
         jobs.arrange(worker, "run")
         platform = jobs.submit(master="obey")

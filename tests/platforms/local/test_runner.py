@@ -56,6 +56,12 @@ class LocalHarness:
             # Kill would end the job with the test's replicas; this is its first step.
             self.directory.write_cancelled()
 
+    def identity(self, replica):
+        return replica.pid
+
+    def expected_address(self, published):
+        return published
+
     def published_address(self):
         return read_address(self.directory.path)
 

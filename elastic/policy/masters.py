@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.platforms.base import ExitReason, Replica
+from elastic.policy.replicas import ExitReason, Replica
 from elastic.spec.status import JobPhase, JobStatus
 
 MAX_MASTER_CRASHES: Final = 5
