@@ -1,0 +1,197 @@
+"""The user's `cluster_spec`: Python that edits pods and Services, or YAML merged into the pods.
+
+The laptop reads the file once and ships its text in the job's record, so the master, which makes
+the worker pods, applies the very same hook. It runs where the user's model runs anyway: nothing
+of it is executed anywhere else.
+"""
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from elastic.errors import JobSpecError
+from elastic.platforms.kubernetes.names import CONTAINER, HOOK_KEYS, OWN_PREFIX, Manifest
+
+_MERGE_KEYS: Final = ("name", "mountPath", "containerPort", "ip")
+"""By which items of a list are recognised, as Kubernetes does in its own merges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """What a user does to the pods and the Service of a job.
+
+    Attributes:
+        key: Of the record, under which the text is shipped.
+        text: The file's content.
+    """
+
+    key: str
+    text: str
+
+    def edit_pod(self, pod: Manifest) -> Manifest:
+        """The pod as the user wants it; what the job lives by is put back.
+
+        Raises:
+            JobSpecError: The file cannot be used, or it removed what a pod needs.
+        """
+        edited = _edit(self, "with_pod", "V1Pod", pod)
+        return _restore(self, pod, edited)
+
+    def edit_service(self, service: Manifest) -> Manifest:
+        """The Service as the user wants it; YAML speaks of pods only.
+
+        Raises:
+            JobSpecError: The file cannot be used.
+        """
+        if not self.key.endswith(".py"):
+            return service
+        edited = _edit(self, "with_service", "V1Service", service)
+        for field in ("apiVersion", "kind"):
+            edited[field] = service[field]
+        edited["metadata"] = {**edited.get("metadata", {}), "name": service["metadata"]["name"]}
+        return edited
+
+
+def read_hook(path: str) -> Hook | None:
+    """Read the file that the setting `cluster_spec` names; None where it names none.
+
+    Raises:
+        JobSpecError: The file cannot be read, or is neither Python nor YAML.
+    """
+    if not path:
+        return None
+    suffix = {".yml": ".yaml"}.get(Path(path).suffix, Path(path).suffix)
+    if suffix not in HOOK_KEYS:
+        raise JobSpecError(f"cluster_spec={path} is neither a .py nor a .yaml file")
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobSpecError(f"cluster_spec={path} cannot be read: {error}") from error
+    hook = Hook(HOOK_KEYS[suffix], text)
+    _load(hook)
+    return hook
+
+
+def merge(base: Any, change: Any) -> Any:
+    """Put a change over a value: mappings are merged, lists by the names of their items."""
+    if isinstance(base, dict) and isinstance(change, dict):
+        merged = dict(base)
+        for key, value in change.items():
+            if value is None:
+                merged.pop(key, None)
+            else:
+                merged[key] = merge(base[key], value) if key in base else value
+        return merged
+    if isinstance(base, list) and isinstance(change, list):
+        return _merge_lists(base, change)
+    return change
+
+
+def _merge_lists(base: list[Any], change: list[Any]) -> list[Any]:
+    merged = list(base)
+    for item in change:
+        key = next((k for k in _MERGE_KEYS if isinstance(item, dict) and k in item), None)
+        # A path may be mounted from a volume that others mount too, so the path is the identity.
+        if isinstance(item, dict) and "mountPath" in item:
+            key = "mountPath"
+        position = next(
+            (
+                i
+                for i, old in enumerate(merged)
+                if key is not None and isinstance(old, dict) and old.get(key) == item[key]
+            ),
+            None,
+        )
+        if position is None:
+            merged.append(item)
+        else:
+            merged[position] = merge(merged[position], item)
+    return merged
+
+
+def _load(hook: Hook) -> Any:
+    """The `cluster` object of a Python file, or the mapping of a YAML file."""
+    if hook.key.endswith(".py"):
+        names: dict[str, Any] = {"__name__": "cluster_spec", "__file__": hook.key}
+        try:
+            exec(compile(hook.text, hook.key, "exec"), names)  # noqa: S102 - the user's own code
+        except Exception as error:
+            raise JobSpecError(
+                f"cluster_spec cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
+        if "cluster" not in names:
+            raise JobSpecError("cluster_spec has no object named 'cluster': define one")
+        return names["cluster"]
+    try:
+        content = yaml.safe_load(hook.text)
+    except yaml.YAMLError as error:
+        raise JobSpecError(f"cluster_spec is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or not set(content) <= {"metadata", "spec"}:
+        raise JobSpecError(
+            "cluster_spec must be a mapping with 'metadata' and 'spec', which are merged into "
+            "those of the pods"
+        )
+    return content
+
+
+def _edit(hook: Hook, method_name: str, model: str, manifest: Manifest) -> Manifest:
+    loaded = _load(hook)
+    if not hook.key.endswith(".py"):
+        merged: Manifest = merge(copy.deepcopy(manifest), loaded)
+        return merged
+    method: Callable[[Any], Any] | None = getattr(loaded, method_name, None)
+    if method is None:
+        return manifest
+    # The client's own objects, as cluster specs of ElasticDL expect them.
+    from kubernetes.client import ApiClient
+
+    api = ApiClient()
+    given = api.deserialize(json.dumps(manifest), model, "application/json")
+    try:
+        returned = method(given)
+        # Editing in place and returning nothing is as good.
+        edited = api.sanitize_for_serialization(given if returned is None else returned)
+    except Exception as error:
+        raise JobSpecError(
+            f"cluster.{method_name} of cluster_spec failed: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(edited, dict):
+        raise JobSpecError(f"cluster.{method_name} returned a {type(edited).__name__}, no {model}")
+    return edited
+
+
+def _restore(hook: Hook, pod: Manifest, edited: Manifest) -> Manifest:
+    """Put back what the job lives by: names, labels, owner, command, volumes."""
+    result = copy.deepcopy(edited)
+    metadata, old = result.setdefault("metadata", {}), pod["metadata"]
+    metadata["name"] = old["name"]
+    metadata["labels"] = (metadata.get("labels") or {}) | old["labels"]
+    if "ownerReferences" in old:
+        metadata["ownerReferences"] = old["ownerReferences"]
+    result["apiVersion"], result["kind"] = pod["apiVersion"], pod["kind"]
+    spec = result.setdefault("spec", {})
+    spec["restartPolicy"] = pod["spec"]["restartPolicy"]
+    containers = {c.get("name"): c for c in spec.get("containers") or []}
+    ours, own = pod["spec"]["containers"][0], containers.get(CONTAINER)
+    if own is None:
+        raise JobSpecError(
+            f"cluster_spec ({hook.key}) has removed the container {CONTAINER!r}: edit it instead"
+        )
+    for field in ("command", "terminationMessagePath", "terminationMessagePolicy"):
+        own[field] = ours[field]
+    own_env = [entry for entry in ours["env"] if entry["name"].startswith(OWN_PREFIX)]
+    own["env"] = _impose(own.get("env"), own_env, "name")
+    own["volumeMounts"] = _impose(own.get("volumeMounts"), ours["volumeMounts"], "mountPath")
+    spec["volumes"] = _impose(spec.get("volumes"), pod["spec"]["volumes"], "name")
+    return result
+
+
+def _impose(theirs: list[Manifest] | None, ours: list[Manifest], key: str) -> list[Manifest]:
+    """Their items, but for those that stand where one of ours belongs; ours come last."""
+    taken = {item[key] for item in ours}
+    return [item for item in theirs or [] if item.get(key) not in taken] + ours

@@ -1,0 +1,101 @@
+"""Ends all pods of a job: by asking its master, then by deleting them, then by force."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from elastic.errors import PlatformError
+from elastic.platforms.kubernetes.job_objects import JobObjects
+from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL, Manifest
+from elastic.spec.status import JobPhase
+
+logger = logging.getLogger(__name__)
+
+POLL_S: Final = 0.25
+TERM_GRACE_S: Final = 5.0
+"""What a pod gets to end by itself: its work is thrown away, so only last words are waited for."""
+HURRY_GRACE_S: Final = 1.0
+"""Not 0, with which the API server forgets a pod before anybody knows that it has ended."""
+SETTLE_S: Final = 3.0
+"""Even a hurried caller waits this long for pods to leave."""
+
+
+def kill_job(job: JobObjects, timeout_s: float) -> None:
+    """Cancel a job and wait until none of its pods is left.
+
+    At most half of the time is the master's, to publish the end; then all pods are asked to end,
+    and with the last quarter they are not asked any more. With no time at all the API server
+    forgets them at once, whether or not their nodes answer.
+
+    Raises:
+        JobNotFoundError: No such job.
+        PlatformError: A pod was still there after `timeout_s`.
+    """
+    started_s = time.monotonic()
+    uid = job.submission().uid
+    if timeout_s > 0 and not job.status().phase.is_final:
+        job.ask(cancelled=True)
+        _await(started_s + timeout_s / 2, lambda: _has_left(job))
+    end_pods(job, started_s, timeout_s)
+    published = job.published()
+    if published is None or not published.phase.is_final:
+        change = {
+            "phase": JobPhase.CANCELLED,
+            "reason": "Cancelled",
+            "message": "cancelled by its user",
+            "workers": (),
+            "ended_s": time.time(),
+        }
+        job.write_status(job.status().model_copy(update=change), uid)
+    job.delete_belongings()
+
+
+def end_pods(job: JobObjects, started_s: float, timeout_s: float) -> None:
+    """Delete all pods of a job and wait until they are gone.
+
+    Raises:
+        PlatformError: A pod was still there `timeout_s` after `started_s`.
+    """
+    grace_s = min(TERM_GRACE_S, timeout_s / 4)
+    deadline_s = max(started_s + timeout_s, time.monotonic() + SETTLE_S)
+    _delete(job, job.pods(), grace_s)
+    if _await(started_s + 0.75 * timeout_s, lambda: not job.pods()):
+        return
+    # Meanwhile the master may have started another worker.
+    _delete(job, job.pods(), HURRY_GRACE_S if timeout_s > 0 else 0.0)
+    if _await(deadline_s, lambda: not job.pods()):
+        return
+    left = ", ".join(
+        f"{pod['metadata']['name']} (node {pod['spec'].get('nodeName', 'none')})"
+        for pod in job.pods()
+    )
+    raise PlatformError(
+        f"pods of job {job.job_name!r} were there after {timeout_s:g} s: {left}: try again with a "
+        "longer --timeout, or where a node is lost for good with --timeout 0"
+    )
+
+
+def _delete(job: JobObjects, pods: Sequence[Manifest], grace_s: float) -> None:
+    # The master goes first, so that it starts nothing new for what ends.
+    for pod in sorted(pods, key=lambda pod: pod["metadata"]["labels"].get(TYPE_LABEL) != MASTER):
+        job.delete("pods", pod["metadata"]["name"], grace_s)
+
+
+def _has_left(job: JobObjects) -> bool:
+    """Whether the master has published the end, or cannot."""
+    master = job.find_master()
+    if master is None or master["metadata"].get("deletionTimestamp"):
+        return True
+    states = master["status"].get("containerStatuses") or ()
+    if not any("running" in (container.get("state") or {}) for container in states):
+        return True
+    return job.status().phase.is_final
+
+
+def _await(deadline_s: float, is_so: Callable[[], bool]) -> bool:
+    while not is_so():
+        if time.monotonic() >= deadline_s:
+            return False
+        time.sleep(POLL_S)
+    return True

@@ -1,0 +1,113 @@
+"""Which cluster, as whom and in which namespace: kubectl's conventions, or a pod's own account."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from elastic.errors import PlatformError
+
+if TYPE_CHECKING:
+    from kubernetes.client.configuration import Configuration
+
+KUBECONFIG_VARIABLE: Final = "KUBECONFIG"
+DEFAULT_NAMESPACE: Final = "default"
+# What the library stumbles into when a file has another shape than it expects.
+_STUMBLES: Final = (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
+_ACCOUNT_PATH: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach one API server.
+
+    Attributes:
+        configuration: Of the client library: host, certificates, credentials and their renewal.
+        namespace: What is meant where nobody names one.
+        source: Where this comes from, for messages.
+    """
+
+    configuration: "Configuration"
+    namespace: str
+    source: str
+
+
+def find_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
+    """What kubectl would use: a kubeconfig, or the service account of the pod we run in.
+
+    Args:
+        kubeconfig: A file; by default the files of $KUBECONFIG, or ~/.kube/config.
+        context: One of its contexts; by default the current one.
+
+    Raises:
+        PlatformError: Nothing is configured, or what is cannot be used.
+    """
+    if kubeconfig is not None and not Path(kubeconfig).expanduser().is_file():
+        raise PlatformError(f"kubeconfig {kubeconfig} is not there: name another file")
+    paths = kubeconfig_paths(kubeconfig)
+    if paths:
+        return _from_files(paths, context)
+    if context is not None:
+        raise PlatformError(f"context {context!r} is asked for, and there is no kubeconfig file")
+    if (_ACCOUNT_PATH / "token").is_file():
+        return pod_access()
+    raise PlatformError(
+        "no Kubernetes cluster is configured (no file in $KUBECONFIG, no ~/.kube/config, no "
+        "service account): add --platform local to run on this machine"
+    )
+
+
+def kubeconfig_paths(kubeconfig: str | None = None) -> list[Path]:
+    """The kubeconfig files that are there, first one first."""
+    listed = kubeconfig or os.environ.get(KUBECONFIG_VARIABLE, "")
+    names = [name for name in listed.split(os.pathsep) if name] or ["~/.kube/config"]
+    paths = [Path(name).expanduser() for name in names]
+    return [path for path in paths if path.is_file()]
+
+
+def pod_access() -> Access:
+    """The service account of the pod that this process runs in.
+
+    Raises:
+        PlatformError: This is no pod, or it has no service account.
+    """
+    from kubernetes.client.configuration import Configuration
+    from kubernetes.config import ConfigException, load_incluster_config
+
+    configuration = Configuration()
+    try:
+        load_incluster_config(client_configuration=configuration)
+        namespace = (_ACCOUNT_PATH / "namespace").read_text(encoding="utf-8").strip()
+    except (ConfigException, OSError) as error:
+        raise PlatformError(
+            f"the service account of this pod cannot be used: {error}: "
+            "set serviceAccountName and automountServiceAccountToken"
+        ) from error
+    return Access(configuration, namespace or DEFAULT_NAMESPACE, "the pod's service account")
+
+
+def _from_files(paths: Sequence[Path], context: str | None) -> Access:
+    from kubernetes.client.configuration import Configuration
+    from kubernetes.config.config_exception import ConfigException
+    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+    source = os.pathsep.join(map(str, paths))
+    configuration = Configuration()
+    try:
+        merged: Any = KubeConfigMerger(source).config
+        if merged is None:
+            raise PlatformError(f"kubeconfig {source} is empty: write a cluster into it")
+        loader = KubeConfigLoader(
+            config_dict=merged, active_context=context or None, config_base_path=None
+        )
+        loader.load_and_set(configuration)
+        namespace = loader.current_context["context"].get("namespace")
+    except (ConfigException, *_STUMBLES) as error:
+        raise PlatformError(
+            f"kubeconfig {source} cannot be used: {' '.join(str(error).split())}: mend it, or name "
+            "another one with --kubeconfig or --context"
+        ) from error
+    return Access(configuration, namespace or DEFAULT_NAMESPACE, source)

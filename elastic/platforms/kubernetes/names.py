@@ -1,0 +1,132 @@
+"""What the objects of a job are called, and where replicas find what they are given."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from elastic.platforms.base import ReplicaId
+from elastic.policy.fleet import WORKER
+
+Manifest: TypeAlias = dict[str, Any]
+"""A Kubernetes object, as JSON has it."""
+
+MASTER: Final = "master"
+APP: Final = "elastic"
+
+# -- labels and annotations
+APP_LABEL: Final = "app"
+JOB_LABEL: Final = "elastic-job-name"
+TYPE_LABEL: Final = "elastic-replica-type"
+INDEX_LABEL: Final = "elastic-replica-index"
+LAUNCH_LABEL: Final = "elastic-launch"
+SUBMISSION_LABEL: Final = "elastic-submission"
+"""Holds the uid of the submission, so that objects of an earlier job of the same name differ."""
+
+# -- keys of ConfigMaps and of the Secret
+SPEC_KEY: Final = "spec.json"
+SUBMISSION_KEY: Final = "submission.json"
+CONTROL_KEY: Final = "control.json"
+STATUS_KEY: Final = "status.json"
+TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a key, not a secret
+HOOK_KEYS: Final = {".py": "cluster_spec.py", ".yaml": "cluster_spec.yaml"}
+"""By the suffix of the user's `cluster_spec`, the key of the record that ships it."""
+
+# -- inside the pods
+CONTAINER: Final = "elastic"
+MASTER_PORT: Final = 50001
+MODEL_ZOO_PATH: Final = Path("/model_zoo")
+JOB_PATH: Final = Path("/elastic/job")
+TOKEN_PATH: Final = Path("/elastic/token")
+STATE_PATH: Final = Path("/elastic/state")
+TERMINATION_PATH: Final = Path("/dev/termination-log")
+USER_ID: Final = 65532
+"""The user of images that name none by number; no account of it needs to exist."""
+
+# -- environment of the replicas
+OWN_PREFIX: Final = "ELASTIC_"
+"""Begins every variable that replicas depend on."""
+
+REPLICA_VARIABLE: Final = "ELASTIC_REPLICA"
+JOB_VARIABLE: Final = "ELASTIC_JOB_NAME"
+NAMESPACE_VARIABLE: Final = "ELASTIC_NAMESPACE"
+ADDRESS_VARIABLE: Final = "ELASTIC_MASTER_ADDRESS"
+POD_NAME_VARIABLE: Final = "ELASTIC_POD_NAME"
+POD_UID_VARIABLE: Final = "ELASTIC_POD_UID"
+POD_IP_VARIABLE: Final = "ELASTIC_POD_IP"
+CORES_VARIABLE: Final = "ELASTIC_CORES"
+"""How many cores the container may use, rounded up."""
+
+SERVICE_ACCOUNT: Final = "elastic-master"
+"""Default of the setting `service_account`: who the master is to the API server."""
+
+
+def record_name(job_name: str) -> str:
+    """The ConfigMap of what the job was submitted with and what users ask of it."""
+    return f"elastic-{job_name}"
+
+
+def status_name(job_name: str) -> str:
+    """The ConfigMap of the published status."""
+    return f"elastic-{job_name}-status"
+
+
+def token_name(job_name: str) -> str:
+    """The Secret of the job's token."""
+    return f"elastic-{job_name}-token"
+
+
+def master_name(job_name: str) -> str:
+    """The master's pod, and the Service before it."""
+    return f"elastic-{job_name}-master"
+
+
+def worker_name(job_name: str, index: int) -> str:
+    """The pod of a worker; every launch of an index has the same name."""
+    return f"elastic-{job_name}-worker-{index}"
+
+
+def master_address(job_name: str, namespace: str) -> str:
+    """`host:port` that workers reach the master by; the same for every life of it."""
+    return f"{master_name(job_name)}.{namespace}.svc:{MASTER_PORT}"
+
+
+def job_labels(job_name: str, submission_uid: str) -> dict[str, str]:
+    """Labels on every object of a job."""
+    return {APP_LABEL: APP, JOB_LABEL: job_name, SUBMISSION_LABEL: submission_uid}
+
+
+def replica_labels(job_name: str, submission_uid: str, replica: ReplicaId) -> dict[str, str]:
+    """Labels on a pod."""
+    return job_labels(job_name, submission_uid) | {
+        TYPE_LABEL: replica.role,
+        INDEX_LABEL: str(replica.index),
+        LAUNCH_LABEL: str(replica.launch),
+    }
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    """A label selector for objects that carry all of these."""
+    return ",".join(f"{name}={value}" for name, value in labels.items())
+
+
+def job_selector(job_name: str) -> str:
+    """Selects every object of a job, whatever submission it is of."""
+    return selector({APP_LABEL: APP, JOB_LABEL: job_name})
+
+
+def worker_selector(job_name: str) -> str:
+    """Selects the worker pods of a job."""
+    return selector({APP_LABEL: APP, JOB_LABEL: job_name, TYPE_LABEL: WORKER})
+
+
+# -- paths of the API
+
+
+def collection_path(kind: str, namespace: str) -> str:
+    """The path of `pods`, `configmaps`, `secrets`, `services`, … in a namespace."""
+    return f"/api/v1/namespaces/{namespace}/{kind}"
+
+
+def object_path(kind: str, namespace: str, name: str) -> str:
+    """The path of one object."""
+    return f"{collection_path(kind, namespace)}/{name}"

@@ -1,0 +1,208 @@
+"""The command line's side of the Kubernetes platform."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
+from elastic.platforms.base import LogLine
+from elastic.platforms.images import ImageRequest, build_and_push
+from elastic.platforms.kubernetes.connection import Cluster
+from elastic.platforms.kubernetes.job_objects import JobObjects
+from elastic.platforms.kubernetes.job_status import job_status, needs_warnings
+from elastic.platforms.kubernetes.killing import kill_job
+from elastic.platforms.kubernetes.logs import follow_logs, read_logs
+from elastic.platforms.kubernetes.names import (
+    APP,
+    APP_LABEL,
+    JOB_LABEL,
+    MASTER,
+    SPEC_KEY,
+    TYPE_LABEL,
+    Manifest,
+    collection_path,
+    record_name,
+    selector,
+    status_name,
+)
+from elastic.platforms.kubernetes.record import spec_of, submission_of
+from elastic.platforms.kubernetes.submission import BuildImage, submit_job
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobStatus
+
+
+def _build_silently(request: ImageRequest) -> str:
+    return build_and_push(request, lambda _: None)
+
+
+class KubernetesPlatform:
+    """Jobs of one namespace, all through the API server."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str | None = None,
+        build_image: BuildImage = _build_silently,
+    ) -> None:
+        """Keep the parts; nothing is sent before the first call.
+
+        Args:
+            namespace: Where the jobs are; that of the kubeconfig's context by default.
+            build_image: Makes the image of a submitted job, and may tell how far it is.
+        """
+        self._cluster = cluster
+        self._namespace = namespace or cluster.namespace
+        self._build_image = build_image
+
+    def submit(self, spec: JobSpec) -> None:
+        """Build the job's image, start its master and return.
+
+        Raises:
+            JobSpecError: The job has no name, or a setting names what is not there.
+            JobExistsError: A job of that name runs, or its kept state would be overwritten.
+            ImageError: The image cannot be built or pushed.
+            PlatformError: The cluster does not take the job; nothing was left behind.
+        """
+        if not spec.job_name:
+            raise JobSpecError("the job has no name: pass --job_name")
+        submit_job(self._job(spec.job_name), spec, self._build_image)
+
+    def jobs(self) -> Sequence[str]:
+        """Names of all known jobs, running or ended, oldest first."""
+        return [record["metadata"]["labels"][JOB_LABEL] for record, _ in self._records()]
+
+    def statuses(self) -> Sequence[JobStatus]:
+        """`status` of all `jobs`, from two lists whatever their number."""
+        query = {"labelSelector": selector({APP_LABEL: APP, TYPE_LABEL: MASTER})}
+        pods = self._list("pods", query)
+        masters = {pod["metadata"]["labels"][JOB_LABEL]: pod for pod in pods}
+        # Read after the look: a master that has left has published its end by now.
+        found = []
+        for record, status_map in self._records():
+            name = record["metadata"]["labels"][JOB_LABEL]
+            master = masters.get(name)
+            is_stuck = master is not None and needs_warnings(master)
+            warnings = self._job(name).warnings_of(master) if master and is_stuck else ()
+            found.append(job_status(record, status_map, master, time.time(), warnings))
+        return found
+
+    def status(self, job_name: str) -> JobStatus:
+        """What the master published last, corrected by what its pod shows.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        return self._job(job_name).status()
+
+    def spec(self, job_name: str) -> JobSpec:
+        """The specification the job was submitted with, as its pods have it.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        return spec_of(self._job(job_name).record())
+
+    def scale(self, job_name: str, num_workers: int) -> None:
+        """Ask a running job for another number of workers.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobSpecError: The job has ended, or the number is outside its range.
+        """
+        job = self._job(job_name)
+        record = job.record()
+        allowed = spec_of(record).num_workers
+        if not allowed.minimum <= num_workers <= allowed.maximum:
+            raise JobSpecError(
+                f"{num_workers} workers are outside the range {allowed} of job {job_name!r}: "
+                "choose a number within it, or submit the job with another --num_workers MIN:MAX"
+            )
+        status = job.status(record)
+        if status.phase.is_final:
+            raise JobSpecError(
+                f"job {job_name!r} has ended as {status.phase}, so it has no workers to scale: "
+                "submit it again with --resume"
+            )
+        job.ask(num_workers=num_workers)
+
+    def kill(self, job_name: str, timeout_s: float) -> None:
+        """Cancel the job and wait until none of its pods is left; idempotent.
+
+        Raises:
+            JobNotFoundError: No such job.
+            PlatformError: A pod was still there after `timeout_s`.
+        """
+        kill_job(self._job(job_name), timeout_s)
+
+    def forget(self, job_name: str) -> None:
+        """Delete the record and the status of a job that has no pods.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobExistsError: It has pods.
+        """
+        job = self._job(job_name)
+        job.record()
+        if job.pods():
+            raise JobExistsError(f"job {job_name!r} has pods: `elastic kill` it first")
+        job.delete_belongings()
+        job.delete_memory()
+
+    def logs(
+        self,
+        job_name: str,
+        replicas: Sequence[str],
+        follow: bool,
+        tail: int | None,
+        previous: bool = False,
+    ) -> Iterator[LogLine]:
+        """Lines of the named replicas or roles (all when empty), prefixed by replica.
+
+        With `follow`, goes on until the job has ended; `tail` then limits where it begins. With
+        `previous`, those of the container before the last restart in place.
+
+        Raises:
+            JobNotFoundError: No such job.
+            PlatformError: Without `follow`: a replica was named that has no log.
+        """
+        job = self._job(job_name)
+        record = job.record()
+        if not follow:
+            return read_logs(self._cluster, job.pods(), replicas, tail, previous)
+
+        def look() -> tuple[Sequence[Manifest], bool]:
+            # Asked first: what pods have written by the end is in their logs when they are read.
+            has_ended = self._has_ended(job, record)
+            return job.pods(), has_ended
+
+        return follow_logs(self._cluster, look, replicas, tail)
+
+    def _has_ended(self, job: JobObjects, record: Manifest) -> bool:
+        try:
+            return job.status(record).phase.is_final
+        except JobNotFoundError:
+            return True
+
+    def _job(self, job_name: str) -> JobObjects:
+        return JobObjects(self._cluster, self._namespace, job_name)
+
+    def _records(self) -> list[tuple[Manifest, Manifest | None]]:
+        """The record of every job with its status, oldest first."""
+        maps = self._list("configmaps", {"labelSelector": selector({APP_LABEL: APP})})
+        by_name = {config_map["metadata"]["name"]: config_map for config_map in maps}
+        records = [
+            config_map
+            for config_map in maps
+            if SPEC_KEY in (config_map.get("data") or {})
+            and config_map["metadata"]["name"]
+            == record_name(config_map["metadata"]["labels"].get(JOB_LABEL, ""))
+        ]
+        records.sort(key=lambda record: submission_of(record).submitted_s)
+        return [
+            (record, by_name.get(status_name(record["metadata"]["labels"][JOB_LABEL])))
+            for record in records
+        ]
+
+    def _list(self, kind: str, query: dict[str, str]) -> list[Manifest]:
+        found = self._cluster.get(collection_path(kind, self._namespace), query)
+        items: list[Manifest] = found.get("items") or []
+        return items

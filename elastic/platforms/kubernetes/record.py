@@ -1,0 +1,128 @@
+"""What the ConfigMaps of a job hold, as values: submission, wishes, specification, status."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from elastic.errors import PlatformError
+from elastic.platforms.base import JobControl
+from elastic.platforms.kubernetes.names import (
+    CONTROL_KEY,
+    SPEC_KEY,
+    STATUS_KEY,
+    SUBMISSION_KEY,
+    Manifest,
+)
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobStatus
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One submission of a job.
+
+    Attributes:
+        uid: Random; tells the objects of this submission from those of earlier ones.
+        image: What the pods run.
+    """
+
+    uid: str
+    submitted_s: float
+    image: str
+
+
+_SUBMISSION: Final = TypeAdapter(Submission)
+_CONTROL: Final = TypeAdapter(JobControl)
+_SPEC: Final = TypeAdapter(JobSpec)
+_STATUS: Final = TypeAdapter(JobStatus)
+
+
+def dump_submission(submission: Submission) -> str:
+    """The text that `read_submission` reads."""
+    return _SUBMISSION.dump_json(submission).decode()
+
+
+def dump_control(control: JobControl) -> str:
+    """The text that `control_of` reads."""
+    return _CONTROL.dump_json(control).decode()
+
+
+def read_submission(text: str, where: str) -> Submission:
+    """Read a submission.
+
+    Raises:
+        PlatformError: It is none; `where` is named.
+    """
+    return _read(text, _SUBMISSION, where)
+
+
+def read_spec(text: str, where: str) -> JobSpec:
+    """Read a specification.
+
+    Raises:
+        PlatformError: It is none; `where` is named.
+    """
+    return _read(text, _SPEC, where)
+
+
+def submission_of(record: Manifest) -> Submission:
+    """The submission in a job's record.
+
+    Raises:
+        PlatformError: It is missing or damaged.
+    """
+    return read_submission(*_text(record, SUBMISSION_KEY))
+
+
+def spec_of(record: Manifest) -> JobSpec:
+    """The specification in a job's record.
+
+    Raises:
+        PlatformError: It is missing or damaged.
+    """
+    return read_spec(*_text(record, SPEC_KEY))
+
+
+def control_of(record: Manifest) -> JobControl:
+    """What users asked of a job.
+
+    Raises:
+        PlatformError: It is missing or damaged.
+    """
+    text, where = _text(record, CONTROL_KEY)
+    return _read(text, _CONTROL, where)
+
+
+def status_of(config_map: Manifest) -> JobStatus | None:
+    """The published status; None where the ConfigMap holds none yet.
+
+    Raises:
+        PlatformError: It is damaged.
+    """
+    if STATUS_KEY not in (config_map.get("data") or {}):
+        return None
+    text, where = _text(config_map, STATUS_KEY)
+    return _read(text, _STATUS, where)
+
+
+def _text(config_map: Manifest, key: str) -> tuple[str, str]:
+    metadata: Mapping[str, Any] = config_map.get("metadata") or {}
+    where = f"{key} of ConfigMap {metadata.get('namespace')}/{metadata.get('name')}"
+    text = (config_map.get("data") or {}).get(key)
+    if text is None:
+        raise PlatformError(f"{where} is missing: this is not the record of a job")
+    return str(text), where
+
+
+def _read(text: str, adapter: TypeAdapter[T], where: str) -> T:
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise PlatformError(
+            f"{where} is damaged or of another version: {problem['msg']}: submit the job again"
+        ) from error

@@ -1,0 +1,108 @@
+"""The published status: written soon and seldom, its end at once."""
+
+import logging
+import threading
+import time
+from http import HTTPStatus
+from typing import Final
+
+from elastic.errors import PlatformError
+from elastic.platforms.kubernetes import manifests, names
+from elastic.platforms.kubernetes.connection import Cluster, RefusedError
+from elastic.platforms.kubernetes.podspec import Job
+from elastic.platforms.kubernetes.record import status_of
+from elastic.spec.status import JobStatus
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 2.0
+"""Between two writes: a job of many hours changes its status all the time."""
+
+
+class StatusStore:
+    """Writes the newest status in the background, at most every `INTERVAL_S`.
+
+    Who publishes is the master's event loop, which must not wait for an API server.
+    """
+
+    def __init__(self, cluster: Cluster, job: Job, interval_s: float = INTERVAL_S) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._interval_s = interval_s
+        self._path = names.object_path("configmaps", job.namespace, names.status_name(job.name))
+        self._newest: JobStatus | None = None
+        self._is_dirty = False
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="status", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write what is published."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write no more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def publish(self, status: JobStatus) -> None:
+        """Have a status written; a final one is when this returns.
+
+        Raises:
+            PlatformError: A final status could not be written.
+        """
+        with self._changed:
+            self._newest, self._is_dirty = status, True
+            self._changed.notify_all()
+        if status.phase.is_final:
+            self._write()
+
+    def last(self) -> JobStatus | None:
+        """The status published last, written or not; by an earlier life where this one has none.
+
+        Raises:
+            PlatformError: It cannot be read.
+        """
+        with self._changed:
+            if self._newest is not None:
+                return self._newest
+        try:
+            return status_of(self._cluster.get(self._path))
+        except RefusedError as error:
+            if error.code == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_dirty or self._is_closed)
+                if self._is_closed:
+                    return
+            began_s = time.monotonic()
+            try:
+                self._write()
+            except PlatformError as error:
+                logger.warning("the status could not be written: %s", error)
+                with self._changed:
+                    self._is_dirty = True
+            with self._changed:
+                rest_s = began_s + self._interval_s - time.monotonic()
+                self._changed.wait_for(lambda: self._is_closed, max(0.0, rest_s))
+
+    def _write(self) -> None:
+        # One at a time, so that an older status never comes after a newer one.
+        with self._writing:
+            with self._changed:
+                status, self._is_dirty = self._newest, False
+            assert status is not None
+            manifest = manifests.status(self._job, status)
+            try:
+                self._cluster.patch(self._path, manifest)
+            except RefusedError as error:
+                if error.code != HTTPStatus.NOT_FOUND:
+                    raise
+                collection = names.collection_path("configmaps", self._job.namespace)
+                self._cluster.create(collection, manifest)
