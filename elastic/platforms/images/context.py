@@ -1,0 +1,196 @@
+"""What an image is built from, packed so that equal content makes equal bytes.
+
+Times, owners and the modes of this machine are left out: they differ between two checkouts of one
+model_zoo, and a file that only its owner may read could not be read in a pod.
+"""
+
+import io
+import os
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Final
+
+from elastic.errors import JobSpecError
+from elastic.platforms.images.request import DOCKERFILE_NAME
+from elastic.platforms.images.wheel import Wheel
+
+ALWAYS_IGNORED: Final = (
+    "**/__pycache__",
+    "**/*.pyc",
+    "**/.git",
+    "**/.venv",
+    "**/.DS_Store",
+    "**/.#*",
+    "**/.ipynb_checkpoints",
+    "**/.pytest_cache",
+    "**/.mypy_cache",
+    ".dockerignore",
+    DOCKERFILE_NAME,
+)
+"""What no model needs and what changes without an edit; a `!pattern` in .dockerignore brings it
+back."""
+LARGE_BYTES: Final = 100 * 1024 * 1024
+"""A model_zoo larger than this is told, with its largest file: it slows down every submission."""
+
+_REQUIREMENT_LISTS: Final = ("requirements*.txt", "constraints*.txt")
+# The earliest time that every archive format can hold.
+_MTIME_S: Final = 315532800
+
+
+@dataclass(slots=True)
+class Context:
+    """A build context in a temporary file; close it when the image is there.
+
+    Attributes:
+        file: The tar archive, at its begin.
+        num_files: Files of the model_zoo in it.
+        size_bytes: Their sizes together.
+        largest: Path and size of the largest of them.
+    """
+
+    file: IO[bytes]
+    num_files: int = 0
+    size_bytes: int = 0
+    largest: tuple[str, int] = ("", 0)
+
+    def close(self) -> None:
+        self.file.close()
+
+    def count(self, path: PurePosixPath, size_bytes: int) -> None:
+        """Take note of a file of the model_zoo."""
+        self.num_files += 1
+        self.size_bytes += size_bytes
+        if size_bytes > self.largest[1]:
+            self.largest = (str(path), size_bytes)
+
+
+def pack(dockerfile: str, model_zoo: Path, wheel: Wheel) -> Context:
+    """Write the context of an image.
+
+    Raises:
+        JobSpecError: Something in the model_zoo cannot be part of an image.
+    """
+    with ExitStack() as opened:
+        context = Context(opened.enter_context(tempfile.TemporaryFile()))
+        with tarfile.open(fileobj=context.file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            _add_text(tar, "Dockerfile", dockerfile)
+            _add_text(tar, "elastic/requirements.txt", "\n".join(wheel.requirements) + "\n")
+            _add_bytes(tar, f"elastic/{wheel.name}", wheel.content)
+            for name, content in _requirement_lists(model_zoo).items():
+                _add_bytes(tar, f"requirements/{name}", content)
+            tar.addfile(_entry("model_zoo", tarfile.DIRTYPE, 0o755))
+            for path in files_of(model_zoo):
+                _add_path(tar, context, model_zoo, path)
+        context.file.seek(0)
+        # From here on it is the caller who closes it.
+        opened.pop_all()
+    return context
+
+
+def _add_path(tar: tarfile.TarFile, context: Context, model_zoo: Path, path: PurePosixPath) -> None:
+    source = model_zoo / path
+    name = f"model_zoo/{path}"
+    mode = source.lstat().st_mode
+    if stat.S_ISDIR(mode):
+        tar.addfile(_entry(name, tarfile.DIRTYPE, 0o755))
+    elif stat.S_ISLNK(mode):
+        entry = _entry(name, tarfile.SYMTYPE, 0o777)
+        entry.linkname = _link_target(model_zoo, path)
+        tar.addfile(entry)
+    elif stat.S_ISREG(mode):
+        entry = _entry(name, tarfile.REGTYPE, 0o755 if mode & stat.S_IXUSR else 0o644)
+        _add_file(tar, entry, source)
+        context.count(path, entry.size)
+    else:
+        raise JobSpecError(
+            f"{source} is neither a file nor a folder and cannot be part of an image: remove "
+            f"it, or name it in {model_zoo}/.dockerignore"
+        )
+
+
+def _add_file(tar: tarfile.TarFile, entry: tarfile.TarInfo, source: Path) -> None:
+    try:
+        with source.open("rb") as file:
+            entry.size = os.fstat(file.fileno()).st_size
+            tar.addfile(entry, file)
+    except OSError as error:
+        raise JobSpecError(
+            f"{source} cannot be read for the image ({error.strerror or error}): make it "
+            "readable and keep it as it is while the job is submitted, or name it in "
+            ".dockerignore"
+        ) from error
+
+
+def files_of(model_zoo: Path) -> list[PurePosixPath]:
+    """What of a model_zoo goes into its image: all that no pattern of its .dockerignore matches.
+
+    Returns:
+        Files, links and folders, sorted; folders before what is in them.
+    """
+    # The SDK reads patterns as Docker does; it comes only with the first image.
+    from docker.utils.build import PatternMatcher
+
+    patterns = [*ALWAYS_IGNORED, *_ignore_patterns(model_zoo)]
+    # The matcher keeps .dockerignore for the engine, which gets none from us.
+    found = {PurePosixPath(path) for path in PatternMatcher(patterns).walk(str(model_zoo))}
+    found.discard(PurePosixPath(".dockerignore"))
+    # A file that a `!pattern` brought back needs its ignored folders.
+    parents = {parent for path in found for parent in path.parents if parent.name}
+    return sorted(found | parents)
+
+
+def _ignore_patterns(model_zoo: Path) -> list[str]:
+    path = model_zoo / ".dockerignore"
+    if not path.is_file():
+        return []
+    lines = (
+        line.strip() for line in path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    )
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _requirement_lists(model_zoo: Path) -> dict[str, bytes]:
+    """Content by name of what `pip install -r requirements.txt` may read, itself included."""
+    paths = (path for pattern in _REQUIREMENT_LISTS for path in model_zoo.glob(pattern))
+    found = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    return dict(sorted(({"requirements.txt": b""} | found).items()))
+
+
+def _link_target(model_zoo: Path, path: PurePosixPath) -> str:
+    """Where a link leads, which must be inside the model_zoo to be there in the image."""
+    target = (model_zoo / path).readlink()
+    inside = (model_zoo / path).resolve().is_relative_to(model_zoo.resolve())
+    if target.is_absolute() or not inside:
+        raise JobSpecError(
+            f"{model_zoo / path} is a link to {target}, which is not part of the image: make it a "
+            f"relative link inside {model_zoo}, copy what it leads to, or name it in "
+            f"{model_zoo}/.dockerignore"
+        )
+    return target.as_posix()
+
+
+def _entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode, entry.mtime = kind, mode, _MTIME_S
+    return entry
+
+
+def _add_bytes(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = _entry(name, tarfile.REGTYPE, 0o644)
+    entry.size = len(content)
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _add_text(tar: tarfile.TarFile, name: str, text: str) -> None:
+    _add_bytes(tar, name, text.encode())
+
+
+def chunks_of(file: IO[bytes], size_bytes: int = 1 << 20) -> Iterator[bytes]:
+    """The rest of a file, piece by piece."""
+    while chunk := file.read(size_bytes):
+        yield chunk

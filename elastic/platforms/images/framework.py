@@ -1,0 +1,66 @@
+"""The framework that an image must have for its model, read from the model's imports."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from elastic.spec.model_contract import find_module
+
+_MODULE_OF_PACKAGE: Final = {"torch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow"}
+"""Keras computes with TensorFlow here, so that is what has to be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A framework by the module that shows it is there, and what brings it.
+
+    Attributes:
+        module: Its top module, which is also the name of elastic's extra for it.
+        requirement: The package to install where the module is missing.
+    """
+
+    module: str
+    requirement: str
+
+
+def framework_of(model_zoo: Path, model_def: str) -> Framework | None:
+    """The one framework that the module of a model imports itself, or None.
+
+    Raises:
+        ModelDefError: There is no such module.
+    """
+    text = find_module(model_zoo, model_def).path.read_bytes()
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        # Whoever checks the module tells it; an image can do without.
+        return None
+    found = {_MODULE_OF_PACKAGE.get(package) for package in _imports(tree)} - {None}
+    if len(found) != 1:
+        return None
+    module = str(found.pop())
+    return Framework(module, _requirement(module))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            yield node.module.partition(".")[0]
+
+
+def _requirement(extra: str) -> str:
+    """What elastic's own extra asks for; without a range where elastic is not installed."""
+    try:
+        lines = metadata.requires("elastic") or []
+    except metadata.PackageNotFoundError:
+        lines = []
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        if marker.replace('"', "'").strip() == f"extra == '{extra}'":
+            return requirement.strip()
+    return extra

@@ -1,0 +1,107 @@
+"""What image is wanted, and what it will be called."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from elastic.errors import JobSpecError
+from elastic.platforms.images.framework import Framework, framework_of
+from elastic.spec.job import JobSpec
+
+IMAGE_NAME: Final = "elastic"
+"""Last part of the names of all images that are made for jobs."""
+DOCKERFILE_NAME: Final = "elastic.Dockerfile"
+"""In a model_zoo: the user's own recipe. Not `Dockerfile`, which may serve another purpose."""
+TEMPLATE_PATH: Final = Path(__file__).with_name("model_zoo.Dockerfile")
+
+# Lower case, as registries want it; a host may have upper case and a port.
+_REPOSITORY: Final = re.compile(
+    r"([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"|[a-zA-Z0-9.-]+:[0-9]+"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """The image of one model_zoo.
+
+    Attributes:
+        model_zoo: Folder of this machine.
+        image_base: Image that the model_zoo is added to; empty takes the recipe's own.
+        repository: Where the image is pushed to; empty pushes nothing.
+        extra_pypi_index: Further package index for pip; empty for none.
+        docker_base_url: Address of the Docker engine.
+        docker_tlscacert: Certificate of the authority that signed the engine's; empty trusts the
+            system's authorities.
+        docker_tlscert: This client's certificate for the engine, or empty.
+        docker_tlskey: The key of `docker_tlscert`.
+        pull_policy: When nodes pull the image: `Always`, `IfNotPresent` or `Never`.
+        framework: Installed where neither the base nor a requirement has brought it.
+    """
+
+    model_zoo: Path
+    image_base: str = ""
+    repository: str = ""
+    extra_pypi_index: str = ""
+    docker_base_url: str = ""
+    docker_tlscacert: str = ""
+    docker_tlscert: str = ""
+    docker_tlskey: str = ""
+    pull_policy: str = "IfNotPresent"
+    framework: Framework | None = None
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> "ImageRequest":
+        """The image that the pods of a job run.
+
+        Raises:
+            ModelDefError: The model_zoo has no such module.
+        """
+        return cls(
+            model_zoo=spec.model_zoo,
+            image_base=spec.image_base,
+            repository=spec.docker_image_repository,
+            extra_pypi_index=spec.extra_pypi_index,
+            docker_base_url=spec.docker_base_url,
+            docker_tlscacert=spec.docker_tlscacert,
+            docker_tlscert=spec.docker_tlscert,
+            docker_tlskey=spec.docker_tlskey,
+            pull_policy=spec.image_pull_policy,
+            framework=framework_of(spec.model_zoo, spec.model_def),
+        )
+
+    @property
+    def args(self) -> dict[str, str]:
+        """The arguments of the recipe; what is empty is left to its defaults."""
+        named = {"IMAGE_BASE": self.image_base, "EXTRA_PYPI_INDEX": self.extra_pypi_index}
+        if self.framework is not None:
+            named["FRAMEWORK"] = self.framework.module
+            named["FRAMEWORK_REQUIREMENT"] = self.framework.requirement
+        return {name: value for name, value in named.items() if value}
+
+    def reference(self, tag: str) -> str:
+        """`REPOSITORY/elastic:TAG`, or `elastic:TAG` where nothing is pushed."""
+        return f"{self.repository.rstrip('/')}/{IMAGE_NAME}:{tag}".lstrip("/")
+
+    def check(self) -> None:
+        """Refuse what could be built but would not run.
+
+        Raises:
+            JobSpecError: A setting has no usable meaning.
+        """
+        if not self.model_zoo.is_dir():
+            raise JobSpecError(
+                f"--model_zoo {self.model_zoo} is no folder: name the one that holds the model"
+            )
+        if self.repository and not _REPOSITORY.fullmatch(self.repository.rstrip("/")):
+            raise JobSpecError(
+                f"--docker_image_repository is {self.repository!r}: write HOST/PATH without a "
+                "scheme and a tag, such as registry.example.com/team"
+            )
+        if self.pull_policy == "Always" and not self.repository:
+            raise JobSpecError(
+                "no --docker_image_repository is given, so the image stays in the Docker engine, "
+                "and --image_pull_policy=Always would have nodes pull it from a registry: name a "
+                "repository, or where the nodes use this very engine --image_pull_policy=Never"
+            )

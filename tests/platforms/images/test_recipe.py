@@ -1,0 +1,102 @@
+import io
+from pathlib import Path
+
+import pytest
+
+from elastic.errors import JobSpecError
+from elastic.platforms.images.framework import Framework
+from elastic.platforms.images.recipe import base_images, content_tag, dockerfile_of
+from elastic.platforms.images.request import ImageRequest
+from elastic.spec.job import JobSpec
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "expected"),
+    [
+        ("FROM a:1", ["a:1"]),
+        ("ARG B=x:1\nFROM $B", ["x:1"]),
+        ("ARG IMAGE_BASE=x:1\nFROM ${IMAGE_BASE}\nARG IMAGE_BASE=y", ["given:2"]),
+        ("ARG B\nFROM ${B:-z:3}", ["z:3"]),
+        ("ARG B=\"q:1\"\nfrom '${B}' as one\nFROM one\nFROM scratch", ["q:1"]),
+        ("FROM --platform=linux/amd64 a AS b\nFROM c\nCOPY --from=b / /\nFROM a", ["a", "c"]),
+        ("FROM scratch\nCOPY x /", []),
+    ],
+)
+def test_the_images_that_a_recipe_begins_from(dockerfile, expected):
+    assert base_images(dockerfile, {"IMAGE_BASE": "given:2"}) == expected
+
+
+def test_a_from_without_an_image_is_refused():
+    with pytest.raises(JobSpecError, match=r"FROM \$B in elastic.Dockerfile names no image"):
+        base_images("ARG B\nFROM $B", {})
+
+
+def test_the_recipe_of_elastic_begins_from_the_image_that_is_asked_for(tmp_path):
+    recipe = dockerfile_of(tmp_path)
+    assert base_images(recipe, {}) == ["python:3.11-slim"]
+    assert base_images(recipe, {"IMAGE_BASE": "mine:1"}) == ["mine:1"]
+    (tmp_path / "elastic.Dockerfile").write_text("FROM other")
+    assert base_images(dockerfile_of(tmp_path), {}) == ["other"]
+
+
+def test_everything_that_makes_an_image_is_in_its_tag():
+    def tag(content=b"files", args=None, bases=("id",)):
+        file = io.BytesIO(content)
+        found = content_tag(file, args or {"A": "1", "B": "2"}, bases)
+        assert file.tell() == 0
+        return found
+
+    assert tag() == tag(args={"B": "2", "A": "1"})
+    others = [tag(b"file"), tag(args={"A": "1"}), tag(args={"A": "1", "B": "3"}), tag(bases=())]
+    assert len({tag(), *others}) == 5
+
+
+def test_names_of_images():
+    def reference(repository):
+        return ImageRequest(Path(), repository=repository).reference("abc")
+
+    assert reference("") == "elastic:abc"
+    assert reference("127.0.0.1:5000") == "127.0.0.1:5000/elastic:abc"
+    assert reference("registry.example.com/team/") == "registry.example.com/team/elastic:abc"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"model_zoo": Path("/no/such")}, "--model_zoo /no/such is no folder"),
+        ({"repository": "https://r.example.com/x"}, "is 'https://r.example.com/x': write HOST/P"),
+        ({"repository": "r.example.com/Team"}, "is 'r.example.com/Team': write HOST/PATH"),
+        ({"repository": "r.example.com/x:tag"}, "is 'r.example.com/x:tag': write HOST/PATH"),
+        ({"pull_policy": "Always"}, "nodes pull it from a registry: name a repository, or"),
+    ],
+)
+def test_what_could_not_run_is_refused(tmp_path, settings, expected):
+    with pytest.raises(JobSpecError) as caught:
+        ImageRequest(**{"model_zoo": tmp_path} | settings).check()
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("repository", ["127.0.0.1:5000", "R.example.com/a/b_c", "user", "r:5/x"])
+def test_repositories_that_can_be_used(tmp_path, repository):
+    ImageRequest(tmp_path, repository=repository, pull_policy="Always").check()
+
+
+def test_a_job_says_what_image_it_wants(zoo):
+    spec = JobSpec(
+        model_zoo=zoo, model_def="tiny.model.CustomModel", training_data_dir="d",
+        minibatch_size=1, image_base="b:1",
+        docker_image_repository="r:5000/team", extra_pypi_index="https://index.example.com",
+        docker_base_url="tcp://e:2376", docker_tlscacert="ca", docker_tlscert="c",
+        docker_tlskey="k", image_pull_policy="Never",
+    )  # fmt: skip
+    request = ImageRequest.of(spec)
+    assert request == ImageRequest(
+        zoo, "b:1", "r:5000/team", "https://index.example.com", "tcp://e:2376", "ca", "c", "k",
+        "Never", Framework("torch", "torch>=2.4"),
+    )  # fmt: skip
+    assert request.args == {
+        "IMAGE_BASE": "b:1",
+        "EXTRA_PYPI_INDEX": "https://index.example.com",
+        "FRAMEWORK": "torch",
+        "FRAMEWORK_REQUIREMENT": "torch>=2.4",
+    }
