@@ -1,76 +1,67 @@
-"""`python -m elastic.master --job-dir DIR`: the master of one job on this machine."""
+"""`python -m elastic.master --job-dir DIR | --kubernetes`: the master of one job."""
 
 import argparse
 import asyncio
 import logging
-import os
 import sys
 import traceback
 from pathlib import Path
 
-from elastic.errors import PlatformError
-from elastic.master.environment import MasterEnvironment
-from elastic.master.run import Master
-from elastic.platforms.local.directory import JobDirectory
-from elastic.platforms.local.replica import (
-    own_replica_id,
-    read_spec,
-    read_token,
-    share_cores,
-    write_termination,
+from elastic.master.environment import (
+    MasterEnvironment,
+    kubernetes_environment,
+    local_environment,
 )
-from elastic.platforms.local.runner import LocalReplicaRunner
+from elastic.platforms.surroundings import Surroundings
 from elastic.policy.replicas import ExitReason
 
 
 def main() -> int:
     """Run the job to its end; 0 when it has one, whatever that is."""
     parser = argparse.ArgumentParser(prog="elastic.master")
-    parser.add_argument("--job-dir", type=Path, required=True)
-    job_dir: Path = parser.parse_args().job_dir
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--job-dir", type=Path)
+    place.add_argument("--kubernetes", action="store_true")
+    job_dir: Path | None = parser.parse_args().job_dir
+    surroundings = _surroundings(job_dir)
     try:
-        environment = local_environment(job_dir)
+        spec = surroundings.spec()
         logging.basicConfig(
-            level=environment.spec.log_level,
-            format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+            level=spec.log_level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
         )
         # Next to the workers: an update that takes their cores too is ten times slower than one
         # that takes its own, since its threads wait for each other.
-        share_cores(environment.spec.num_workers.maximum + 1)
-        asyncio.run(_run(environment))
+        surroundings.prepare(spec.num_workers.maximum + 1)
+        environment = kubernetes_environment() if job_dir is None else local_environment(job_dir)
+        if environment is not None:
+            _run(environment)
     except Exception as error:  # noqa: BLE001 - the one broad catch of this process
-        # The supervisor starts the next master; this one's last words must not get lost.
+        # The platform starts the next master; this one's last words must not get lost.
         trace = traceback.format_exc()
         sys.stderr.write(trace)
         message = f"{type(error).__name__}: {error}"
-        write_termination(job_dir, own_replica_id(), ExitReason.USER_ERROR, message, trace)
+        surroundings.say_end(ExitReason.USER_ERROR, message, trace)
         return 1
     return 0
 
 
-async def _run(environment: MasterEnvironment) -> None:
-    await Master(environment).run()
+def _surroundings(job_dir: Path | None) -> Surroundings:
+    if job_dir is None:
+        from elastic.platforms.kubernetes.replica import PodSurroundings
+
+        return PodSurroundings()
+    from elastic.platforms.local.replica import LocalSurroundings
+
+    return LocalSurroundings(job_dir)
 
 
-def local_environment(job_dir: Path) -> MasterEnvironment:
-    """What the local platform gives a master.
+def _run(environment: MasterEnvironment) -> None:
+    from elastic.master.run import Master
 
-    Raises:
-        PlatformError: The folder is not that of a job.
-    """
-    directory = JobDirectory(job_dir)
-    submission = directory.submission()
-    if submission is None:
-        raise PlatformError(f"{job_dir} holds no submission.json: it is not the folder of a job")
-    return MasterEnvironment(
-        spec=read_spec(job_dir),
-        token=read_token(job_dir),
-        run_id=submission.uid,
-        runner=LocalReplicaRunner(job_dir),
-        recovery_dir=directory.cuts_path,
-        host="127.0.0.1",
-        room=os.cpu_count(),
-    )
+    async def run() -> None:
+        await Master(environment).run()
+
+    asyncio.run(run())
 
 
 if __name__ == "__main__":

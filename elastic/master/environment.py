@@ -1,10 +1,25 @@
 """What a master is given by the platform that started it."""
 
+import logging
+import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, TypeVar
 
+from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaRunner
 from elastic.spec.job import JobSpec
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 600.0
+"""How long a master that begins waits for an API server: a restart would only begin again."""
+
+RETRY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +41,81 @@ class MasterEnvironment:
     recovery_dir: Path
     host: str
     room: int | None = None
+
+
+def local_environment(job_dir: Path) -> MasterEnvironment:
+    """What the local platform gives a master.
+
+    Raises:
+        PlatformError: The folder is not that of a job.
+    """
+    from elastic.platforms.local.directory import JobDirectory
+    from elastic.platforms.local.replica import read_spec, read_token
+    from elastic.platforms.local.runner import LocalReplicaRunner
+
+    directory = JobDirectory(job_dir)
+    submission = directory.submission()
+    if submission is None:
+        raise PlatformError(f"{job_dir} holds no submission.json: it is not the folder of a job")
+    return MasterEnvironment(
+        spec=read_spec(job_dir),
+        token=read_token(job_dir),
+        run_id=submission.uid,
+        runner=LocalReplicaRunner(job_dir),
+        recovery_dir=directory.cuts_path,
+        host="127.0.0.1",
+        room=os.cpu_count(),
+    )
+
+
+def kubernetes_environment() -> MasterEnvironment | None:
+    """What the pod of a master gives it; None where its job has come to its end already.
+
+    Raises:
+        PlatformError: This is no master's pod, or the API server stays away.
+    """
+    from elastic.platforms.kubernetes import names
+    from elastic.platforms.kubernetes.connection import connect_from_pod
+    from elastic.platforms.kubernetes.leaving import leave_on_sigterm
+    from elastic.platforms.kubernetes.lives import end_if_hopeless
+    from elastic.platforms.kubernetes.manifests import Owner
+    from elastic.platforms.kubernetes.replica import PodSurroundings, variable
+    from elastic.platforms.kubernetes.runner import PATIENCE_S as REQUEST_PATIENCE_S
+    from elastic.platforms.kubernetes.runner import KubernetesReplicaRunner
+
+    surroundings = PodSurroundings()
+    job = surroundings.job()
+    pod_name = variable(names.POD_NAME_VARIABLE)
+    cluster = connect_from_pod(REQUEST_PATIENCE_S)
+    own = Owner(pod_name, variable(names.POD_UID_VARIABLE))
+    runner = KubernetesReplicaRunner(cluster, job, own, names.STATE_PATH)
+    _until_answered(runner.start)
+    pod_path = names.object_path("pods", job.namespace, pod_name)
+    leave_on_sigterm(cluster, runner, pod_path, own)
+    pod = _until_answered(lambda: cluster.get(pod_path))
+    if end_if_hopeless(names.STATE_PATH, pod, runner, job.name):
+        return None
+    recovery_dir = names.STATE_PATH / "cuts"
+    recovery_dir.mkdir(exist_ok=True)
+    port = job.spec.master_port or names.MASTER_PORT
+    return MasterEnvironment(
+        spec=job.spec.model_copy(update={"master_port": port}),
+        token=surroundings.token(),
+        run_id=job.submission_uid,
+        runner=runner,
+        recovery_dir=recovery_dir,
+        # All of the pod's addresses, of whichever family the cluster is.
+        host="[::]",
+    )
+
+
+def _until_answered(ask: Callable[[], T]) -> T:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except PlatformError as error:
+            if time.monotonic() > deadline_s:
+                raise
+            log.warning("%s", error)
+        time.sleep(RETRY_S)

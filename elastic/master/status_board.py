@@ -2,12 +2,13 @@
 
 import logging
 import time
-from collections import deque
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.master.coordinator import Coordinator
-from elastic.platforms.base import Replica, ReplicaRunner
+from elastic.platforms.base import Replica, ReplicaPhase, ReplicaRunner
 from elastic.policy.fleet import WORKER
 from elastic.policy.ledger import Audit
 from elastic.spec.job import JobSpec
@@ -56,7 +57,7 @@ class StatusBoard:
         self.last_exits: dict[int, str] = {}
         self._started_s = self._base.started_s or time.time()
         self._ended_s: float | None = None
-        self._events: deque[JobEvent] = deque(self._base.events, maxlen=MAX_EVENTS)
+        self._events = list(self._base.events)
         self._published: JobStatus | None = None
         self.coordinator: Coordinator | None = None
         if was_running:
@@ -66,12 +67,18 @@ class StatusBoard:
         """Add an event; it is logged too."""
         log.info("%s: %s", kind, message)
         self._events.append(JobEvent(time_s=time.time(), kind=kind, message=message))
+        if len(self._events) > MAX_EVENTS:
+            del self._events[_most_dispensable(self._events)]
 
     def evaluated(self, version: int, num_records: int, metrics: dict[str, float]) -> None:
         """Keep the newest metrics, and tell them."""
         self.metrics = metrics
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         self.note("Evaluated", f"version {version} on {num_records} records: {shown}")
+
+    def explain(self, reason: str, message: str) -> None:
+        """Say why the present phase lasts."""
+        self.reason, self.message = reason, message
 
     def set_phase(self, phase: JobPhase, reason: str = "", message: str = "") -> None:
         """Enter a phase; final ones set the end of the job."""
@@ -162,6 +169,7 @@ class StatusBoard:
                     records_done=session.records_done if session else 0,
                     samples_per_s=round(session.rate.per_second(now_s), 1) if session else 0.0,
                     last_exit=self.last_exits.get(index, ""),
+                    message=replica.message if replica.phase is ReplicaPhase.PENDING else "",
                 )
             )
         return tuple(rows)
@@ -170,6 +178,16 @@ class StatusBoard:
 _TOLD: Final = ("progress", *(JobStatus.model_fields.keys() - {"progress", "updated_s"}))
 """What a status tells, beginning with what changes most: comparing all of it costs as much as
 writing it."""
+
+
+def _most_dispensable(events: Sequence[JobEvent]) -> int:
+    """Which event to drop: the oldest of the kind that there are most of.
+
+    A hundred ends of epochs, or failed checkpoints, do not push out the one worker that was lost.
+    """
+    counts = Counter(event.kind for event in events)
+    commonest = max(counts.values())
+    return next(i for i, event in enumerate(events) if counts[event.kind] == commonest)
 
 
 def _differ(one: JobStatus, other: JobStatus) -> bool:

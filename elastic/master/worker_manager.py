@@ -1,6 +1,7 @@
 """Keeps the observed workers as the fleet policy wants them."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,9 +21,11 @@ from elastic.policy.fleet import (
     Launch,
     NoteExit,
 )
-from elastic.policy.replicas import ExitReason, ReplicaId
+from elastic.policy.replicas import ExitReason, ReplicaId, ReplicaPhase
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 
@@ -51,13 +54,14 @@ class WorkerManager:
         self._coordinator: Coordinator | None = None
         self._loop = asyncio.get_running_loop()
         self._stopping = threading.Event()
+        self._is_away = False
+        self._noted_waits: set[ReplicaId] = set()
         self._thread = threading.Thread(target=self._run, name="worker-manager", daemon=True)
         self.failed = asyncio.Event()
         self.failure: TrainingError | None = None
 
     def start(self) -> None:
-        """Begin to launch workers; exits from before the master was restarted are known."""
-        self._fleet.adopt_exits(self._runner.observe())
+        """Begin to launch workers."""
         self._thread.start()
 
     def attach(self, coordinator: Coordinator) -> None:
@@ -74,7 +78,13 @@ class WorkerManager:
         """Wait until no worker runs, so that their last words are in the logs."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            replicas = await asyncio.to_thread(self._runner.observe)
+            try:
+                replicas = await asyncio.to_thread(self._runner.observe)
+            except PlatformError as error:
+                # The job has its end already; only its workers' last words are not seen.
+                log.warning("%s", error)
+                await asyncio.sleep(POLL_S)
+                continue
             self._board.replicas = tuple(replicas)
             if all(r.phase.is_final for r in replicas if r.id.role == WORKER):
                 return
@@ -83,22 +93,44 @@ class WorkerManager:
     # -- on the manager's thread ---------------------------------------------------------------
 
     def _run(self) -> None:
+        is_first = True
         while not self._stopping.is_set():
             try:
                 observed = self._runner.observe()
                 control = self._runner.control()
                 deciding = asyncio.run_coroutine_threadsafe(
-                    self._decide(observed, control), self._loop
+                    self._decide(observed, control, is_first), self._loop
                 )
-                for action in deciding.result():
-                    self._act(action)
+                is_first = False
+                self._act_all(deciding.result())
+                self._note_platform(None)
                 self._runner.wait(POLL_S)
             except PlatformError as error:
                 # Nothing healthy is touched while the platform is away; the next look decides.
-                self._loop.call_soon_threadsafe(self._board.note, "PlatformAway", str(error))
+                self._note_platform(error)
                 self._stopping.wait(POLL_S)
             except CancelledError:
                 return
+
+    def _note_platform(self, error: PlatformError | None) -> None:
+        """Tell that the platform is away or back, once for each outage."""
+        if self._is_away == (error is not None):
+            return
+        self._is_away = error is not None
+        kind = "PlatformBack" if error is None else "PlatformAway"
+        message = "the platform answers again" if error is None else str(error)
+        self._loop.call_soon_threadsafe(self._board.note, kind, message)
+
+    def _act_all(self, actions: Sequence[Action]) -> None:
+        """Do everything that can be done, and only then tell what could not."""
+        failure: PlatformError | None = None
+        for action in actions:
+            try:
+                self._act(action)
+            except PlatformError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _act(self, action: Action) -> None:
         match action:
@@ -111,7 +143,12 @@ class WorkerManager:
 
     # -- on the event loop ---------------------------------------------------------------------
 
-    async def _decide(self, observed: Sequence[Replica], control: JobControl) -> list[Action]:
+    async def _decide(
+        self, observed: Sequence[Replica], control: JobControl, is_first: bool
+    ) -> list[Action]:
+        if is_first:
+            # Exits from before the master was restarted are known.
+            self._fleet.adopt_exits(observed)
         self._board.replicas = tuple(observed)
         if control.cancelled:
             self._on_cancelled()
@@ -126,6 +163,7 @@ class WorkerManager:
             self._note(action, desired)
         self._board.worker_failures = self._fleet.failures
         self._note_absence(observed)
+        self._note_waits(observed)
         return actions
 
     def _desired(self, control: JobControl) -> int:
@@ -184,6 +222,21 @@ class WorkerManager:
                 return
             if all(r.phase.is_final for r in observed if r.id.role == WORKER):
                 board.set_phase(JobPhase.RECOVERING, "NoWorkers", "no worker runs at the moment")
+
+    def _note_waits(self, observed: Sequence[Replica]) -> None:
+        """Tell once of each launch that it cannot start yet, and why the job stands still."""
+        board = self._board
+        waiting = [r for r in observed if r.phase is ReplicaPhase.PENDING and r.message]
+        for replica in waiting:
+            if replica.id not in self._noted_waits:
+                board.note("WorkerWaiting", f"{replica.id.name} waits: {replica.message}")
+        self._noted_waits |= {replica.id for replica in waiting}
+        if board.phase not in (JobPhase.STARTING, JobPhase.RECOVERING):
+            return
+        if any(r.phase is ReplicaPhase.RUNNING for r in observed):
+            board.explain("", "")
+        elif waiting:
+            board.explain("WorkersPending", f"{waiting[0].id.name}: {waiting[0].message}")
 
 
 def _ledger_name(replica: ReplicaId) -> str:

@@ -97,6 +97,7 @@ class MasterClient:
         self._find_address = find_address
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._patience_s = patience_s
+        self._call_timeout_s = CALL_TIMEOUT_S
         self._address: str | None = None
         self._channel: grpc.Channel | None = None
         self._lock = threading.Lock()
@@ -111,6 +112,14 @@ class MasterClient:
             if self._channel is not None:
                 self._channel.close()
                 self._channel = None
+
+    def hurry(self, patience_s: float) -> None:
+        """Wait for an absent master, and for its small answers, no longer than this.
+
+        For a process that is about to be ended; may be called from a signal handler. A call under
+        way keeps its own limit, and so do tensors.
+        """
+        self._patience_s = self._call_timeout_s = min(self._patience_s, patience_s)
 
     def register(self, request: pb.RegisterRequest) -> Session:
         """Begin a session.
@@ -266,18 +275,20 @@ class MasterClient:
         self,
         name: str,
         request: Callable[[], Any],
-        timeout_s: float = CALL_TIMEOUT_S,
+        timeout_s: float | None = None,
         is_single: bool = False,
     ) -> Any:
         return self._retry(
             name,
-            lambda method: method(request(), timeout=timeout_s, metadata=self._metadata),
+            lambda method: method(
+                request(), timeout=timeout_s or self._call_timeout_s, metadata=self._metadata
+            ),
             is_single,
         )
 
     def _retry(self, name: str, call: Callable[[Any], Any], is_single: bool = False) -> Any:
         """Call until the master answers. Safe for every method: reports carry a sequence."""
-        deadline = time.monotonic() + self._patience_s
+        began_s = time.monotonic()
         pause_s = FIRST_RETRY_S
         while True:
             try:
@@ -286,7 +297,8 @@ class MasterClient:
                 failure = _translated(error)
                 if not isinstance(failure, _AwayError):
                     raise failure from error
-                if time.monotonic() > deadline:
+                # Asked each time: `hurry` may have come meanwhile.
+                if time.monotonic() - began_s > self._patience_s:
                     raise RpcError(
                         f"the master was away for {self._patience_s:g} s: {failure}"
                     ) from error

@@ -1,4 +1,4 @@
-"""`python -m elastic.worker --job-dir DIR --index I --launch L`: one worker on this machine."""
+"""`python -m elastic.worker --job-dir DIR | --kubernetes --index I --launch L`: one worker."""
 
 import argparse
 import logging
@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import ElasticError, RpcError
-from elastic.platforms.local.replica import (
-    read_address,
-    read_spec,
-    read_token,
-    share_cores,
-    write_termination,
-)
+from elastic.platforms.surroundings import Surroundings
 from elastic.policy.fleet import WORKER
 from elastic.policy.replicas import ExitReason, ReplicaId
 from elastic.rpc.client import MasterClient, SupersededError
@@ -25,29 +19,34 @@ from elastic.spec.job import JobSpec
 PATIENCE_S: Final = 600.0
 """How long a worker waits for a master that is away, before it gives its place up."""
 
+LEAVING_PATIENCE_S: Final = 5.0
+"""The same for one that was asked to leave: perhaps the whole job is, its master first."""
+
 
 def main() -> int:
     """Work until the job is done; the reason of any other end goes into the termination record."""
     parser = argparse.ArgumentParser(prog="elastic.worker")
-    parser.add_argument("--job-dir", type=Path, required=True)
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--job-dir", type=Path)
+    place.add_argument("--kubernetes", action="store_true")
     parser.add_argument("--index", type=int, required=True)
     parser.add_argument("--launch", type=int, required=True)
     arguments = parser.parse_args()
-    job_dir: Path = arguments.job_dir
     replica = ReplicaId(WORKER, arguments.index, arguments.launch)
+    surroundings = _surroundings(arguments.job_dir, replica)
     try:
-        spec = read_spec(job_dir)
+        spec = surroundings.spec()
         logging.basicConfig(
             level=spec.log_level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
         )
-        share_cores(spec.num_workers.maximum)
-        _work(spec, job_dir, replica)
+        surroundings.prepare(spec.num_workers.maximum)
+        _work(spec, surroundings, replica)
     except SupersededError as error:
         logging.getLogger(__name__).info("%s", error)
         return 0
     except RpcError as error:
         # Not the user's doing: the master was away too long, or refuses this worker.
-        write_termination(job_dir, replica, ExitReason.KILLED, str(error))
+        surroundings.say_end(ExitReason.KILLED, str(error))
         return 1
     except Exception as error:  # noqa: BLE001 - the one broad catch of this process
         trace = traceback.format_exc()
@@ -55,20 +54,35 @@ def main() -> int:
         message = (
             str(error) if isinstance(error, ElasticError) else f"{type(error).__name__}: {error}"
         )
-        write_termination(job_dir, replica, ExitReason.USER_ERROR, message, trace)
+        surroundings.say_end(ExitReason.USER_ERROR, message, trace)
         return 1
-    write_termination(job_dir, replica, ExitReason.COMPLETED, "")
+    surroundings.say_end(ExitReason.COMPLETED, "")
     return 0
 
 
-def _work(spec: JobSpec, job_dir: Path, replica: ReplicaId) -> None:
+def _surroundings(job_dir: Path | None, replica: ReplicaId) -> Surroundings:
+    if job_dir is None:
+        from elastic.platforms.kubernetes.replica import PodSurroundings
+
+        return PodSurroundings()
+    from elastic.platforms.local.replica import LocalSurroundings
+
+    return LocalSurroundings(job_dir, replica)
+
+
+def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> None:
+    client = MasterClient(surroundings.address, surroundings.token(), PATIENCE_S)
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+
+    def leave(*_: object) -> None:
+        stopping.set()
+        client.hurry(LEAVING_PATIENCE_S)
+
+    signal.signal(signal.SIGTERM, leave)
     # Imported only now: frameworks read the thread variables when they are loaded.
     from elastic.worker.assembly import assemble
     from elastic.worker.loop import Worker
 
-    client = MasterClient(lambda: read_address(job_dir), read_token(job_dir), PATIENCE_S)
     try:
         Worker(client, replica.index, replica.launch, assemble(spec, client), stopping).run()
     finally:

@@ -1,0 +1,23 @@
+"""What the master remembers of its job's events."""
+
+from support.fake_platform import FakeReplicaRunner
+from support.local_job import make_spec
+
+from elastic.master.status_board import MAX_EVENTS, StatusBoard
+
+
+def test_what_happens_often_does_not_push_out_what_happened_once():
+    board = StatusBoard(make_spec("a.B", "data"), FakeReplicaRunner())
+    board.note("WorkerLost", "worker-1 was killed")
+    for epoch in range(3 * MAX_EVENTS):
+        board.note("EpochEnded", f"epoch {epoch}")
+        if epoch == MAX_EVENTS:
+            board.note("WorkerStarted", "worker-1 is started again (launch 2)")
+    events = board.build().events
+    assert len(events) == MAX_EVENTS
+    assert [e.message for e in events if e.kind != "EpochEnded"] == [
+        "worker-1 was killed",
+        "worker-1 is started again (launch 2)",
+    ]
+    epochs = [int(e.message.removeprefix("epoch ")) for e in events if e.kind == "EpochEnded"]
+    assert epochs == list(range(3 * MAX_EVENTS - len(epochs), 3 * MAX_EVENTS))
