@@ -9,6 +9,8 @@ from elastic.spec.describe import Setting, settings
 
 TRUE_TEXT: Final = "true"
 """What a truth flag without a value stands for."""
+_SHORT: Final = {"namespace": "-n"}
+"""Flags that have one letter in every tool of their field."""
 _HELP_WIDTH: Final = 80
 
 
@@ -20,6 +22,8 @@ def setting_options() -> list[click.Option]:
     options = []
     for setting in settings():
         declared = [setting.name, *(f"--{name}" for name in (setting.name, *setting.aliases))]
+        if setting.name in _SHORT:
+            declared.append(_SHORT[setting.name])
         if setting.is_truth:
             options.append(click.Option(declared, is_flag=False, flag_value=TRUE_TEXT, type=str))
             options.append(click.Option([f"--no_{setting.name}"], is_flag=True, hidden=True))
@@ -60,7 +64,8 @@ class SettingsCommand(click.Command):
 
 
 def _help_record(setting: Setting) -> tuple[str, str]:
-    names = ", ".join(f"--{name}" for name in (setting.name, *setting.aliases))
+    flags = [f"--{name}" for name in (setting.name, *setting.aliases)]
+    names = ", ".join([*filter(None, [_SHORT.get(setting.name)]), *flags])
     value = f"[={setting.metavar}]" if setting.is_truth else f" {setting.metavar}"
     return names + value, f"{setting.help}  {default_note(setting)}".rstrip()
 
@@ -71,6 +76,8 @@ def flag_as_typed(context: click.Context, setting: Setting) -> str:
     argv: list[Any] = context.meta.get("elastic.argv", [])
     for token in argv:
         flag = str(token).split("=", 1)[0]
+        if flag[:2] == _SHORT.get(setting.name):
+            return flag[:2]
         if flag.startswith("--") and "--" + flag[2:].replace("-", "_") in known:
             return flag
     return f"--{setting.name}"

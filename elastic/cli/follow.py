@@ -18,6 +18,14 @@ LOST_AFTER_S: Final = 15.0
 """A job that nobody decides for, or tells about, for so long is given up; less passes by itself."""
 NO_MASTER: Final = "NoMaster"
 """A platform's reason for a job whose master is gone and comes back only with the user's help."""
+CANNOT_START: Final = frozenset(
+    {"ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"}
+)
+"""A platform's reasons for a job that begins only with the user's help."""
+
+
+class CannotStartError(PlatformError):
+    """The job waits for something that does not come by itself."""
 
 
 def statuses(
@@ -31,7 +39,7 @@ def statuses(
     Raises:
         JobNotFoundError: No such job (any more).
         InfrastructureError: For `lost_after_s` the platform could not tell, or the job had no
-            master.
+            master or could not start.
     """
     last: JobStatus | None = None
     lost_since_s: float | None = None
@@ -51,6 +59,8 @@ def statuses(
                 return
             if status.reason == NO_MASTER:
                 lost = PlatformError(status.message)
+            elif status.reason in CANNOT_START:
+                lost = CannotStartError(status.message)
         now_s = time.monotonic()
         lost_since_s = (lost_since_s or now_s) if lost else None
         if lost and lost_since_s is not None and now_s - lost_since_s >= lost_after_s:
@@ -58,17 +68,24 @@ def statuses(
         time.sleep(poll_s)
 
 
-def follow_to_end(platform: Platform, job_name: str, stream: TextIO, since_s: float) -> int:
+def follow_to_end(
+    platform: Platform, job_name: str, stream: TextIO, since_s: float, where: str
+) -> int:
     """Show the job's progress on `stream` until it ends; returns the exit code that tells how.
 
     Args:
         since_s: Events before this moment, of an earlier life of the job, are not told.
+        where: The arguments that mean this job in other commands.
     """
     status: JobStatus | None = None
     try:
         with open_display(stream, since_s) as display:
             for status in statuses(platform, job_name):
                 display.show(status)
+    except CannotStartError as error:
+        click.echo(f"error: job {job_name} cannot start: {error}", err=True)
+        click.echo(f"it waits on; elastic kill {where} --forget removes it", err=True)
+        return ExitCode.NOT_FINISHED
     except (InfrastructureError, JobNotFoundError) as error:
         click.echo(
             f"error: job {job_name} can no longer be followed, it may go on: {error}", err=True

@@ -14,9 +14,10 @@ from elastic.cli.platform import open_platform, platform_option
 @click.argument("job")
 @click.option("--timeout", type=click.FloatRange(min=0), default=30.0, show_default=True,
               metavar="SECONDS", help="How long the job's processes may take to end.")  # fmt: skip
+@click.option("--forget", is_flag=True, help="Also drop its status and all else that is kept.")
 @platform_option
 @click.pass_context
-def command(context: click.Context, job: str, timeout: float, platform: str) -> int:
+def command(context: click.Context, job: str, timeout: float, forget: bool, platform: str) -> int:
     """Cancel JOB and wait until none of its processes is left."""
     opened = open_platform(context, platform)
     before = opened.status(job)
@@ -25,4 +26,7 @@ def command(context: click.Context, job: str, timeout: float, platform: str) -> 
         click.echo(f"job {job} had ended before: {before.phase}")
     else:
         click.echo(f"job {job} has been stopped: {opened.status(job).phase}")
+    if forget:
+        opened.forget(job)
+        click.echo(f"nothing is kept of job {job}")
     return ExitCode.DONE

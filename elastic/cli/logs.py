@@ -27,6 +27,8 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright
               help="Only replicas of this role.")  # fmt: skip
 @click.option("--index", type=click.IntRange(min=0), metavar="I",
               help="Only the replica of this index; a worker unless --role says else.")  # fmt: skip
+@click.option("-p", "--previous", is_flag=True,
+              help="Of the life before, where a replica was restarted in place.")  # fmt: skip
 @platform_option
 @click.pass_context
 def command(
@@ -36,15 +38,18 @@ def command(
     tail: int | None,
     role: str | None,
     index: int | None,
+    previous: bool,
     platform: str,
 ) -> int:
     """Print the logs of JOB, each line after the name of its replica."""
+    if follow and previous:
+        raise click.UsageError("--follow and --previous exclude each other", context)
     opened = open_platform(context, platform)
     names = [role] if role else []
     if index is not None:
         names = [f"{role or 'worker'}-{index}"]
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    for line in opened.logs(job, names, follow, tail):
+    for line in opened.logs(job, names, follow, tail, previous):
         click.echo(_prefixed(line, coloured))
     return ExitCode.DONE
 

@@ -7,7 +7,7 @@ imports, and frameworks and cluster clients come only with the call that needs t
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ from elastic.cli.exit_codes import ExitCode
 from elastic.errors import ElasticError
 
 if TYPE_CHECKING:
-    from elastic.platforms.base import Platform
+    from elastic.cli.platform import Opener
 
 SUMMARIES: Final = {
     "train": "Train a model as an elastic job.",
@@ -27,6 +27,9 @@ SUMMARIES: Final = {
     "logs": "Print the logs of a job's replicas.",
     "scale": "Give a running job another number of workers.",
     "kill": "Cancel a job and end its processes (also: cancel, stop).",
+    "install": "Print or apply what a namespace needs before jobs can run in it.",
+    "doctor": "Check everything that jobs need, and say what to fix.",
+    "zoo": "Make the image of a model_zoo step by step.",
     "version": "Print the version.",
 }
 ALIASES: Final = {"cancel": "kill", "stop": "kill"}
@@ -88,7 +91,7 @@ def cli(context: click.Context) -> None:
 
 def main(
     argv: Sequence[str] | None = None,
-    open_platform: "Callable[[str], Platform] | None" = None,
+    open_platform: "Opener | None" = None,
 ) -> int:
     """Run one command and return its exit code.
 

@@ -36,20 +36,30 @@ def reference() -> str:
 
 
 def _command(name: str) -> Iterator[str]:
-    """One command: what it does, its usage and its own options."""
+    """One command, and the commands below it."""
     group = click.Context(cli, info_name="elastic", **cli.context_settings)
     command = cli.get_command(group, name)
     assert command is not None, f"{name} is listed and cannot be loaded"
     context = click.Context(command, parent=group, info_name=name)
-    yield f"## elastic {name}\n"
-    yield f"{SUMMARIES[name]} {_body(command)}\n" if _body(command) else f"{SUMMARIES[name]}\n"
+    yield from _section(context, SUMMARIES[name])
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            inner = click.Context(below, parent=context, info_name=below.name)
+            yield from _section(inner, below.short_help or "")
+
+
+def _section(context: click.Context, summary: str) -> Iterator[str]:
+    """What a command does, its usage and its own options."""
+    command = context.command
+    body = _body(command)
+    yield f"## {context.command_path}\n"
+    yield f"{summary} {body}\n" if body else f"{summary}\n"
     yield f"    {' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n"
-    known = {setting.name for setting in settings()}
+    known = {setting.name for setting in settings()} if command.name == "train" else set()
     records = [
         record
         for parameter in command.get_params(context)
-        if not (name == "train" and parameter.name in known)
-        and (record := parameter.get_help_record(context))
+        if parameter.name not in known and (record := parameter.get_help_record(context))
     ]
     yield "| option | meaning |\n| --- | --- |"
     yield "\n".join(f"| `{_cell(left)}` | {_cell(right)} |" for left, right in records) + "\n"

@@ -10,7 +10,7 @@ from elastic.platforms.base import Platform
 from elastic.spec.status import JobStatus
 from elastic.telemetry.summary import counted, is_running
 
-_POLL_S = 0.2
+_POLL_S = 0.5
 
 
 @click.command(

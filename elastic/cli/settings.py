@@ -6,7 +6,7 @@ import secrets
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import click
@@ -15,14 +15,16 @@ from pydantic import ValidationError
 from elastic.cli.flags import flag_as_typed
 from elastic.cli.platform import PLATFORM_VARIABLE
 from elastic.errors import JobSpecError
+from elastic.spec.cluster_forms import parse_volumes
 from elastic.spec.describe import Setting, problem_text, settings
-from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place
+from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place, PlatformName
 from elastic.spec.job_file import known_name, nearest_setting, read_job_file
 
 _NAME_SUFFIX_LENGTH: Final = 4
 _ASYNC_ONLY: Final = ("lr_staleness_modulation", "max_staleness")
 _PLANNED: Final = ("tensorboard_log_dir", "callbacks", "prediction_outputs_processor")
 """Known from ElasticDL and accepted; nothing reads them yet, and nothing is dropped in silence."""
+_RESULTS: Final = ("checkpoint_dir", "output", "commit_log", "tensorboard_log_dir")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
 _PATH_SIGN: Final = re.compile(r"[/*?~\[]")
 
@@ -173,7 +175,25 @@ def notes(spec: JobSpec, given: Mapping[str, Given]) -> list[str]:
         late = [n for n in _ASYNC_ONLY if getattr(spec, n) != JobSpec.model_fields[n].default]
         if late:
             lines.append(f"unused without --use_async: {', '.join(given[n].label for n in late)}")
+    lost = [given[name].label for name in _goes_with_the_pod(spec) if name in given]
+    if lost:
+        lines.append(f"below no --volume, so it goes with its pod: {', '.join(lost)}")
     planned = [given[name].label for name in _PLANNED if name in given]
     if planned:
         lines.append(f"accepted, but without effect in this version: {', '.join(planned)}")
     return lines
+
+
+def _goes_with_the_pod(spec: JobSpec) -> list[str]:
+    """Settings whose files nobody can read once the pod that wrote them is gone."""
+    # A hook may mount whatever it likes.
+    if spec.platform is not PlatformName.KUBERNETES or spec.cluster_spec:
+        return []
+    mounts = [PurePosixPath(volume.mount_path) for volume in parse_volumes(spec.volume)]
+
+    def is_kept(text: str) -> bool:
+        path = PurePosixPath(text)
+        return _URL.match(text) is not None or any(path.is_relative_to(m) for m in mounts)
+
+    texts = {name: str(getattr(spec, name)) for name in _RESULTS}
+    return [name for name, text in texts.items() if text and not is_kept(text)]

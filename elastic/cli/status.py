@@ -16,7 +16,7 @@ from elastic.cli import exit_codes
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.follow import POLL_S, statuses
 from elastic.cli.platform import open_platform, platform_option
-from elastic.errors import InfrastructureError, JobNotFoundError
+from elastic.errors import InfrastructureError
 from elastic.platforms.base import Platform
 from elastic.spec.status import JobStatus
 from elastic.spec.yaml_text import dump_value
@@ -55,7 +55,7 @@ def command(
     if watch:
         views = statuses(opened, job) if job else _changes_of_all(opened)
     else:
-        views = iter([opened.status(job) if job else _all(opened)])
+        views = iter([opened.status(job) if job else list(opened.statuses())])
     try:
         last = _show(views, output, watch)
     except InfrastructureError as error:
@@ -66,21 +66,10 @@ def command(
     return exit_codes.of_phase(last.phase) if isinstance(last, JobStatus) else ExitCode.DONE
 
 
-def _all(platform: Platform) -> list[JobStatus]:
-    found = []
-    for name in platform.jobs():
-        try:
-            found.append(platform.status(name))
-        except JobNotFoundError:
-            # Deleted by somebody between the two calls.
-            continue
-    return found
-
-
 def _changes_of_all(platform: Platform) -> Iterator[list[JobStatus]]:
     last: list[JobStatus] | None = None
     while True:
-        current = _all(platform)
+        current = list(platform.statuses())
         if current != last:
             yield current
             last = current

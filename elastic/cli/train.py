@@ -11,7 +11,7 @@ from elastic.cli import settings
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.flags import SettingsCommand, setting_options
 from elastic.cli.follow import follow_to_end
-from elastic.cli.platform import open_platform
+from elastic.cli.platform import cluster_choice, cluster_options, open_platform
 from elastic.errors import JobNotFoundError
 from elastic.platforms.base import Platform
 from elastic.spec.job import JobSpec, PlatformName
@@ -41,31 +41,39 @@ Examples:
 )  # fmt: skip
 @click.option("--dry_run", is_flag=True, help="Print the whole job as YAML and start nothing.")
 @click.option("--detach", is_flag=True, help="Return when the job has started.")
+@cluster_options
 @click.pass_context
 def command(
     context: click.Context, /, config: Path | None, dry_run: bool, detach: bool, **values: Any
 ) -> int:
     """Train a model as an elastic job and show its progress until it ends.
 
-    Ctrl-C stops the job; with --detach it goes on without you. A flag that
-    takes a BOOL means true when it stands alone, and --no_FLAG means false.
+    Ctrl-C stops a job of this machine, and lets one in a cluster go on; with
+    --detach either goes on without you. A flag that takes a BOOL means true
+    when it stands alone, and --no_FLAG means false.
     """
     spec = _resolve(context, config, values)
     if dry_run:
         click.echo(write_job_file(spec), nl=False)
         return ExitCode.DONE
-    platform = open_platform(context, spec.platform)
+    platform = open_platform(context, spec.platform, spec.namespace)
+    where = _where(context, spec)
     _check_model(spec)
     since_s = time.time()
+    is_submitted = False
     try:
         platform.submit(spec)
+        is_submitted = True
         click.echo(f"job {spec.job_name} has been started")
         if detach:
-            click.echo(f"see it with: elastic status {spec.job_name} --platform {spec.platform}")
+            click.echo(f"see it with: elastic status {where}")
             return ExitCode.DONE
-        return follow_to_end(platform, spec.job_name, sys.stdout, since_s)
+        return follow_to_end(platform, spec.job_name, sys.stdout, since_s, where)
     except KeyboardInterrupt:
-        _stop(platform, spec.job_name)
+        if spec.platform is PlatformName.LOCAL:
+            _stop(platform, spec.job_name)
+        else:
+            _leave(spec, where, is_submitted)
         return ExitCode.INTERRUPTED
 
 
@@ -85,9 +93,35 @@ def _resolve(context: click.Context, config: Path | None, values: dict[str, Any]
 def _check_model(spec: JobSpec) -> None:
     """Find what is wrong with the user's module now, instead of in a replica's log."""
     # Not needed for --help and --dry_run.
-    from elastic.spec.model_check import check_source
+    from elastic.spec.model_check import check_source, is_in_image
 
+    if is_in_image(spec.image, spec.model_zoo):
+        return
     check_source(spec.model_zoo, spec.model_def, spec.symbol_names())
+
+
+def _where(context: click.Context, spec: JobSpec) -> str:
+    """The arguments that mean this job in every other command."""
+    choice = cluster_choice(context, spec.namespace)
+    cluster = {
+        "--namespace": choice.namespace, "--context": choice.context,
+        "--kubeconfig": choice.kubeconfig,
+    }  # fmt: skip
+    is_local = spec.platform is PlatformName.LOCAL
+    given = [] if is_local else [part for item in cluster.items() if item[1] for part in item]
+    return " ".join([spec.job_name, "--platform", spec.platform, *map(str, given)])
+
+
+def _leave(spec: JobSpec, where: str, is_submitted: bool) -> None:
+    """Tell what Ctrl-C did not do: a job in a cluster needs nobody who watches it."""
+    if not is_submitted:
+        click.echo(f"\njob {spec.job_name} has not been submitted", err=True)
+        return
+    click.echo(
+        f"\njob {spec.job_name} goes on without you: see it with `elastic status {where}`, "
+        f"end it with `elastic kill {where}`",
+        err=True,
+    )
 
 
 def _stop(platform: Platform, job_name: str) -> None:

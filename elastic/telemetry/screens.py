@@ -108,6 +108,9 @@ def _workers_table(status: JobStatus) -> RenderableType:
     for title in ("LAUNCH", "PID", "RECORDS", "SAMPLES/S"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("LAST EXIT", overflow="fold")
+    waits = any(worker.message for worker in status.workers)
+    if waits:
+        table.add_column("WAITS BECAUSE", overflow="fold")
     for worker in status.workers:
         table.add_row(
             f"worker-{worker.index}",
@@ -117,5 +120,6 @@ def _workers_table(status: JobStatus) -> RenderableType:
             str(worker.records_done),
             f"{worker.samples_per_s:.0f}",
             Text(worker.last_exit),
+            *([Text(worker.message)] if waits else []),
         )
     return table

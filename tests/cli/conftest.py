@@ -1,3 +1,6 @@
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
 import pytest
 
 from elastic.cli.main import main
@@ -58,3 +61,33 @@ def run(capsys):
         return int(code), captured.out, captured.err
 
     return call
+
+
+@pytest.fixture
+def registry_that_answers():
+    """Start a registry that gives every request the same answer; None closes its door."""
+    servers = []
+
+    def start(answer):
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(answer)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *args):
+                return
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        host = f"127.0.0.1:{server.server_port}"
+        if answer is None:
+            server.server_close()
+            return host
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        servers.append(server)
+        return host
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()

@@ -214,6 +214,14 @@ def test_killing_an_ended_job_says_so(run):
     assert (code, out) == (0, "job one had ended before: Succeeded\n")
 
 
+def test_a_killed_job_can_be_forgotten(run):
+    platform = ScriptedPlatform(one=(running(),))
+    code, out, _ = run("kill", "one", "--forget", platform=platform)
+    assert code == 0
+    assert out == "job one has been stopped: Cancelled\nnothing is kept of job one\n"
+    assert platform.jobs() == []
+
+
 @pytest.mark.parametrize("argv", [("4",), ("--num_workers=4",), ("--num-workers", "4")])
 def test_scale_waits_for_the_workers(run, argv):
     platform = ScriptedPlatform(
@@ -262,12 +270,19 @@ def test_scale_wants_one_number(run, argv):
         (("--role=worker",), (("worker",), False, None)),
         (("--index=1",), (("worker-1",), False, None)),
         (("--role=master", "--index=0"), (("master-0",), False, None)),
+        (("--previous",), ((), False, None, "previous")),
     ],
 )
 def test_logs_ask_for_the_replicas_meant(run, argv, asked):
     platform = ScriptedPlatform(one=(running(),))
     assert run("logs", "one", *argv, platform=platform)[0] == 0
     assert platform.calls[-1] == ("logs", *asked)
+
+
+def test_a_past_life_cannot_be_followed(run):
+    code, _, err = run("logs", "one", "-f", "-p", platform=ScriptedPlatform(one=(running(),)))
+    assert code == 2
+    assert err.startswith("error: --follow and --previous exclude each other")
 
 
 def test_log_lines_begin_with_their_replica(run):
@@ -285,22 +300,6 @@ def test_without_a_cluster_the_local_platform_is_named(run):
     assert err == (
         "error: no Kubernetes cluster is configured (no file in $KUBECONFIG, no ~/.kube/config, "
         "no service account): add --platform local to run on this machine\n"
-    )
-
-
-@pytest.mark.parametrize("place", ["KUBECONFIG", "HOME"])
-def test_with_a_cluster_it_is_said_that_this_version_does_not_use_it(
-    run, tmp_path, monkeypatch, place
-):
-    config = tmp_path / ".kube" / "config"
-    config.parent.mkdir()
-    config.touch()
-    monkeypatch.setenv(place, str(config if place == "KUBECONFIG" else tmp_path))
-    code, _, err = run("status")
-    assert code == 1
-    assert err == (
-        "error: this version runs jobs on one machine only, and --platform is kubernetes: "
-        "add --platform local\n"
     )
 
 

@@ -1,0 +1,140 @@
+"""`elastic doctor`: everything that jobs need, looked at one by one."""
+
+import os
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Final
+
+import click
+
+from elastic.cli.exit_codes import ExitCode
+from elastic.cli.platform import PATIENCE_S, ClusterChoice, cluster_choice, platform_option
+from elastic.errors import PlatformError
+from elastic.platforms.checks import Check, Outcome
+from elastic.spec.job import JobSpec, PlatformName
+
+_COLOURS: Final = {
+    Outcome.OK: "green",
+    Outcome.WARNING: "yellow",
+    Outcome.FAILURE: "red",
+    Outcome.SKIPPED: "cyan",
+}
+_FRAMEWORKS: Final = {
+    "torch": ("torch",),
+    "keras": ("tensorflow", "tensorflow-cpu"),
+}
+"""By the framework of a model, the packages that bring it."""
+
+_DOCKER_URL: Final = str(JobSpec.model_fields["docker_base_url"].default)
+
+_EPILOG = """\b
+Nothing is changed. The exit code is 1 where something stops jobs.
+\b
+Examples:
+  elastic doctor -n team --docker_image_repository registry.example.com/team
+  elastic doctor --platform local
+"""
+
+
+@click.command(
+    "doctor",
+    short_help="Check everything that jobs need, and say what to fix.",
+    epilog=_EPILOG,
+)
+@click.option("--service_account", default="elastic-master", show_default=True, metavar="NAME",
+              help="Account of the masters; the jobs' setting of the same name.")  # fmt: skip
+@click.option("--docker_image_repository", "repository", default="", metavar="REPOSITORY",
+              help="Repository that images will be pushed to; its registry is asked.")  # fmt: skip
+@click.option("--docker_base_url", default=_DOCKER_URL, show_default=True, metavar="URL",
+              help="Address of the Docker engine.")  # fmt: skip
+@platform_option
+@click.pass_context
+def command(
+    context: click.Context,
+    service_account: str,
+    repository: str,
+    docker_base_url: str,
+    platform: str,
+) -> int:
+    """Check everything that jobs need, and say what to fix.
+
+    On Kubernetes: the cluster, the namespace, your rights, the account of the
+    masters and its rights, the Docker engine and the registry. Everywhere: the
+    frameworks of this machine.
+    """
+    checks = _check_here(platform)
+    if platform == PlatformName.KUBERNETES:
+        choice = cluster_choice(context)
+        checks = _check_kubernetes(choice, service_account, docker_base_url, repository)
+    outcomes = set()
+    for check in checks:
+        outcomes.add(check.outcome)
+        _tell(check)
+    return ExitCode.ERROR if Outcome.FAILURE in outcomes else ExitCode.DONE
+
+
+def _tell(check: Check) -> None:
+    mark = click.style(f"{check.outcome:<4}", fg=_COLOURS[check.outcome])
+    click.echo(f"{mark}  {check.subject}: {check.text}")
+    if check.fix:
+        click.echo(f"      → {check.fix}")
+
+
+def _check_kubernetes(
+    choice: ClusterChoice, service_account: str, docker_base_url: str, repository: str
+) -> Iterator[Check]:
+    # Of no use to the local platform.
+    from elastic.platforms.images.checks import check_engine, check_registry
+    from elastic.platforms.kubernetes.checks import check_cluster
+    from elastic.platforms.kubernetes.connection import connect
+
+    try:
+        cluster = connect(choice.kubeconfig, choice.context, PATIENCE_S)
+    except PlatformError as error:
+        yield Check("cluster", Outcome.FAILURE, str(error))
+    else:
+        yield from check_cluster(cluster, choice.namespace or cluster.namespace, service_account)
+    yield check_engine(docker_base_url)
+    if repository:
+        yield check_registry(repository)
+    else:
+        text = "none asked: name it with --docker_image_repository"
+        yield Check("registry", Outcome.SKIPPED, text)
+    yield from _check_here(PlatformName.KUBERNETES)
+
+
+def _check_here(platform: str) -> Iterator[Check]:
+    is_local = platform == PlatformName.LOCAL
+    found = [
+        f"{framework} ({package} {version})"
+        for framework, packages in _FRAMEWORKS.items()
+        for package in packages
+        if (version := _version(package))
+    ]
+    if found:
+        yield Check("frameworks", Outcome.OK, ", ".join(found))
+    else:
+        outcome = Outcome.FAILURE if is_local else Outcome.OK
+        text = "none on this machine" + ("" if is_local else "; the image brings the job's own")
+        fix = "pip install 'elastic[torch]' or 'elastic[tensorflow]'" if is_local else ""
+        yield Check("frameworks", outcome, text, fix)
+    if is_local:
+        yield _check_home()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _check_home() -> Check:
+    from elastic.platforms.local.directory import default_home
+
+    home = default_home()
+    place = next(path for path in (home, *home.parents) if path.exists())
+    if os.access(place, os.W_OK):
+        return Check("home", Outcome.OK, f"jobs are kept in {home}")
+    fix = "mend its permissions, or set ELASTIC_HOME to another folder"
+    return Check("home", Outcome.FAILURE, f"jobs cannot be kept in {home}", fix)
