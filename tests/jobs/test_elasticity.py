@@ -17,7 +17,7 @@ def test_a_job_grows_and_shrinks_without_a_loss(tmp_path, capsys):
     spec = held_spec(data, gate, NUM_RECORDS, num_workers="1:3", num_epochs=3, records_per_task=40)
 
     def elastic(*arguments):
-        code = main([*arguments, "--platform=local"], open_platform=lambda _: job.platform)
+        code = main([*arguments, "--platform=local"], open_platform=lambda *_: job.platform)
         return code, capsys.readouterr()
 
     def has_trained(index):

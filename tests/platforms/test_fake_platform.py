@@ -41,6 +41,12 @@ class FakeHarness:
     def ask(self, num_workers=None, cancelled=False):
         self.runner.ask(num_workers, cancelled)
 
+    def identity(self, replica):
+        return replica.pid
+
+    def expected_address(self, published):
+        return published
+
     def published_address(self):
         return self.runner.addresses[-1]
 

@@ -27,9 +27,10 @@ class ScriptedPlatform:
         self.log_lines = []
         self._scripts = {name: deque(script) for name, script in scripts.items()}
 
-    def __call__(self, name):
+    def __call__(self, name, choice):
         """Stand in for `open_platform`."""
         self.calls.append(("open", name))
+        self.choice = choice
         return self
 
     def submit(self, spec):
@@ -43,6 +44,9 @@ class ScriptedPlatform:
 
     def jobs(self):
         return list(self._scripts)
+
+    def statuses(self):
+        return [self.status(name) for name in self._scripts]
 
     def status(self, job_name):
         script = self._script(job_name)
@@ -68,9 +72,14 @@ class ScriptedPlatform:
             script.clear()
             script.append(last.model_copy(update={"phase": JobPhase.CANCELLED}))
 
-    def logs(self, job_name, replicas, follow, tail):
+    def forget(self, job_name):
         self._script(job_name)
-        self.calls.append(("logs", tuple(replicas), follow, tail))
+        self.calls.append(("forget", job_name))
+        del self._scripts[job_name]
+
+    def logs(self, job_name, replicas, follow, tail, previous=False):
+        self._script(job_name)
+        self.calls.append(("logs", tuple(replicas), follow, tail, *(["previous"] * previous)))
         for replica, text in self.log_lines:
             yield LogLine(replica, text)
 

@@ -4,6 +4,7 @@ import pytest
 from rich.console import Console
 from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
+from elastic.spec.status import WorkerStatus
 from elastic.telemetry.screens import job_screen, jobs_table
 from elastic.telemetry.summary import event_line
 
@@ -64,6 +65,14 @@ def test_workers_of_a_job_with_their_last_exit(width):
         ["worker-0", "Running", "1", "11", "719", "0"],
         ["worker-1", "Running", "2", "12", "0", "40", "killed", "(signal", "9)"],
     ]
+
+
+def test_a_worker_that_waits_says_why():
+    why = "0/3 nodes are available: 3 Insufficient cpu"
+    waiting = WorkerStatus(index=2, launch=1, phase="Pending", message=why)
+    lines = drawn(job_screen(running(workers=(*running().workers, waiting)), SUBMITTED_S), 200)
+    assert any("LAST EXIT" in line and line.endswith("WAITS BECAUSE") for line in lines)
+    assert any(line.startswith("worker-2") and line.endswith(why) for line in lines)
 
 
 def test_a_failed_job_shows_its_whole_message():

@@ -1,0 +1,156 @@
+"""`KubernetesPlatform` on a real cluster: status, scale, kill, and what stays."""
+
+import json
+import time
+
+import pytest
+from support.cluster import eventually, needs_cluster
+
+from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
+from elastic.spec.status import JobPhase
+
+pytestmark = needs_cluster
+
+KILL_S = 90.0
+
+
+class TestStatus:
+    def test_a_job_runs_to_its_end_and_stays_readable(self, jobs, job_name):
+        jobs.submit(job_name, "finish")
+        status = jobs.until(JobPhase.SUCCEEDED, job_name)
+        assert status.progress.model_version == 7
+        jobs.end_pods()
+        assert jobs.platform.status(job_name) == status
+
+    def test_an_image_that_is_not_there_is_said_and_stays_said(self, jobs, job_name):
+        image = "127.0.0.1:5000/no/such:1"
+        jobs.submit(job_name, image=image, image_pull_policy="Always")
+        # Whatever the kubelet calls it from moment to moment.
+        for _ in range(2):
+            status = jobs.until(JobPhase.PENDING, job_name, "ErrImagePull")
+            assert status.message.startswith(f"image {image} cannot be used: ")
+            assert "not found" in status.message
+            assert "--docker_image_repository" in status.message
+            master = jobs.objects(job_name).find_master
+            eventually(lambda m=master: "ImagePullBackOff" in json.dumps(m()["status"]))
+
+    def test_an_image_name_that_cannot_be_is_said(self, jobs, job_name):
+        jobs.submit(job_name, image="Not An Image", image_pull_policy="IfNotPresent")
+        status = jobs.until(JobPhase.PENDING, job_name, "InvalidImageName")
+        assert status.message.startswith("image Not An Image cannot be used: ")
+
+    def test_what_no_node_has_room_for_is_said(self, jobs, job_name):
+        jobs.submit(job_name, master_resource_request="cpu=900,memory=32Mi")
+        status = jobs.until(JobPhase.PENDING, job_name, "Unschedulable")
+        assert status.message.startswith("the master waits for a node: 0/")
+        assert "Insufficient cpu" in status.message
+
+    def test_a_volume_that_cannot_be_mounted_is_said(self, jobs, job_name):
+        jobs.submit(job_name, volume="host_path=/no/such,type=Directory,mount_path=/data")
+        status = jobs.until(JobPhase.PENDING, job_name, "Starting")
+        assert "/no/such is not a directory" in status.message
+
+    def test_a_master_that_crashes_is_said_with_its_last_words(self, jobs, job_name):
+        jobs.submit(job_name, "crash")
+        status = jobs.until(JobPhase.RECOVERING, job_name, "MasterLost")
+        assert "these are its last words; Error, exit code 1" in status.message
+
+    def test_a_master_that_published_nothing_has_failed(self, jobs, job_name):
+        jobs.submit(job_name, "mute")
+        assert jobs.until(JobPhase.FAILED, job_name).reason == "MasterLost"
+
+    def test_all_jobs_are_told_in_two_requests_as_each_is_by_itself(self, jobs):
+        names = [f"list-{number}" for number in range(3)]
+        for name in names:
+            jobs.submit(name, "finish")
+        for name in names:
+            jobs.until(JobPhase.SUCCEEDED, name)
+        found = [s for s in jobs.platform.statuses() if s.job_name in names]
+        assert [status.job_name for status in found] == names
+        assert found == [jobs.platform.status(name) for name in names]
+        assert [name for name in jobs.platform.jobs() if name in names] == names
+
+    @pytest.mark.parametrize("call", ["status", "spec", "forget"])
+    def test_an_unknown_job_is_said(self, jobs, call):
+        with pytest.raises(
+            JobNotFoundError, match=f"no job 'none' in namespace '{jobs.namespace}'"
+        ):
+            getattr(jobs.platform, call)("none")
+
+
+class TestScale:
+    def test_the_master_reads_the_number(self, jobs, job_name):
+        jobs.submit(job_name)
+        jobs.until(JobPhase.RUNNING, job_name)
+        jobs.platform.scale(job_name, 3)
+        eventually(lambda: jobs.platform.status(job_name).desired_workers == 3)
+
+    def test_outside_the_range_or_after_the_end_is_refused(self, jobs, job_name):
+        jobs.submit(job_name, "finish")
+        with pytest.raises(JobSpecError, match="outside the range 1:4"):
+            jobs.platform.scale(job_name, 5)
+        jobs.until(JobPhase.SUCCEEDED, job_name)
+        with pytest.raises(JobSpecError, match="has ended as Succeeded"):
+            jobs.platform.scale(job_name, 2)
+
+
+class TestKill:
+    def test_the_master_is_asked_first_and_no_pod_is_left(self, jobs, job_name):
+        jobs.submit(job_name)
+        jobs.until(JobPhase.RUNNING, job_name)
+        jobs.start_worker(0, job_name)
+        jobs.platform.kill(job_name, KILL_S)
+        assert jobs.objects(job_name).pods() == []
+        status = jobs.platform.status(job_name)
+        assert (status.phase, status.message) == (JobPhase.CANCELLED, "the master says so")
+        assert [b for b in jobs.belongings() if job_name in b] == [
+            f"configmaps/elastic-{job_name}", f"configmaps/elastic-{job_name}-status",
+        ]  # fmt: skip
+        jobs.platform.kill(job_name, KILL_S)
+
+    def test_a_master_that_hears_nothing_is_ended_all_the_same(self, jobs, job_name):
+        jobs.submit(job_name, "deaf")
+        jobs.until(JobPhase.RUNNING, job_name)
+        # Half of the time is the master's, and a pod's end takes the node its time.
+        jobs.platform.kill(job_name, KILL_S / 2)
+        assert jobs.objects(job_name).pods() == []
+        status = jobs.platform.status(job_name)
+        assert (status.phase, status.message) == (JobPhase.CANCELLED, "cancelled by its user")
+
+    def test_a_master_that_could_never_start_is_not_waited_for(self, jobs, job_name):
+        jobs.submit(job_name, master_resource_request="cpu=900,memory=32Mi")
+        jobs.until(JobPhase.PENDING, job_name, "Unschedulable")
+        started_s = time.monotonic()
+        jobs.platform.kill(job_name, KILL_S)
+        assert time.monotonic() - started_s < KILL_S / 3
+        assert jobs.platform.status(job_name).phase is JobPhase.CANCELLED
+
+    def test_in_no_time_the_api_server_forgets_the_pods(self, jobs, job_name):
+        jobs.submit(job_name, "deaf")
+        jobs.until(JobPhase.RUNNING, job_name)
+        jobs.platform.kill(job_name, 0.0)
+        assert jobs.objects(job_name).pods() == []
+
+    def test_the_end_of_an_ended_job_stays(self, jobs, job_name):
+        jobs.submit(job_name, "finish")
+        jobs.until(JobPhase.SUCCEEDED, job_name)
+        jobs.platform.kill(job_name, KILL_S)
+        assert jobs.platform.status(job_name).phase is JobPhase.SUCCEEDED
+
+    def test_other_jobs_are_left_alone(self, jobs, job_name):
+        other = f"{job_name}-2"
+        for name in (job_name, other):
+            jobs.submit(name)
+            jobs.until(JobPhase.RUNNING, name)
+        jobs.platform.kill(job_name, KILL_S)
+        (pod,) = jobs.objects(other).pods()
+        assert "deletionTimestamp" not in pod["metadata"]
+
+    def test_a_forgotten_job_is_gone(self, jobs, job_name):
+        jobs.submit(job_name)
+        with pytest.raises(JobExistsError, match="has pods"):
+            jobs.platform.forget(job_name)
+        jobs.platform.kill(job_name, 0.0)
+        jobs.platform.forget(job_name)
+        assert [b for b in jobs.belongings() if job_name in b] == []
+        assert job_name not in jobs.platform.jobs()

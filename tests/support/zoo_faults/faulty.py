@@ -1,0 +1,25 @@
+"""The zoo's counting model, which takes all memory when a file asks it to."""
+
+import os
+from pathlib import Path
+
+from counting.counting_torch import (
+    CustomModel as CountingModel,
+)
+from counting.counting_torch import dataset_fn, eval_metrics_fn, loss, optimizer  # noqa: F401
+
+CONTROL = Path("/control")
+
+
+class CustomModel(CountingModel):
+    """Counts, or eats."""
+
+    def forward(self, index):
+        replica = os.environ.get("ELASTIC_REPLICA", "").rpartition("-")[0]
+        wish = CONTROL / f"eat-{replica}"
+        if wish.exists():
+            wish.unlink(missing_ok=True)
+            hoard = []
+            while True:
+                hoard.append(bytearray(os.urandom(1 << 20) * 16))
+        return super().forward(index)
