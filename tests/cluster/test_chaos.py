@@ -7,7 +7,7 @@ from support.whole_jobs import PodHistory, Workshop, break_at_random
 pytestmark = needs_cluster
 
 NUM_RECORDS = 1600
-NUM_EPOCHS = 40
+NUM_EPOCHS = 30
 NUM_FAULTS = 30
 
 
@@ -38,7 +38,7 @@ def test_every_record_counts_once_whatever_breaks(workshop):
         done = break_at_random(job, seed=0, num_faults=NUM_FAULTS)
         print("faults:", done)
         status = job.until(lambda s: all(w.phase == "Running" for w in s.workers))
-        # The rest without its slowness.
+        job.hurry()
         job.succeed()
     status = job.status()
     assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
@@ -46,7 +46,8 @@ def test_every_record_counts_once_whatever_breaks(workshop):
     # Nobody but the test ended a worker that was well.
     assert len(history.uids) <= 4 + NUM_FAULTS
     assert status.workers_lost <= NUM_FAULTS
-    assert status.master_restarts == done.count("kill-master")
-    print("events:", [f"{e.kind}: {e.message}" for e in status.events])
-    expected = {"WorkerLost"} if {"kill", "delete-now"} & set(done) else set()
-    assert expected <= _kinds(status)
+    told = _kinds(status)
+    print("events:", [f"{e.kind}: {e.message}" for e in status.events if e.kind != "EpochEnded"])
+    assert {"WorkerLost", "WorkerFailed", "WorkerStarted", "MasterRestarted", "Resumed"} <= told
+    assert any("ran out of memory" in event.message for event in status.events)
+    assert 1 <= status.master_restarts <= done.count("kill-master")

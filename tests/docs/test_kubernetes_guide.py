@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.cluster import KUBECONFIG, exists, needs_cluster, open_cluster, remove_namespace
+from support.cluster import (
+    KUBECONFIG,
+    eventually,
+    exists,
+    needs_cluster,
+    open_cluster,
+    remove_namespace,
+)
 
 from elastic.cli.main import main
 from elastic.platforms.kubernetes.access import MASTER_RIGHTS
+from elastic.platforms.kubernetes.platform import KubernetesPlatform
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()
@@ -45,8 +53,12 @@ class TestWalkThrough:
     def test_every_command_does_what_the_guide_says(self, namespace):
         blocks = re.findall(r"^```bash\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
         assert len(blocks) >= 7
-        outputs = [self._run(block.replace("-n team", f"-n {namespace}")) for block in blocks]
-        install, doctor, train, again, look, kill, forget = outputs
+        outputs = []
+        for block in blocks:
+            if "elastic logs" in block:
+                self._wait_until_it_runs(namespace)
+            outputs.append(self._run(block.replace("-n team", f"-n {namespace}")))
+        install, doctor, train, again, look, logs, kill, forget = outputs
         assert "kind: RoleBinding" in install
         assert "fail" not in doctor
         assert "job digits: Succeeded" in train
@@ -55,9 +67,13 @@ class TestWalkThrough:
         assert "built" not in again.replace("is built already", "")
         assert re.search(r"longer +(Pending|Starting|Running)", look)
         assert re.search(r"job longer: \d → 2 workers", look)
-        assert "[master-0]" in look
+        assert "[master-0]" in logs
         assert "job longer has been stopped: Cancelled" in kill
         assert forget.endswith("no jobs\n")
+
+    def _wait_until_it_runs(self, namespace):
+        platform = KubernetesPlatform(open_cluster(), namespace)
+        eventually(lambda: platform.status("longer").phase == "Running", 300.0)
 
     def _run(self, block):
         environment = {

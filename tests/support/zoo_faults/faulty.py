@@ -1,4 +1,4 @@
-"""The zoo's counting model, which takes all memory when a file asks it to."""
+"""The zoo's counting model; files ask it to take all memory, or to be slow no more."""
 
 import os
 from pathlib import Path
@@ -14,6 +14,8 @@ CONTROL = Path("/control")
 class CustomModel(CountingModel):
     """Counts, or eats."""
 
+    is_hurried = False
+
     def forward(self, index):
         replica = os.environ.get("ELASTIC_REPLICA", "").rpartition("-")[0]
         wish = CONTROL / f"eat-{replica}"
@@ -22,4 +24,6 @@ class CustomModel(CountingModel):
             hoard = []
             while True:
                 hoard.append(bytearray(os.urandom(1 << 20) * 16))
+        if not self.is_hurried and (CONTROL / "hurry").exists():
+            self.is_hurried, self.delay_s = True, 0.0
         return super().forward(index)

@@ -64,7 +64,8 @@ def control():
 
 def main():
     does = os.environ["MASTER_DOES"]
-    print(f"master does {does}")
+    # To where last words go as well: an engine may mix the two streams in any order.
+    print(f"master does {does}", file=sys.stderr, flush=True)
     if does == "finish":
         publish("Succeeded", progress={"model_version": 7}, ended_s=time.time())
         print("last line")
