@@ -50,6 +50,9 @@ def main() -> None:
     result = run(run_epoch, arguments.epochs, arguments.steps)
     if rank == 0:
         print_result({"world_size": world_size, **result})
+    # A rank that is left while another still talks to it may abort: gloo's threads are then torn
+    # down in the middle.
+    dist.barrier()
     dist.destroy_process_group()
 
 
