@@ -1,9 +1,12 @@
 """What the program of a replica is given by the platform that started it."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from elastic.platforms.base import ExitReason
 from elastic.spec.job import JobSpec
+
+THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+"""How many threads the frameworks compute with; they read them when they are loaded."""
 
 
 class Surroundings(Protocol):

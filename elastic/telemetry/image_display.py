@@ -1,6 +1,5 @@
 """The making of an image while somebody waits: a bar in a terminal, or plain lines."""
 
-import os
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -13,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elastic.spec.image_progress import ImageProgress
-from elastic.telemetry.progress import LINE_INTERVAL_S
+from elastic.telemetry.progress import LINE_INTERVAL_S, can_move_cursor
 
 _BAR_WIDTH: Final = 24
 
@@ -36,7 +35,7 @@ class ImageDisplay(Protocol):
 
 def open_image_display(stream: TextIO) -> ImageDisplay:
     """A live view on a terminal that can move its cursor, plain lines everywhere else."""
-    if stream.isatty() and os.environ.get("TERM") != "dumb":
+    if can_move_cursor(stream):
         return LiveImageDisplay(Console(file=stream))
     return PlainImageDisplay(stream)
 

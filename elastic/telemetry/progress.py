@@ -60,13 +60,18 @@ class Display(Protocol):
         """Take the next status; the final one prints the summary."""
 
 
+def can_move_cursor(stream: TextIO) -> bool:
+    """Whether a live view can be shown there."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def open_display(stream: TextIO, since_s: float = 0.0) -> Display:
     """A live view on a terminal that can move its cursor, plain lines everywhere else.
 
     Args:
         since_s: Events before this moment are not told.
     """
-    if stream.isatty() and os.environ.get("TERM") != "dumb":
+    if can_move_cursor(stream):
         return LiveDisplay(Console(file=stream), since_s)
     return PlainDisplay(stream, since_s)
 

@@ -13,9 +13,8 @@ from elastic.platforms.kubernetes import names
 from elastic.platforms.kubernetes.hooks import read_hook
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission, read_spec, read_submission
+from elastic.platforms.surroundings import THREAD_VARIABLES
 from elastic.spec.job import JobSpec
-
-THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 MAX_MESSAGE: Final = 1500
 MAX_TRACEBACK: Final = 1500

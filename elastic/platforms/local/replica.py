@@ -8,9 +8,8 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.platforms.local.directory import JobDirectory, Termination
 from elastic.platforms.local.processes import REPLICA_VARIABLE, parse_replica
+from elastic.platforms.surroundings import THREAD_VARIABLES
 from elastic.spec.job import JobSpec
-
-THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 MAX_MESSAGE_LENGTH: Final = 4000
 """A message goes into status and tables; the traceback beside it is kept whole."""
