@@ -13,7 +13,8 @@ from elastic.frameworks.keras_arrays import to_array
 from elastic.frameworks.keras_errors import keras_code
 from elastic.frameworks.keras_metrics import KerasMetrics
 from elastic.frameworks.keras_names import variable_names
-from elastic.frameworks.tensors import check_fit, mean_state
+from elastic.frameworks.keras_variables import VariableGroup
+from elastic.frameworks.tensors import mean_state
 from elastic.frameworks.user_code import leaves
 from elastic.spec.model_def import ModelDef
 
@@ -38,6 +39,8 @@ class KerasModel:
         trained = {id(variable) for variable in model.trainable_variables}
         self.trained = {name: v for name, v in named.items() if id(v) in trained}
         self._state = {name: v for name, v in named.items() if id(v) not in trained}
+        self._trained_group = VariableGroup(self.trained)
+        self._state_group = VariableGroup(self._state)
         weights = {id(variable) for variable in model.weights}
         self._seed_states = [v for v in model.variables if id(v) not in weights]
         self._step: Any = None
@@ -47,27 +50,28 @@ class KerasModel:
 
     def parameters(self) -> Tensors:
         """The trained variables."""
-        return {name: to_array(variable.value) for name, variable in self.trained.items()}
+        return self._trained_group.read()
 
     def state(self) -> Tensors:
         """The other weights, such as batch-norm statistics."""
-        return {name: to_array(variable.value) for name, variable in self._state.items()}
+        return self._state_group.read()
 
     def load(
         self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None
     ) -> None:
         """Copy values in, by name; None leaves what is there."""
-        variables: list[Any] = []
-        arrays: list[Array] = []
-        for what, own, given in (
-            ("parameters", self.trained, parameters),
-            ("state", self._state, state),
-        ):
-            if given is not None:
-                check_fit(what, {n: _described(v) for n, v in own.items()}, given)
-                variables += own.values()
-                arrays += (given[name] for name in own)
-        assign(variables, arrays)
+        loads = [
+            (what, group, given)
+            for what, group, given in (
+                ("parameters", self._trained_group, parameters),
+                ("state", self._state_group, state),
+            )
+            if given is not None
+        ]
+        for what, group, given in loads:
+            group.check(what, given)
+        for _, group, given in loads:
+            group.write(given)
 
     def gradients(self, batch: Batch, seed: int) -> StepResult:
         """Forward and backward pass in training mode."""
@@ -176,17 +180,3 @@ def any_size(tensor: Any) -> Any:
     if isinstance(tensor, tf.Tensor):
         return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
     return tf.type_spec_from_value(tensor)
-
-
-def assign(variables: Sequence[Any], arrays: Sequence[Array]) -> None:
-    """Copy arrays into Keras variables."""
-    # A variable may keep the memory of what it is assigned, so that has to be TensorFlow's own.
-    tensors = [tf.convert_to_tensor(array) for array in arrays]
-    for variable, tensor in zip(variables, tensors, strict=True):
-        variable.value.assign(tensor, read_value=False)
-
-
-def _described(variable: Any) -> Array:
-    """An array of the variable's shape and dtype, without its values."""
-    dtype = tf.as_dtype(variable.dtype).as_numpy_dtype
-    return np.broadcast_to(np.zeros((), dtype), tuple(variable.shape))

@@ -1,6 +1,6 @@
 """The user's Keras optimizer over the parameters of one model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -8,12 +8,13 @@ import tensorflow as tf
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, UpdaterState
-from elastic.frameworks.keras_arrays import Stager, to_array
+from elastic.frameworks.keras_arrays import Stager
 from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.keras_joining import Joining, ToTensor
 from elastic.frameworks.keras_kernels import use_kernels
-from elastic.frameworks.keras_model import KerasModel, assign
+from elastic.frameworks.keras_model import KerasModel
 from elastic.frameworks.keras_names import optimizer_names
-from elastic.frameworks.tensors import check_fit
+from elastic.frameworks.keras_variables import VariableGroup, described
 from elastic.spec.model_def import ModelDef
 
 
@@ -37,7 +38,7 @@ class KerasUpdater:
     """Applies gradients by the user's own optimizer object, in one compiled function."""
 
     def __init__(self, model_def: ModelDef, model: KerasModel) -> None:
-        self._trained = model.trained
+        self._joining = Joining(described(model.trained))
         self._optimizer = _build_optimizer(model_def)
         self._scale = tf.Variable(1.0, trainable=False, dtype=tf.float32)
         self._rate = self._make_rate_scalable()
@@ -46,19 +47,14 @@ class KerasUpdater:
             self._optimizer.build(variables)
         own = self._optimizer.variables
         names = optimizer_names(own, variables, list(model.trained))
-        self._variables = dict(zip(names, own, strict=True))
+        self._own = VariableGroup(dict(zip(names, own, strict=True)))
         use_kernels(self._inner_optimizer())
-        self._stager = Stager() if self._may_share_memory() else None
+        self._to_tensor = self._make_to_tensor(variables)
         self._step = tf.function(self._apply)
 
     def apply(self, gradients: Mapping[str, Array], learning_rate_scale: float = 1.0) -> None:
         """Update the parameters in place."""
-        tensors = [
-            tf.convert_to_tensor(gradients[name])
-            if self._stager is None
-            else self._stager.to_tensor(name, gradients[name])
-            for name in self._trained
-        ]
+        tensors = self._joining.to_tensors(gradients, self._to_tensor)
         with keras_code("the optimizer's step"):
             self._step(tensors, tf.constant(learning_rate_scale, tf.float32))
 
@@ -71,8 +67,7 @@ class KerasUpdater:
 
     def state(self) -> UpdaterState:
         """Slots named after their variable, as `dense/kernel/momentum`."""
-        tensors = {name: to_array(variable.value) for name, variable in self._variables.items()}
-        return UpdaterState(tensors, {"class": type(self._optimizer).__name__})
+        return UpdaterState(self._own.read(), {"class": type(self._optimizer).__name__})
 
     def load_state(self, state: UpdaterState) -> None:
         """Continue as the optimizer that `state` was taken from."""
@@ -82,11 +77,11 @@ class KerasUpdater:
                 f"the optimizer's state was saved from {there} and this is {here}: use the same "
                 "optimizer"
             )
-        check_fit("optimizer's variables", self.state().tensors, state.tensors)
-        assign(list(self._variables.values()), [state.tensors[name] for name in self._variables])
+        self._own.check("optimizer's variables", state.tensors)
+        self._own.write(state.tensors)
 
-    def _apply(self, gradients: list[Any], scale: Any) -> None:
-        gradients = self._loss_scaled(gradients)
+    def _apply(self, tensors: list[Any], scale: Any) -> None:
+        gradients = self._loss_scaled(list(self._joining.split(tensors).values()))
         if self._rate is None:
             self._scale.assign(scale)
             self._optimizer.apply(gradients)
@@ -121,16 +116,18 @@ class KerasUpdater:
             return self._optimizer.inner_optimizer
         return self._optimizer
 
-    def _may_share_memory(self) -> bool:
-        """Whether a gradient's memory is free again after the update.
+    def _make_to_tensor(self, variables: Sequence[Any]) -> ToTensor:
+        """Share a gradient's memory with TensorFlow, where that is free again after the update.
 
         Keras' own optimizers keep no gradient as it is; a user's may assign one to a slot, which
         then has the gradient's memory.
         """
-        return type(self._inner_optimizer()).__module__.startswith("keras.") and not any(
-            getattr(variable, "overwrite_with_gradient", False)
-            for variable in self._trained.values()
-        )
+        is_keras_own = type(self._inner_optimizer()).__module__.startswith("keras.")
+        if is_keras_own and not any(
+            getattr(variable, "overwrite_with_gradient", False) for variable in variables
+        ):
+            return Stager().to_tensor
+        return lambda _, array: tf.convert_to_tensor(array)
 
 
 def _build_optimizer(model_def: ModelDef) -> Any:

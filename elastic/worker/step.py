@@ -191,9 +191,10 @@ def _not_finite(result: StepResult) -> str | None:
     """Say what would poison the parameters, or None where all is finite."""
     if not math.isfinite(result.loss):
         return f"loss is {result.loss}"
-    for name, gradient in result.gradients.items():
-        if not _is_finite(gradient):
-            return f"loss is {result.loss:g}, but the gradient of {name!r} is not finite"
+    with np.errstate(all="ignore"):
+        for name, gradient in result.gradients.items():
+            if not _is_finite(gradient):
+                return f"loss is {result.loss:g}, but the gradient of {name!r} is not finite"
     return None
 
 
@@ -201,8 +202,7 @@ def _is_finite(array: Array) -> bool:
     flat = array.reshape(-1)
     if flat.dtype not in (np.float32, np.float64):
         flat = flat.astype(np.float32)
-    with np.errstate(all="ignore"):
-        # One pass without a temporary; it overflows early, so only a finite result is trusted.
-        if math.isfinite(np.dot(flat, flat)):
-            return True
+    # One pass without a temporary; it overflows early, so only a finite result is trusted.
+    if math.isfinite(np.dot(flat, flat)):
+        return True
     return bool(np.isfinite(flat).all())
