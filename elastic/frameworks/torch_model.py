@@ -67,11 +67,7 @@ class TorchModel:
             parameter.grad = None
         with user_code("the training step"):
             loss = self._total_loss(batch)
-            if not loss.requires_grad:
-                raise ModelDefError(
-                    "the loss depends on no trained parameter: compute it from the predictions "
-                    "with torch operations, without detach() or no_grad()"
-                )
+            _check_depends(loss)
             loss.backward()  # type: ignore[no-untyped-call]
         return StepResult(
             gradients={name: _gradient(parameter) for name, parameter in self.trained.items()},
@@ -116,11 +112,13 @@ class TorchModel:
         """Run model and loss once, so that lazy modules get parameters and errors show early."""
         self.module.eval()
         features, labels = self._on_device(batch)
-        with torch.no_grad(), user_code("the model's forward pass"):
+        with user_code("the model's forward pass"):
             predictions = self.module(features)
         if labels is not None:
-            with torch.no_grad(), user_code("loss"):
-                _total(self._loss(labels, predictions))
+            with user_code("loss"):
+                loss = _total(self._loss(labels, predictions))
+            if any(parameter.requires_grad for parameter in self.module.parameters()):
+                _check_depends(loss)
         self.module.train()
 
     def _total_loss(self, batch: Batch) -> torch.Tensor:
@@ -153,6 +151,14 @@ def _total(losses: Any) -> torch.Tensor:
     for value in values[1:]:
         total = total + value
     return total
+
+
+def _check_depends(loss: torch.Tensor) -> None:
+    if not loss.requires_grad:
+        raise ModelDefError(
+            "the loss depends on no trained parameter: compute it from the predictions with torch "
+            "operations, without detach() or no_grad()"
+        )
 
 
 def _gradient(parameter: torch.nn.Parameter) -> Array:
