@@ -1,7 +1,24 @@
 """What every test relies on."""
 
 import signal
+import subprocess
+
+import pytest
 
 # A shell starts what it runs in the background with SIGINT ignored, and children inherit that: the
 # tests that press Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 256 KiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", path], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system can be mounted by root only: {mounted.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", path], check=True)

@@ -114,9 +114,17 @@ class KerasModel:
         target = Path(path if path.endswith(".keras") else f"{path}.keras")
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f".partial-{target.name}")
-        with keras_code("saving the model"):
-            self.model.save(partial)
-        partial.replace(target)
+        try:
+            with keras_code("saving the model"):
+                self.model.save(partial)
+            partial.replace(target)
+        except ModelDefError as error:
+            if isinstance(error.__cause__, OSError):
+                # The disk's answer, which is no fault of the model.
+                raise error.__cause__ from None
+            raise
+        finally:
+            partial.unlink(missing_ok=True)
         return str(target)
 
     def _built_metrics(self) -> KerasMetrics:

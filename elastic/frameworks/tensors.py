@@ -1,11 +1,18 @@
 """Checks and sums over named NumPy tensors that both frameworks share."""
 
+import os
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 import numpy as np
+from safetensors import SafetensorError
 
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import Array, MetricState
+
+_SYSTEM_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 
 
 def check_fit(what: str, expected: Mapping[str, Array], given: Mapping[str, Array]) -> None:
@@ -51,6 +58,14 @@ def mean_of(state: MetricState) -> float:
     """The mean behind a merged `mean_state`; NaN over no examples."""
     total, examples = (float(np.sum(value)) for value in state.values)
     return total / examples if examples else float("nan")
+
+
+def disk_error(error: SafetensorError, path: Path) -> OSError:
+    """The system's error that safetensors has wrapped: a full disk stays recognisable as one."""
+    number = _SYSTEM_ERROR.search(str(error))
+    if number is None:
+        return OSError(f"{path}: {error}")
+    return OSError(int(number[1]), os.strerror(int(number[1])), str(path))
 
 
 class _Alias:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
-from elastic.frameworks.tensors import check_fit, mean_of, mean_state
+from elastic.frameworks.tensors import check_fit, disk_error, mean_of, mean_state
 from elastic.frameworks.torch_arrays import to_array, to_device, to_tensor
 from elastic.frameworks.user_code import leaves, metric_functions, user_code
 from elastic.spec.model_def import ModelDef
@@ -104,8 +105,13 @@ class TorchModel:
             for name, value in self.module.state_dict().items()
             if isinstance(value, torch.Tensor)
         }
-        safetensors.torch.save_file(tensors, partial)
-        partial.replace(target)
+        try:
+            safetensors.torch.save_file(tensors, partial)
+            partial.replace(target)
+        except SafetensorError as error:
+            raise disk_error(error, target) from error
+        finally:
+            partial.unlink(missing_ok=True)
         return str(target)
 
     def check_forward(self, batch: Batch) -> None:

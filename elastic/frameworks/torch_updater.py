@@ -70,22 +70,28 @@ class TorchUpdater:
 
     def load_state(self, state: UpdaterState) -> None:
         """Continue as the optimizer that `state` was taken from."""
-        values = state.values
-        self._check_kind(values)
-        groups = unpack(values["param_groups"], state.tensors)
+        self._check_kind(state.values)
+        needed = ("param_groups", "slots", *(["schedule"] if self._scheduler else []))
+        missing = [key for key in needed if key not in state.values]
+        if missing:
+            raise CheckpointError(f"the optimizer's state lacks its {', '.join(missing)}")
+        try:
+            # The user's own class may answer a state that does not fit with whatever it likes.
+            with user_code(f"loading it into {type(self._optimizer).__name__}"):
+                self._load(state.values, state.tensors)
+        except ModelDefError as error:
+            raise CheckpointError(f"the optimizer's state does not fit: {error}") from error
+
+    def _load(self, values: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
+        groups = unpack(values["param_groups"], tensors)
         index_by_name = {name: index for index, name in self._names_by_index(groups).items()}
         slots = {
-            index_by_name.get(name, name): unpack(slot, state.tensors)
+            index_by_name.get(name, name): unpack(slot, tensors)
             for name, slot in values["slots"].items()
         }
-        try:
-            if self._scheduler is not None:
-                self._scheduler.load_state_dict(unpack(values["schedule"], state.tensors))
-            self._optimizer.load_state_dict({"state": slots, "param_groups": groups})
-        except (KeyError, ValueError) as error:
-            raise CheckpointError(
-                f"the optimizer's state does not fit {type(self._optimizer).__name__}: {error}"
-            ) from error
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(unpack(values["schedule"], tensors))
+        self._optimizer.load_state_dict({"state": slots, "param_groups": groups})
 
     def _check_kind(self, values: Mapping[str, Any]) -> None:
         here = {"class": type(self._optimizer).__name__}
@@ -94,7 +100,8 @@ class TorchUpdater:
         there = {key: values[key] for key in ("class", "schedule_class") if key in values}
         if here != there:
             raise CheckpointError(
-                f"the optimizer's state was saved from {' with '.join(there.values()) or 'nothing'}"
+                "the optimizer's state was saved from "
+                f"{' with '.join(map(str, there.values())) or 'nothing'}"
                 f" and this is {' with '.join(here.values())}: use the same optimizer and schedule"
             )
 

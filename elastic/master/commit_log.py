@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from elastic.errors import JobSpecError, TrainingError
+from elastic.master.destinations import advice, in_words
 from elastic.policy.ledger import Audit, Ledger, StagedRange
 
 
@@ -24,18 +26,27 @@ class CommitLog:
         """Begin, or go on after the update to `version`: later lines belong to a lost future.
 
         Raises:
-            JobSpecError: The file cannot be written.
+            JobSpecError: The file cannot be written, or is there and no commit log.
         """
         if self._path is None:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            kept = _lines_until(self._path, version)
-            self._path.write_text("".join(kept))
+            if version and self._path.exists():
+                # Cut in place, as that needs no room on the disk.
+                with self._path.open("r+b") as file:
+                    file.truncate(_size_until(file, version))
+            else:
+                self._path.write_text("")
             self._file = self._path.open("a")
         except OSError as error:
             raise JobSpecError(
-                f"commit_log={self._path} cannot be written: {error.strerror}"
+                f"--commit_log={self._path} cannot be written: {in_words(error)}: {advice(error)}"
+            ) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise JobSpecError(
+                f"--commit_log={self._path} is no commit log, so it cannot be gone on with: "
+                "name another file"
             ) from error
 
     def append(
@@ -55,20 +66,24 @@ class CommitLog:
             self._file.flush()
         except OSError as error:
             raise TrainingError(
-                f"commit_log {self._path} cannot be written: {error.strerror}"
+                f"--commit_log={self._path} cannot be written: {in_words(error)}: "
+                f"{advice(error)}, and run the job again with --resume"
             ) from error
 
     def close(self) -> None:
+        """Let go of the file; all lines are in it, or the job has failed for want of one."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):
+                self._file.close()
             self._file = None
 
 
-def _lines_until(path: Path, version: int) -> list[str]:
-    if version == 0 or not path.exists():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    # A line cut short by a crash is of the lost future too.
-    return [
-        line for line in lines if line.endswith("\n") and json.loads(line)["version"] <= version
-    ]
+def _size_until(file: IO[bytes], version: int) -> int:
+    """How many bytes the lines up to `version` have."""
+    size_bytes = 0
+    for line in file:
+        # A line cut short by a crash is of the lost future too.
+        if not line.endswith(b"\n") or json.loads(line)["version"] > version:
+            break
+        size_bytes += len(line)
+    return size_bytes

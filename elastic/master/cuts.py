@@ -2,12 +2,9 @@
 
 A cut is a folder `version-NNNNNNNNNN` with `tensors.safetensors` and `manifest.json`. It is
 written under another name, synced and renamed, so that a folder of that name is whole; the
-manifest's digests tell whether it still is.
+manifest's checksum and its digest of the tensors tell whether it still is.
 """
 
-import hashlib
-import json
-import logging
 import os
 import shutil
 import time
@@ -21,13 +18,21 @@ from safetensors.numpy import load_file, save_file
 
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import Array, Tensors, UpdaterState
+from elastic.frameworks.tensors import disk_error
+from elastic.master.manifest import (
+    FORMAT,
+    MANIFEST,
+    TENSORS,
+    FileDigest,
+    Manifest,
+    damaged,
+    digest_of,
+    read_manifest,
+    unreadable,
+    write_manifest,
+)
 
-log = logging.getLogger(__name__)
-
-FORMAT: Final = 1
 PREFIX: Final = "version-"
-TENSORS: Final = "tensors.safetensors"
-MANIFEST: Final = "manifest.json"
 GROUPS: Final = ("parameters", "state", "optimizer")
 BEGUN: Final = ".begun"
 REPLACED: Final = ".replaced"
@@ -76,8 +81,7 @@ def write_cut(folder: Path, cut: Cut) -> Path:
             for name, array in arrays.items()
         }
         _save(temporary / TENSORS, tensors)
-        manifest = _manifest(cut, {TENSORS: _digest(temporary / TENSORS)})
-        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        write_manifest(temporary, _manifest(cut, digest_of(temporary / TENSORS)))
         for path in (temporary / TENSORS, temporary / MANIFEST, temporary):
             _sync(path)
         _put(temporary, final)
@@ -91,21 +95,19 @@ def read_cut(path: Path) -> Cut:
     """Read a cut and check that it is whole.
 
     Raises:
-        CheckpointError: A file is missing or not what the manifest says.
+        CheckpointError: It is damaged: a file is missing or not what it was when written.
     """
+    manifest = read_manifest(path)
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        if manifest["format"] != FORMAT:
-            raise CheckpointError(
-                f"checkpoint {path} has format {manifest['format']}, this version reads {FORMAT}"
-            )
-        for name, digest in manifest["files"].items():
-            if _digest(path / name) != digest:
-                raise CheckpointError(f"checkpoint {path} is damaged: {name} has changed")
-        tensors = load_file(path / TENSORS)
-        return _from_manifest(manifest, tensors)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from error
+        if digest_of(path / TENSORS) != manifest.files.tensors:
+            raise damaged(path, f"{TENSORS} has changed")
+        return _from_manifest(manifest, load_file(path / TENSORS))
+    except OSError as error:
+        raise unreadable(path, TENSORS, error) from error
+    except SafetensorError as error:
+        raise damaged(path, f"{TENSORS} holds no tensors: {error}") from error
+    except KeyError as error:
+        raise damaged(path, f"{TENSORS} and {MANIFEST} differ on {error}") from error
 
 
 def list_cuts(folder: Path) -> list[Path]:
@@ -118,7 +120,7 @@ def list_cuts(folder: Path) -> list[Path]:
 def newest_cut(
     folders: Sequence[Path], run_id: str | None, on_damaged: Callable[[str], None]
 ) -> tuple[Path, Cut] | None:
-    """The newest usable cut; a damaged one is told and passed over.
+    """The newest usable cut; damaged ones are told, newest first, and passed over.
 
     Args:
         folders: Where to look.
@@ -134,8 +136,7 @@ def newest_cut(
         try:
             cut = read_cut(path)
         except CheckpointError as error:
-            is_last = path == candidates[-1]
-            on_damaged(f"{error}; {'there is no other' if is_last else 'the one before is used'}")
+            on_damaged(str(error))
             continue
         if run_id is None or cut.run_id == run_id:
             return path, cut
@@ -203,11 +204,10 @@ def _save(path: Path, tensors: Mapping[str, Array]) -> None:
     try:
         save_file(dict(tensors), path)
     except SafetensorError as error:
-        # The library wraps the system's error; a full disk has to stay recognisable as one.
-        raise OSError(f"{path}: {error}") from error
+        raise disk_error(error, path) from error
 
 
-def _manifest(cut: Cut, files: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest(cut: Cut, tensors: FileDigest) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": cut.version,
@@ -219,34 +219,27 @@ def _manifest(cut: Cut, files: Mapping[str, Any]) -> dict[str, Any]:
         "order": {"parameters": list(cut.parameters), "state": list(cut.state)},
         "optimizer": cut.optimizer.values,
         "ledger": cut.ledger,
-        "files": dict(files),
+        "files": {TENSORS: tensors.model_dump()},
     }
 
 
-def _from_manifest(manifest: Mapping[str, Any], tensors: Mapping[str, Array]) -> Cut:
+def _from_manifest(manifest: Manifest, tensors: Mapping[str, Array]) -> Cut:
     groups: dict[str, Tensors] = {group: {} for group in GROUPS}
     for key, array in tensors.items():
         group, _, name = key.partition("/")
         groups[group][name] = array
-    order = manifest["order"]
     return Cut(
-        version=manifest["version"],
-        parameters={name: groups["parameters"][name] for name in order["parameters"]},
-        state={name: groups["state"][name] for name in order["state"]},
-        optimizer=UpdaterState(groups["optimizer"], manifest["optimizer"]),
-        ledger=manifest["ledger"],
-        run_id=manifest["run_id"],
-        job_name=manifest["job_name"],
-        metrics=manifest["metrics"],
-        loss=manifest["loss"],
-        created_s=manifest["created_s"],
+        version=manifest.version,
+        parameters={name: groups["parameters"][name] for name in manifest.order.parameters},
+        state={name: groups["state"][name] for name in manifest.order.state},
+        optimizer=UpdaterState(groups["optimizer"], manifest.optimizer),
+        ledger=manifest.ledger,
+        run_id=manifest.run_id,
+        job_name=manifest.job_name,
+        metrics=manifest.metrics,
+        loss=manifest.loss,
+        created_s=manifest.created_s,
     )
-
-
-def _digest(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"size_bytes": path.stat().st_size, "sha256": digest}
 
 
 def _sync(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from elastic.master.coordinator import Coordinator
 from elastic.master.cuts import Cut, prune, write_cut
+from elastic.master.destinations import advice, in_words
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,11 @@ class Cutter:
 
     A cut that cannot be written is told as an event and does not stop the job: the one before
     stays what a restart goes back to.
+
+    Attributes:
+        newest_checkpoint: The last cut that was written to be kept.
+        problem: Why the final cut is not where checkpoints go; empty where it is.
+        metrics: What the next cuts say of the model.
     """
 
     def __init__(
@@ -44,7 +50,9 @@ class Cutter:
         self._writing = asyncio.Lock()
         self._pending: asyncio.Task[None] | None = None
         self._last_recovery_version: int | None = None
+        self._last_failed: tuple[Path, int] | None = None
         self.newest_checkpoint: Path | None = None
+        self.problem = ""
         self.metrics: dict[str, float] = {}
 
     async def checkpoint_if_due(self) -> None:
@@ -83,9 +91,9 @@ class Cutter:
 
     async def _checkpoint(self, cut: Cut) -> None:
         assert self._checkpoint_dir is not None
-        path = await self._write(self._checkpoint_dir, cut, self._keep)
-        if path is not None:
-            self.newest_checkpoint = path
+        written = await self._write(self._checkpoint_dir, cut, self._keep)
+        if isinstance(written, Path):
+            self.newest_checkpoint = written
 
     async def recovery_cut(self) -> None:
         """Take and write a cut for a restarted master, if there is anything new."""
@@ -93,21 +101,32 @@ class Cutter:
             return
         async with self._coordinator.store.lock:
             cut = await self._capture()
-        if await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS) is not None:
+        if isinstance(await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS), Path):
             self._last_recovery_version = cut.version
 
-    async def final_checkpoint(self) -> None:
-        """Keep the trained parameters: in the user's folder, or as the last recovery cut."""
+    async def final_checkpoint(self) -> bool:
+        """Keep the trained parameters where checkpoints go, or else as the last recovery cut.
+
+        Returns:
+            Whether they are kept anywhere; `problem` says why not where they belong.
+        """
         await self.settle()
         async with self._coordinator.store.lock:
             cut = await self._capture()
-        path = None
+        self.problem = ""
+        written: Path | OSError | None = None
         if self._checkpoint_dir is not None:
-            path = await self._write(self._checkpoint_dir, cut, self._keep)
-        if path is None:
+            written = await self._write(self._checkpoint_dir, cut, self._keep)
+            if isinstance(written, OSError):
+                self.problem = _problem(self._checkpoint_dir, written)
+        if not isinstance(written, Path):
             # Where the user's disk is full, what was trained is not lost for it.
-            path = await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS)
-        self.newest_checkpoint = path or self.newest_checkpoint
+            written = await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS)
+        if isinstance(written, OSError):
+            self.problem = self.problem or _problem(self._recovery_dir, written)
+            return False
+        self.newest_checkpoint = written
+        return True
 
     async def run(self, interval_s: float) -> None:
         """Take recovery cuts on their own schedule, until cancelled."""
@@ -115,16 +134,34 @@ class Cutter:
             await asyncio.sleep(interval_s)
             await self.recovery_cut()
 
-    async def _write(self, folder: Path, cut: Cut, keep: int) -> Path | None:
+    async def _write(self, folder: Path, cut: Cut, keep: int) -> Path | OSError:
+        """Write one cut; returns where it is, or why it is not."""
         async with self._writing:
             try:
                 path = await asyncio.to_thread(write_cut, folder, cut)
+            except OSError as error:
+                self._tell_failure(folder, cut.version, error)
+                return error
+            try:
                 await asyncio.to_thread(prune, folder, keep, path)
             except OSError as error:
-                message = (
-                    f"checkpoint of version {cut.version} could not be written to {folder}: {error}"
-                )
-                log.warning(message)
-                self._on_event("CheckpointFailed", message)
-                return None
+                # The new one is whole; the old ones are tried again with the next.
+                log.warning("old checkpoints in %s stay: %s", folder, in_words(error))
             return path
+
+    def _tell_failure(self, folder: Path, version: int, error: OSError) -> None:
+        message = (
+            f"checkpoint of version {version} could not be written to {folder}: "
+            f"{in_words(error)}: {advice(error)}"
+        )
+        log.warning(message)
+        # The last version is tried again after its evaluation, and fails for the same reason.
+        if self._last_failed != (folder, version):
+            self._last_failed = (folder, version)
+            self._on_event("CheckpointFailed", message)
+
+
+def _problem(folder: Path, error: OSError) -> str:
+    return (
+        f"NOT in {folder}: {in_words(error)}: {advice(error)}, and run the job again with --resume"
+    )

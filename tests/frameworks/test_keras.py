@@ -522,6 +522,13 @@ def test_the_export_is_a_keras_file(tmp_path, suffix):
     assert [each.name for each in (tmp_path / "new").iterdir()] == ["model.keras"]
 
 
+def test_an_export_to_a_full_disk_is_no_fault_of_the_model(small_disk):
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        build(make_def(wide)).export(f"{small_disk}/model")
+    assert not isinstance(raised.value, ModelDefError)
+    assert list(small_disk.iterdir()) == []
+
+
 # -- batches
 
 

@@ -1,4 +1,5 @@
 import copy
+import errno
 import json
 import subprocess
 import sys
@@ -378,6 +379,21 @@ def test_the_export_is_a_state_dict(tmp_path, suffix):
     again.load_state_dict(safetensors.torch.load_file(path))
     assert torch.equal(again.b.weight, model.module.a.weight)
     assert [each.name for each in (tmp_path / "new").iterdir()] == ["model.safetensors"]
+
+
+def test_an_export_to_a_full_disk_is_told_as_that(small_disk):
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(4, 50_000), nn.Linear(50_000, 2))
+
+        def forward(self, x):
+            return self.layers(x)
+
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        build(make_def(Wide)).export(f"{small_disk}/model")
+    assert raised.value.errno == errno.ENOSPC
+    assert list(small_disk.iterdir()) == []
 
 
 @pytest.mark.parametrize(

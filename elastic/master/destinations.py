@@ -1,0 +1,65 @@
+"""Where a job's results go: proved to take files before anything starts."""
+
+import errno
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from elastic.errors import JobSpecError
+from elastic.spec.job import JobSpec
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+_PROBE_BYTES: Final = 4096
+
+
+def check_destinations(spec: JobSpec) -> None:
+    """Make the folders that the job writes to, and write to each of them.
+
+    Raises:
+        JobSpecError: One cannot be made or written; hours of training would find that out last.
+    """
+    if spec.checkpoint_dir:
+        _check("checkpoint_dir", Path(spec.checkpoint_dir), Path(spec.checkpoint_dir))
+    for name, text in (("output", spec.output), ("commit_log", spec.commit_log)):
+        if text:
+            _check_no_folder(name, Path(text))
+    if spec.output:
+        _check("output", Path(spec.output), Path(spec.output).parent)
+
+
+def in_words(error: OSError) -> str:
+    """What the system says, without its number; the path is told by whoever asks."""
+    return error.strerror or str(error)
+
+
+def advice(error: OSError) -> str:
+    """What the user can do about it."""
+    if error.errno in _NO_ROOM:
+        return "free space there or name another path"
+    if error.errno in _DENIED:
+        return "make it writable or name another path"
+    return "name another path"
+
+
+def _check(name: str, path: Path, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        what = "cannot be a folder of checkpoints" if folder == path else "cannot be written"
+        # mkdir says of a file that stands there only that it exists.
+        said = "Not a directory" if isinstance(error, FileExistsError) else in_words(error)
+        raise JobSpecError(f"--{name}={path} {what}: {folder}: {said}: {advice(error)}") from error
+
+
+def _check_no_folder(name: str, path: Path) -> None:
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise JobSpecError(
+            f"--{name}={path} cannot be written: {in_words(error)}: {advice(error)}"
+        ) from error
+    if is_folder:
+        raise JobSpecError(f"--{name}={path} is a folder: name a file, such as {path / 'NAME'}")

@@ -1,0 +1,107 @@
+"""Going on from a cut: which one, whether it fits this job, and what follows if there is none."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from elastic.errors import CheckpointError
+from elastic.master.cuts import Cut, clean_up, list_cuts, newest_cut, remove_all
+from elastic.master.environment import MasterEnvironment
+from elastic.master.parameters import ParameterStore
+from elastic.policy.ledger import Ledger, LedgerError
+from elastic.spec.job import JobSpec
+
+
+def restore(
+    env: MasterEnvironment,
+    store: ParameterStore,
+    ledger: Ledger,
+    note: Callable[[str, str], None],
+    is_first_life: bool,
+) -> dict[str, float]:
+    """Go to the newest cut of this run or, with --resume, of this job.
+
+    Args:
+        env: The job, and where its cuts lie.
+        store: Gets the cut's parameters and optimizer.
+        ledger: Gets the cut's account.
+        note: Told what was found, as kind and message of an event.
+        is_first_life: Whether no master of this submission was lost.
+
+    Returns:
+        The metrics of the cut; none where the job begins with its first record.
+
+    Raises:
+        CheckpointError: There is nothing usable to resume from, it does not fit this job, or
+            another run's checkpoints are in the way.
+    """
+    spec = env.spec
+    named = [Path(spec.checkpoint_dir)] if spec.checkpoint_dir else []
+    # Who names the job's own folder must not be told everything twice.
+    folders = list(dict.fromkeys([env.recovery_dir, env.checkpoint_dir, *named]))
+    for folder in folders:
+        clean_up(folder)
+    damages: list[str] = []
+    found = newest_cut(folders, None if spec.resume else env.run_id, damages.append)
+    for message in damages:
+        other = f"{found[0].name} is used" if found else "there is no other to use"
+        note("CheckpointDamaged", f"{message}; {other} instead")
+    if found is None:
+        _check_wanted(spec, folders, damages)
+        if spec.resume and is_first_life:
+            note(
+                "NothingToResume",
+                f"nothing to resume in {_any(folders)}: starts from the first record",
+            )
+        _settle_foreign_checkpoints(spec)
+        return {}
+    path, cut = found
+    _load(path, cut, store, ledger, spec.num_epochs)
+    note("Resumed", f"resumed from {path} (version {cut.version})")
+    return cut.metrics
+
+
+def _load(path: Path, cut: Cut, store: ParameterStore, ledger: Ledger, num_epochs: int) -> None:
+    if cut.ledger is None:
+        raise CheckpointError(f"checkpoint {path} has no ledger: use it with --init_from")
+    try:
+        ledger.restore(cut.ledger)
+        store.load(cut.version, cut.parameters, cut.state, cut.optimizer)
+    except (LedgerError, CheckpointError) as error:
+        raise CheckpointError(f"checkpoint {path} does not fit this job: {error}") from error
+    if ledger.epoch > num_epochs:
+        raise CheckpointError(
+            f"checkpoint {path} has trained {ledger.epoch} epochs, this job has "
+            f"num_epochs={num_epochs}: raise it"
+        )
+
+
+def _check_wanted(spec: JobSpec, folders: Sequence[Path], damages: Sequence[str]) -> None:
+    """Refuse to begin anew where the user wants to go on from what is there, and damaged."""
+    if not spec.resume or not damages:
+        return
+    tried = f"the only checkpoint in {_any(folders)} is not usable"
+    if len(damages) > 1:
+        tried = f"none of the {len(damages)} checkpoints in {_any(folders)} is usable"
+    newest = damages[0] if len(damages) == 1 else f"the newest: {damages[0]}"
+    raise CheckpointError(
+        f"{tried}, so there is nothing to resume from: {newest}: start anew with --overwrite"
+    )
+
+
+def _settle_foreign_checkpoints(spec: JobSpec) -> None:
+    """Remove or refuse what another run has left where this one keeps its checkpoints."""
+    if spec.resume or not spec.checkpoint_dir:
+        return
+    folder = Path(spec.checkpoint_dir)
+    if spec.overwrite:
+        # Versions of theirs that ours has not reached would count as newer than ours.
+        remove_all(folder)
+    elif list_cuts(folder):
+        raise CheckpointError(
+            f"checkpoint_dir={spec.checkpoint_dir} holds checkpoints of another run: go on "
+            f"from them with --resume, write over them with --overwrite, or name another folder"
+        )
+
+
+def _any(folders: Sequence[Path]) -> str:
+    return " or ".join(map(str, folders))
