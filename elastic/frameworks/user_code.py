@@ -19,7 +19,7 @@ def user_code(what: str) -> Iterator[None]:
         yield
     except (ElasticError, MemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelDefError(f"{what} failed: {describe(error)}") from error
 
 

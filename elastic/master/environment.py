@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaRunner
+from elastic.platforms.last_words import STEP_NAME
 from elastic.spec.job import JobSpec
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,19 @@ class MasterEnvironment:
     recovery_dir: Path
     host: str
     room: int | None = None
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """Where checkpoints go whose user has named no folder: beside the cuts."""
+        return self.recovery_dir.with_name("checkpoints")
+
+    @property
+    def step_path(self) -> Path:
+        """Where the master says which step of the preparation it is at, for whoever finds it dead.
+
+        Beside the cuts, as it must outlive the master as well.
+        """
+        return self.recovery_dir.with_name(STEP_NAME)
 
 
 def local_environment(job_dir: Path) -> MasterEnvironment:
@@ -93,7 +107,7 @@ def kubernetes_environment() -> MasterEnvironment | None:
     pod_path = names.object_path("pods", job.namespace, pod_name)
     leave_on_sigterm(cluster, runner, pod_path, own)
     pod = _until_answered(lambda: cluster.get(pod_path))
-    if end_if_hopeless(names.STATE_PATH, pod, runner, job.name):
+    if end_if_hopeless(names.STATE_PATH, pod, runner, job.spec):
         return None
     recovery_dir = names.STATE_PATH / "cuts"
     recovery_dir.mkdir(exist_ok=True)

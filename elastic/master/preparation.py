@@ -1,17 +1,19 @@
 """From a JobSpec to a model with parameters: every check of the job before it starts."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from elastic.data import open_reader
-from elastic.data.base import DataReader, ReadTask
-from elastic.errors import CheckpointError, DataError, ModelDefError
+from elastic.data.base import DataReader
+from elastic.errors import CheckpointError, DataError
 from elastic.frameworks import load_framework
-from elastic.frameworks.base import Batch, Framework
-from elastic.master.cuts import MANIFEST, list_cuts, read_cut
+from elastic.frameworks.base import Model
+from elastic.master.cuts import list_cuts, read_cut
+from elastic.master.manifest import MANIFEST
 from elastic.master.parameters import ParameterStore
+from elastic.master.sampling import first_part, sample_batch
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.spec.job import JobSpec
@@ -19,6 +21,10 @@ from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef, load_model_def
 
 log = logging.getLogger(__name__)
+
+
+def _untold(_step: str) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +37,52 @@ class Sources:
     evaluation_shards: Sequence[Shard]
 
 
-def check_sources(spec: JobSpec) -> Sources:
+def check_sources(spec: JobSpec, at: Callable[[str], None] = _untold) -> Sources:
     """Import the model_def and list the records.
+
+    Args:
+        spec: Of the job.
+        at: Told each step before it is taken, since the user's code may not come back from it.
 
     Raises:
         UserError: What the user has to mend.
     """
+    at(f"import of {spec.model_def}")
     model_def = load_model_def(spec.model_zoo, spec.model_def, spec.symbol_names())
+    at(f"records of training_data_dir={spec.training_data_dir}")
     reader = _open(spec, model_def, spec.training_data_dir)
     shards = _shards(reader, "training_data_dir", spec.training_data_dir)
     evaluation_shards: Sequence[Shard] = ()
     if spec.evaluation_data_dir:
+        at(f"records of evaluation_data_dir={spec.evaluation_data_dir}")
         evaluation = _open(spec, model_def, spec.evaluation_data_dir)
         evaluation_shards = _shards(evaluation, "evaluation_data_dir", spec.evaluation_data_dir)
     return Sources(model_def, reader, shards, evaluation_shards)
 
 
-def build_store(spec: JobSpec, sources: Sources, sample: Task) -> ParameterStore:
+def build_store(
+    spec: JobSpec, sources: Sources, sample: Task, at: Callable[[str], None] = _untold
+) -> ParameterStore:
     """Build model and optimizer, with the initial parameters of the seed or of a checkpoint.
+
+    Args:
+        spec: Of the job.
+        sources: From `check_sources`.
+        sample: From `choose_sample`.
+        at: See `check_sources`.
 
     Raises:
         UserError: The model cannot be built from the first records, or not from the checkpoint.
     """
     framework = load_framework(sources.model_def.framework)
+    name = sources.model_def.module_name
     batch = sample_batch(framework, sources.model_def, sources.reader, sample)
+    at(f"model of {name}")
     model = framework.build_model(sources.model_def, spec.model_params, batch, spec.seed)
+    at(f"optimizer of {name}")
     store = ParameterStore(model, framework.build_updater(sources.model_def, model))
     if spec.checkpoint_filename_for_init:
+        at(f"checkpoint_filename_for_init={spec.checkpoint_filename_for_init}")
         cut = read_cut(_cut_path(Path(spec.checkpoint_filename_for_init)))
         store.load(0, cut.parameters, cut.state, None)
     return store
@@ -78,29 +103,54 @@ def training_ledger(spec: JobSpec, shards: Sequence[Shard]) -> Ledger:
     )
 
 
-def sample_task(spec: JobSpec, shards: Sequence[Shard]) -> Task:
-    """The records that every process builds the model with: the first minibatch there is."""
-    shard = next(shard for shard in shards if shard.num_records)
-    end = min(shard.end, shard.start + min(spec.minibatch_size, spec.records_per_task))
-    return Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, shard.start, end), shard)
+def choose_sample(spec: JobSpec, sources: Sources, at: Callable[[str], None] = _untold) -> Task:
+    """The records that every process builds the model with: of the first minibatch, what works.
 
-
-def sample_batch(
-    framework: Framework, model_def: ModelDef, reader: DataReader, sample: Task
-) -> Batch:
-    """Read and prepare the sample.
+    Args:
+        spec: Of the job.
+        sources: From `check_sources`.
+        at: See `check_sources`.
 
     Raises:
-        UserError: The reader or dataset_fn fails on the first records already.
+        UserError: The reader or dataset_fn fails on all of the first minibatch.
     """
-    task = ReadTask(sample.shard, sample.records.start, sample.records.end)
-    batch = framework.make_batch(model_def, list(reader.read_records(task)), Mode.TRAINING)
-    if batch.num_examples == 0:
-        raise ModelDefError(
-            f"dataset_fn made no example of the first {sample.records.num_records} records of "
-            f"{sample.shard.name!r}: the model cannot be built without one"
-        )
-    return batch
+    model_def = sources.model_def
+    framework = load_framework(model_def.framework)
+    at(f"dataset_fn of {model_def.module_name} on the first records")
+    sample, _ = first_part(
+        _first_minibatch(spec, sources.shards, TaskKind.TRAINING),
+        lambda part: sample_batch(framework, model_def, sources.reader, part),
+    )
+    return sample
+
+
+def check_evaluation(
+    spec: JobSpec, sources: Sources, model: Model, at: Callable[[str], None] = _untold
+) -> None:
+    """Evaluate the untrained model on the first records, if the job will evaluate at all.
+
+    Raises:
+        UserError: What would else be found when everything is trained.
+    """
+    if not sources.evaluation_shards:
+        return
+    model_def = sources.model_def
+    framework = load_framework(model_def.framework)
+    reader = _open(spec, model_def, spec.evaluation_data_dir)
+    at(f"evaluation by {model_def.module_name} of the first records")
+
+    def evaluate(part: Task) -> None:
+        batch = sample_batch(framework, model_def, reader, part, Mode.EVALUATION)
+        if batch.num_examples:
+            model.metrics(batch)
+
+    first_part(_first_minibatch(spec, sources.evaluation_shards, TaskKind.EVALUATION), evaluate)
+
+
+def _first_minibatch(spec: JobSpec, shards: Sequence[Shard], kind: TaskKind) -> Task:
+    shard = next(shard for shard in shards if shard.num_records)
+    end = min(shard.end, shard.start + min(spec.minibatch_size, spec.records_per_task))
+    return Task(0, 0, kind, 0, RecordRange(0, shard.start, end), shard)
 
 
 def _open(spec: JobSpec, model_def: ModelDef, origin: str) -> DataReader:

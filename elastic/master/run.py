@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -10,27 +11,31 @@ import grpc
 from elastic.errors import CheckpointError, ElasticError, JobSpecError, TrainingError, UserError
 from elastic.master.commit_log import CommitLog
 from elastic.master.coordinator import Coordinator
-from elastic.master.cuts import clean_up, list_cuts, newest_cut, remove_all
 from elastic.master.cutter import Cutter
+from elastic.master.destinations import advice, check_destinations, in_words
 from elastic.master.environment import MasterEnvironment
 from elastic.master.evaluator import Evaluator
-from elastic.master.parameters import ParameterStore
 from elastic.master.preparation import (
     Sources,
     build_store,
+    check_evaluation,
     check_sources,
-    sample_task,
+    choose_sample,
     training_ledger,
 )
+from elastic.master.preparing import Preparation
+from elastic.master.restoring import restore
 from elastic.master.servicer import MasterServicer
 from elastic.master.status_board import StatusBoard
 from elastic.master.worker_manager import WorkerManager
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.fleet import Fleet, FleetRules
-from elastic.policy.ledger import Ledger, LedgerError
 from elastic.policy.liveness import Liveness
+from elastic.policy.masters import PREPARING
+from elastic.policy.records import Task
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.spec.status import JobPhase
+from elastic.spec.user_frames import user_traceback
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +55,14 @@ class Master:
         self._env = environment
         self._spec = environment.spec
         self._board = StatusBoard(environment.spec, environment.runner)
+        self._is_first_life = self._board.phase is JobPhase.STARTING
         self._commit_log = CommitLog(environment.spec.commit_log)
         self._cancelled = asyncio.Event()
+        self._preparation = Preparation(
+            environment.spec.start_timeout,
+            environment.step_path,
+            partial(self._board.explain, PREPARING),
+        )
         spec = self._spec
         self._fleet = Fleet(
             FleetRules(spec.max_worker_failures, spec.start_timeout),
@@ -77,6 +88,7 @@ class Master:
             self._board.set_phase(JobPhase.CANCELLED, "Cancelled", "cancelled by its user")
         finally:
             publishing.cancel()
+        self._preparation.end()
         self._commit_log.close()
         while not self._board.publish():
             await asyncio.sleep(PUBLISH_S)
@@ -88,37 +100,67 @@ class Master:
             if isinstance(error, TrainingError)
             else type(error).__name__.removesuffix("Error")
         )
-        self._board.note("JobFailed", str(error))
-        self._board.set_phase(JobPhase.FAILED, reason, str(error))
+        message = str(error)
+        self._board.note("JobFailed", message)
+        trace = user_traceback(error)
+        if trace is not None:
+            log.error("%s", trace)
+            message += f"; `elastic logs {self._spec.job_name}` shows the traceback"
+        self._board.set_phase(JobPhase.FAILED, reason, message)
 
     async def _run_job(self) -> None:
         self._board.publish()
-        sources = await asyncio.to_thread(check_sources, self._spec)
+        if self._is_first_life:
+            # A disk that has filled since costs a restarted master its checkpoints, not the job.
+            await asyncio.to_thread(check_destinations, self._spec)
+        sources = await self._preparation.run(
+            partial(check_sources, self._spec, self._preparation.at)
+        )
         # Workers need seconds to import their framework: they start while the model is built.
         self._manager.start()
         try:
-            coordinator, cutter, evaluator = await self._build(sources)
-            server = await self._serve(coordinator, sources)
+            sample = await self._preparation.run(
+                partial(choose_sample, self._spec, sources, self._preparation.at)
+            )
+            coordinator, cutter, evaluator = await self._build(sources, sample)
+            self._end_preparation()
+            server = await self._serve(coordinator, sample)
             try:
                 await self._train(coordinator, cutter)
                 await self._finish(coordinator, cutter, evaluator, sources)
+            except (UserError, Cancelled):
+                await self._dismiss_workers(coordinator)
+                raise
+            else:
+                await self._dismiss_workers(coordinator)
             finally:
-                coordinator.closed = True
-                await self._manager.stop()
-                if not self._cancelled.is_set():
-                    await self._manager.wait_for_exits(FAREWELL_S)
+                # After any other error the next master needs the workers, which wait for it.
                 await server.stop(0.1)
         finally:
             await self._manager.stop()
         # Told last, so that whoever waits for it finds nothing of the job still running.
         self._board.set_phase(JobPhase.SUCCEEDED, "Succeeded", "every record has counted")
 
-    async def _build(self, sources: Sources) -> tuple[Coordinator, Cutter, Evaluator]:
+    async def _dismiss_workers(self, coordinator: Coordinator) -> None:
+        coordinator.closed = True
+        await self._manager.stop()
+        if not self._cancelled.is_set():
+            await self._manager.wait_for_exits(FAREWELL_S)
+
+    def _end_preparation(self) -> None:
+        self._preparation.end()
+        self._board.explain("", "")
+
+    async def _build(self, sources: Sources, sample: Task) -> tuple[Coordinator, Cutter, Evaluator]:
         spec = self._spec
-        sample = sample_task(spec, sources.shards)
-        store = await asyncio.to_thread(build_store, spec, sources, sample)
+        at = self._preparation.at
+        store = await self._preparation.run(partial(build_store, spec, sources, sample, at))
+        await self._preparation.run(partial(check_evaluation, spec, sources, store.model, at))
         ledger = training_ledger(spec, sources.shards)
-        metrics = await asyncio.to_thread(self._restore, store, ledger)
+        at("newest cut")
+        metrics = await self._preparation.run(
+            partial(restore, self._env, store, ledger, self._board.note, self._is_first_life)
+        )
         self._commit_log.open(store.version)
         coordinator = Coordinator(
             ledger,
@@ -136,7 +178,7 @@ class Master:
         cutter = Cutter(
             coordinator,
             self._env.recovery_dir,
-            Path(spec.checkpoint_dir) if spec.checkpoint_dir else None,
+            self._kept_dir(),
             spec.checkpoint_steps,
             spec.keep_checkpoint_max,
             spec.job_name,
@@ -156,60 +198,13 @@ class Master:
         self._manager.attach(coordinator)
         return coordinator, cutter, evaluator
 
-    def _restore(self, store: ParameterStore, ledger: Ledger) -> dict[str, float]:
-        """Go to the newest cut of this run or, with --resume, of this job."""
-        spec = self._spec
-        folders = [self._env.recovery_dir]
-        if spec.checkpoint_dir:
-            folders.append(Path(spec.checkpoint_dir))
-        run_id = None if spec.resume else self._env.run_id
-        for folder in folders:
-            clean_up(folder)
-        damaged: list[str] = []
-        found = newest_cut(folders, run_id, damaged.append)
-        for message in damaged:
-            self._board.note("CheckpointDamaged", message)
-        if found is None and damaged and spec.resume:
-            raise CheckpointError(
-                f"no checkpoint of {' or '.join(map(str, folders))} is usable, so there is nothing "
-                f"to resume from: {damaged[0]}: start anew with --overwrite"
-            )
-        if found is None:
-            self._settle_foreign_checkpoints()
-            return {}
-        path, cut = found
-        if cut.ledger is None:
-            raise CheckpointError(f"checkpoint {path} has no ledger: use it with --init_from")
-        try:
-            ledger.restore(cut.ledger)
-            store.load(cut.version, cut.parameters, cut.state, cut.optimizer)
-        except (LedgerError, CheckpointError) as error:
-            raise CheckpointError(f"checkpoint {path} does not fit this job: {error}") from error
-        if ledger.epoch > spec.num_epochs:
-            raise CheckpointError(
-                f"checkpoint {path} has trained {ledger.epoch} epochs, this job has "
-                f"num_epochs={spec.num_epochs}: raise it"
-            )
-        self._board.note("Resumed", f"resumed from {path} (version {cut.version})")
-        return cut.metrics
+    def _kept_dir(self) -> Path | None:
+        """Where checkpoints are kept; None where the user asks for none."""
+        if self._spec.checkpoint_dir:
+            return Path(self._spec.checkpoint_dir)
+        return self._env.checkpoint_dir if self._spec.checkpoint_steps else None
 
-    def _settle_foreign_checkpoints(self) -> None:
-        """Remove or refuse what another run has left where this one keeps its checkpoints."""
-        spec = self._spec
-        if spec.resume or not spec.checkpoint_dir:
-            return
-        folder = Path(spec.checkpoint_dir)
-        if spec.overwrite:
-            # Versions of theirs that ours has not reached would count as newer than ours.
-            remove_all(folder)
-        elif list_cuts(folder):
-            raise CheckpointError(
-                f"checkpoint_dir={spec.checkpoint_dir} holds checkpoints of another run: go on "
-                f"from them with --resume, write over them with --overwrite, or name another folder"
-            )
-
-    async def _serve(self, coordinator: Coordinator, sources: Sources) -> grpc.aio.Server:
-        sample = sample_task(self._spec, sources.shards)
+    async def _serve(self, coordinator: Coordinator, sample: Task) -> grpc.aio.Server:
         servicer = MasterServicer(coordinator, sample, self._fleet.current_launch)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers((MasterHandler(servicer, self._env.token),))
@@ -237,7 +232,7 @@ class Master:
         self, coordinator: Coordinator, cutter: Cutter, evaluator: Evaluator, sources: Sources
     ) -> None:
         self._check_audits(coordinator)
-        await cutter.final_checkpoint()
+        is_kept = await cutter.final_checkpoint()
         if sources.evaluation_shards and not cutter.metrics:
             self._board.set_phase(JobPhase.RUNNING, "Evaluating", "evaluates the trained model")
             evaluated = asyncio.Event()
@@ -246,13 +241,19 @@ class Master:
             await self._until(coordinator, evaluated)
             await evaluating
             cutter.metrics = evaluator.results
-            await cutter.final_checkpoint()
+            is_kept = await cutter.final_checkpoint()
         self._board.metrics = cutter.metrics
         self._tell_checkpoint(cutter)
+        kept = f"the trained model is in the checkpoint {self._board.checkpoint}"
+        if not is_kept:
+            kept = f"the trained model could not be kept as a checkpoint: {cutter.problem}"
         if self._spec.output:
-            self._board.export = await self._export(coordinator)
+            self._board.export = await self._export(coordinator, kept)
+        elif not is_kept:
+            raise CheckpointError(kept)
 
     def _tell_checkpoint(self, cutter: Cutter) -> None:
+        self._board.checkpoint_problem = cutter.problem
         if cutter.newest_checkpoint is not None:
             self._board.checkpoint = str(cutter.newest_checkpoint)
 
@@ -263,12 +264,13 @@ class Master:
                 f"{len(ledger.audits)} of {self._spec.num_epochs} epochs were audited"
             )
 
-    async def _export(self, coordinator: Coordinator) -> str:
+    async def _export(self, coordinator: Coordinator, kept: str) -> str:
         try:
             return await asyncio.to_thread(coordinator.store.model.export, self._spec.output)
         except OSError as error:
             raise JobSpecError(
-                f"output={self._spec.output} cannot be written: {error.strerror or error}"
+                f"--output={self._spec.output} cannot be written: {in_words(error)}; {kept}: "
+                f"{advice(error)}, and run the job again with --resume"
             ) from error
 
     async def _until(self, coordinator: Coordinator, event: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.master.coordinator import Coordinator
-from elastic.platforms.base import Replica, ReplicaPhase, ReplicaRunner
+from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase, ReplicaRunner
 from elastic.policy.fleet import WORKER
 from elastic.policy.ledger import Audit
 from elastic.spec.job import JobSpec
@@ -40,6 +40,7 @@ class StatusBoard:
             and earlier.phase is not JobPhase.PENDING
             and not earlier.phase.is_final
         )
+        self._was_running = was_running
         self._base = earlier or JobStatus(job_name=spec.job_name)
         self.master_restarts = self._base.master_restarts + int(was_running)
         # Who resumes a job has mended what failed it, so it may fail as often as a new one.
@@ -51,6 +52,7 @@ class StatusBoard:
         self.phase_since_s = time.monotonic()
         self.metrics: dict[str, float] = dict(self._base.metrics)
         self.checkpoint: str | None = self._base.checkpoint
+        self.checkpoint_problem = ""
         self.export: str | None = None
         self.desired_workers = 0
         self.replicas: tuple[Replica, ...] = ()
@@ -61,7 +63,8 @@ class StatusBoard:
         self._published: JobStatus | None = None
         self.coordinator: Coordinator | None = None
         if was_running:
-            self.note("MasterRestarted", "the master was restarted and goes back to its last cut")
+            # Which cut it goes back to is told once that is read; there may be none yet.
+            self.note("MasterRestarted", "the master was restarted")
 
     def note(self, kind: str, message: str) -> None:
         """Add an event; it is logged too."""
@@ -119,6 +122,7 @@ class StatusBoard:
             audits=self._audits(),
             metrics=self.metrics,
             checkpoint=self.checkpoint,
+            checkpoint_problem=self.checkpoint_problem,
             export=self.export,
             master_restarts=self.master_restarts,
             worker_failures=self.worker_failures,
@@ -150,6 +154,17 @@ class StatusBoard:
             return self._base.audits
         return tuple(_published(audit) for audit in self.coordinator.ledger.audits)
 
+    def has_told_end(self, worker: ReplicaId) -> bool:
+        """Whether an earlier life of the master, or an earlier run, has told how it ended."""
+        if not self._was_running:
+            return True
+        told = next((row for row in self._base.workers if row.index == worker.index), None)
+        if told is None:
+            return False
+        return worker.launch < told.launch or (
+            worker.launch == told.launch and ReplicaPhase(told.phase).is_final
+        )
+
     def _workers(self) -> tuple[WorkerStatus, ...]:
         newest = {
             r.id.index: r
@@ -165,7 +180,7 @@ class StatusBoard:
                     index=index,
                     launch=replica.id.launch,
                     phase=replica.phase,
-                    pid=replica.pid,
+                    pid=None if replica.phase.is_final else replica.pid,
                     records_done=session.records_done if session else 0,
                     samples_per_s=round(session.rate.per_second(now_s), 1) if session else 0.0,
                     last_exit=self.last_exits.get(index, ""),

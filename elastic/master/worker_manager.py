@@ -21,13 +21,16 @@ from elastic.policy.fleet import (
     Launch,
     NoteExit,
 )
-from elastic.policy.replicas import ExitReason, ReplicaId, ReplicaPhase
+from elastic.policy.liveness import FIRST_TASK, Hang
+from elastic.policy.replicas import ExitReason, ReplicaId, ReplicaPhase, exit_text
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
+SET_UP_GRACE_S = 1.0
+"""For workers still in set-up when the job has its end: they hold nothing, and one may hang."""
 
 
 class WorkerManager:
@@ -77,9 +80,11 @@ class WorkerManager:
     async def wait_for_exits(self, timeout_s: float) -> None:
         """Wait until no worker runs, so that their last words are in the logs."""
         deadline = time.monotonic() + timeout_s
+        dismissed: set[ReplicaId] = set()
         while time.monotonic() < deadline:
             try:
                 replicas = await asyncio.to_thread(self._runner.observe)
+                await self._dismiss_starting(replicas, dismissed)
             except PlatformError as error:
                 # The job has its end already; only its workers' last words are not seen.
                 log.warning("%s", error)
@@ -89,6 +94,20 @@ class WorkerManager:
             if all(r.phase.is_final for r in replicas if r.id.role == WORKER):
                 return
             await asyncio.to_thread(self._runner.wait, POLL_S)
+
+    async def _dismiss_starting(
+        self, replicas: Sequence[Replica], dismissed: set[ReplicaId]
+    ) -> None:
+        """End the workers that have not asked for a task yet, each once."""
+        alive = {r.id for r in replicas if r.id.role == WORKER and not r.phase.is_final}
+        for replica in alive - dismissed:
+            if not self._is_at_work(replica):
+                await asyncio.to_thread(self._runner.delete, replica, SET_UP_GRACE_S)
+                dismissed.add(replica)
+
+    def _is_at_work(self, replica: ReplicaId) -> bool:
+        coordinator = self._coordinator
+        return coordinator is not None and coordinator.liveness.is_at_work(_ledger_name(replica))
 
     # -- on the manager's thread ---------------------------------------------------------------
 
@@ -147,8 +166,7 @@ class WorkerManager:
         self, observed: Sequence[Replica], control: JobControl, is_first: bool
     ) -> list[Action]:
         if is_first:
-            # Exits from before the master was restarted are known.
-            self._fleet.adopt_exits(observed)
+            self._fleet.adopt_exits(observed, self._board.has_told_end)
         self._board.replicas = tuple(observed)
         if control.cancelled:
             self._on_cancelled()
@@ -157,14 +175,14 @@ class WorkerManager:
             return []
         desired = self._desired(control)
         self._board.desired_workers = desired
-        actions = self._fence_hung()
-        actions += self._fleet.plan(observed, desired, time.monotonic())
-        for action in actions:
+        fenced = self._fence_hung(observed)
+        planned = self._fleet.plan(observed, desired, time.monotonic())
+        for action in planned:
             self._note(action, desired)
         self._board.worker_failures = self._fleet.failures
         self._note_absence(observed)
         self._note_waits(observed)
-        return actions
+        return fenced + planned
 
     def _desired(self, control: JobControl) -> int:
         limits = self._spec.num_workers
@@ -188,7 +206,7 @@ class WorkerManager:
                 self._board.note("WorkerScaledAway", f"{replica.name} is asked to end")
 
     def _note_exit(self, replica: Replica, is_failure: bool, wanted: bool) -> None:
-        how = _describe(replica)
+        how = exit_text(replica)
         self._board.last_exits[replica.id.index] = how
         if self._coordinator is not None:
             self._coordinator.lose(_ledger_name(replica.id), replica.id.index)
@@ -199,19 +217,20 @@ class WorkerManager:
         kind = "WorkerFailed" if is_failure else "WorkerLost"
         self._board.note(kind, f"{replica.id.name} {how}")
 
-    def _fence_hung(self) -> list[Action]:
+    def _fence_hung(self, observed: Sequence[Replica]) -> list[Action]:
         if self._coordinator is None:
             return []
+        running = [r.id for r in observed if r.phase is ReplicaPhase.RUNNING]
+        self._coordinator.liveness.observed_running(
+            [_ledger_name(replica) for replica in running if replica.role == WORKER],
+            time.monotonic(),
+        )
         actions: list[Action] = []
         for hang in self._coordinator.hangs():
             name, _, launch = hang.worker.partition("/")
             index = int(name.rpartition("-")[2])
             self._coordinator.lose(hang.worker, index)
-            self._board.note(
-                "WorkerHung",
-                f"{name} gave no {hang.what} for {hang.silent_s:.1f} s "
-                f"(limit {hang.limit_s:.1f} s) and is replaced",
-            )
+            self._board.note("WorkerHung", f"{name} {_describe_hang(hang)} and is replaced")
             actions.append(Delete(ReplicaId(WORKER, index, int(launch)), 0.0))
         return actions
 
@@ -233,24 +252,20 @@ class WorkerManager:
         self._noted_waits |= {replica.id for replica in waiting}
         if board.phase not in (JobPhase.STARTING, JobPhase.RECOVERING):
             return
+        if self._coordinator is None:
+            # Until the master is ready, it is what the job waits for.
+            return
         if any(r.phase is ReplicaPhase.RUNNING for r in observed):
             board.explain("", "")
         elif waiting:
             board.explain("WorkersPending", f"{waiting[0].id.name}: {waiting[0].message}")
 
 
+def _describe_hang(hang: Hang) -> str:
+    if hang.what == FIRST_TASK:
+        return f"hung in set-up: no first task within start_timeout={hang.limit_s:g} s"
+    return f"gave no {hang.what} for {hang.silent_s:.1f} s (limit {hang.limit_s:.1f} s)"
+
+
 def _ledger_name(replica: ReplicaId) -> str:
     return f"worker-{replica.index}/{replica.launch}"
-
-
-def _describe(replica: Replica) -> str:
-    reason = replica.exit_reason
-    words = {
-        ExitReason.COMPLETED: "ended",
-        ExitReason.USER_ERROR: "failed",
-        ExitReason.KILLED: "was killed",
-        ExitReason.OUT_OF_MEMORY: "ran out of memory",
-        ExitReason.NEVER_STARTED: "could not be started",
-        None: "ended",
-    }[reason]
-    return f"{words}: {replica.message}" if replica.message else words

@@ -1,6 +1,6 @@
 """Desired workers against observed ones: what to launch, what to delete, when to give up."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -107,9 +107,16 @@ class Fleet:
         """The newest launch of a worker index; 0 when it never ran."""
         return self._slots[index].launch if index in self._slots else 0
 
-    def adopt_exits(self, observed: Sequence[Replica]) -> None:
-        """Take exits that an earlier life of the master has noted as known."""
-        self._noted.update(r.id for r in observed if r.id.role == WORKER and r.phase.is_final)
+    def adopt_exits(
+        self, observed: Sequence[Replica], is_told: Callable[[ReplicaId], bool]
+    ) -> None:
+        """Take exits that an earlier life of the master has told as known.
+
+        The others happened while there was no master: they are noted, and count, as any.
+        """
+        self._noted.update(
+            r.id for r in observed if r.id.role == WORKER and r.phase.is_final and is_told(r.id)
+        )
 
     def plan(self, observed: Sequence[Replica], desired: int, now_s: float) -> list[Action]:
         """Compare, and say what to do; doing it, or none of it, and asking again is safe."""

@@ -1,6 +1,7 @@
 """Which workers hang: leases by time, with a limit learned from the steps that completed."""
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +22,7 @@ class Hang:
     """A worker silent for `silent_s`, more than the `limit_s` it had.
 
     Attributes:
-        what: What did not come: `progress`, or any `sign of life`.
+        what: What did not come: `progress`, any `sign of life`, or the request for a first task.
     """
 
     worker: str
@@ -30,10 +31,15 @@ class Hang:
     what: str = "progress"
 
 
+FIRST_TASK: Final = "first task"
+"""What a worker owes that hangs in set-up."""
+
+
 @dataclass(slots=True)
 class _Watch:
     last_progress_s: float
     last_heard_s: float
+    is_in_set_up: bool = True
     has_stepped: bool = False
     is_waiting: bool = False
 
@@ -41,9 +47,12 @@ class _Watch:
 class Liveness:
     """Remembers when each worker last made progress. Not thread-safe; the time comes in.
 
-    Progress is what a worker does for the job: it registers, takes a task, reports. Heartbeats
-    are not progress: they come from a thread that goes on while the step hangs. They tell earlier
-    than any step that a whole machine is gone.
+    Progress is what a worker does for the job: it takes a task, reports. Heartbeats are not
+    progress: they come from a thread that goes on while the step hangs. They tell earlier than any
+    step that a whole machine is gone.
+
+    A worker is in set-up (imports its framework, registers, builds the model) until it asks for
+    its first task.
     """
 
     def __init__(self, floor_s: float, first_step_s: float) -> None:
@@ -51,17 +60,28 @@ class Liveness:
 
         Args:
             floor_s: The limit is never below this, whatever was learned.
-            first_step_s: The limit before a worker's first step, which may compile the model.
+            first_step_s: The limit of a worker's set-up, and before its first step, which may
+                compile the model.
         """
         self._floor_s = floor_s
+        self._set_up_s = first_step_s
         self._first_step_s = max(floor_s, first_step_s)
         self._steps_s: deque[float] = deque(maxlen=NUM_RECENT_STEPS)
         self._watches: dict[str, _Watch] = {}
         self._last_look_s: float | None = None
 
+    def observed_running(self, workers: Iterable[str], now_s: float) -> None:
+        """Start to watch the workers that are new: one may hang before it has ever called."""
+        for worker in workers:
+            self._watches.setdefault(worker, _Watch(now_s, now_s))
+
     def joined(self, worker: str, now_s: float) -> None:
-        """Start to watch a worker that registered."""
-        self._watches[worker] = _Watch(now_s, now_s)
+        """Watch a worker that registered; the time of its set-up goes on."""
+        self._watches.setdefault(worker, _Watch(now_s, now_s)).last_heard_s = now_s
+
+    def is_at_work(self, worker: str) -> bool:
+        """Whether it has asked for a task."""
+        return worker in self._watches and not self._watches[worker].is_in_set_up
 
     def left(self, worker: str) -> None:
         """Stop watching; also if it was not watched."""
@@ -79,7 +99,7 @@ class Liveness:
         if watch is None:
             return
         watch.last_progress_s = now_s
-        watch.is_waiting = False
+        watch.is_in_set_up = watch.is_waiting = False
         if step_s is not None:
             # The first step of a worker compiles; it would teach a limit that finds no hang.
             if watch.has_stepped:
@@ -96,7 +116,9 @@ class Liveness:
     def limit_s(self, worker: str) -> float:
         """The silence that makes this worker a hang."""
         watch = self._watches.get(worker)
-        if watch is None or not watch.has_stepped:
+        if watch is None or watch.is_in_set_up:
+            return self._set_up_s
+        if not watch.has_stepped:
             return self._first_step_s
         return max(self._floor_s, HANG_FACTOR * max(self._steps_s, default=0.0))
 
@@ -109,7 +131,8 @@ class Liveness:
             limit_s = self.limit_s(worker)
             unheard_s = now_s - watch.last_heard_s
             if not watch.is_waiting and silent_s > limit_s:
-                found.append(Hang(worker, silent_s, limit_s))
+                what = FIRST_TASK if watch.is_in_set_up else "progress"
+                found.append(Hang(worker, silent_s, limit_s, what))
             elif watch.has_stepped and unheard_s > HEARTBEAT_LIMIT_S:
                 found.append(Hang(worker, unheard_s, HEARTBEAT_LIMIT_S, "sign of life"))
         return found

@@ -6,6 +6,9 @@ from typing import Final
 from elastic.policy.replicas import ExitReason, Replica
 from elastic.spec.status import JobPhase, JobStatus
 
+PREPARING: Final = "Preparing"
+"""A master's reason for a phase that lasts because it is not ready; its message is the step."""
+
 MAX_MASTER_CRASHES: Final = 5
 FIRST_DELAY_S: Final = 0.5
 MAX_DELAY_S: Final = 30.0
@@ -44,9 +47,16 @@ class MasterHistory:
         self._phases: set[JobPhase | None] = set()
 
     def on_exit(
-        self, master: Replica, status: JobStatus | None, cancelled: bool
+        self, master: Replica, status: JobStatus | None, cancelled: bool, step: str = ""
     ) -> RestartMaster | EndJob:
-        """Choose what follows the end of one master."""
+        """Choose what follows the end of one master.
+
+        Args:
+            master: How it ended.
+            status: What it published last.
+            cancelled: The user has ended the job.
+            step: Which step of the preparation it ended in; empty where in none.
+        """
         if status is not None and status.phase.is_final:
             return EndJob()
         if cancelled:
@@ -60,8 +70,10 @@ class MasterHistory:
         if master.exit_reason is not ExitReason.KILLED:
             self._num_crashes += 1
         if self._num_crashes >= MAX_MASTER_CRASHES:
+            where = f", last while it prepared the job ({step})" if step else ""
             message = (
-                f"the master crashed {self._num_crashes} times without progress: {master.message}"
+                f"the master crashed {self._num_crashes} times without progress{where}: "
+                f"{master.message}"
             )
             return EndJob(JobPhase.FAILED, "MasterCrashed", message)
         return RestartMaster(self._delay_s())

@@ -54,3 +54,16 @@ class Replica:
     message: str = ""
     pid: int | None = None
     started_s: float | None = None
+
+
+def exit_text(replica: Replica) -> str:
+    """How an ended launch ended: `was killed: ended from outside by SIGKILL`."""
+    words = {
+        ExitReason.COMPLETED: "ended",
+        ExitReason.USER_ERROR: "failed",
+        ExitReason.KILLED: "was killed",
+        ExitReason.OUT_OF_MEMORY: "ran out of memory",
+        ExitReason.NEVER_STARTED: "could not be started",
+        None: "ended",
+    }[replica.exit_reason]
+    return f"{words}: {replica.message}" if replica.message else words

@@ -3,8 +3,10 @@
 import sysconfig
 import traceback
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Final
+
+from elastic.errors import ElasticError
 
 _NOT_USER_CODE: Final = (
     str(Path(__file__).resolve().parent.parent) + "/",
@@ -36,18 +38,39 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{f' ({where})' if where else ''}"
 
 
-def user_traceback(error: BaseException) -> str:
-    """The traceback of an error's cause from the first line of the user's code on.
+def user_traceback(error: BaseException) -> str | None:
+    """The traceback behind an error from the first line of the user's code on.
 
-    Where the error has no cause or none of the user's lines is in it, all there is.
+    None where no line of the user's is behind it: the message is all there is to say then.
     """
-    cause = error.__cause__ or error
+    cause = error
+    while isinstance(cause, ElasticError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, SyntaxError) and cause.filename is not None:
+        # It is raised by who reads the user's file; all lines of that are Python's and ours.
+        only = traceback.format_exception_only(cause)
+        return "".join(["Traceback (most recent call last):\n", *only]).rstrip()
     start: TracebackType | None = cause.__traceback__
     while start is not None and not _is_user_file(start.tb_frame.f_code.co_filename):
         start = start.tb_next
-    return "".join(
-        traceback.format_exception(type(cause), cause, start or cause.__traceback__)
-    ).rstrip()
+    if start is None:
+        return None
+    return "".join(traceback.format_exception(type(cause), cause, start)).rstrip()
+
+
+def stuck_in(frame: FrameType) -> str | None:
+    """Which of the user's functions a thread is in, and on which line; None where in none."""
+    own = [
+        (each.f_code, line)
+        for each, line in traceback.walk_stack(frame)
+        if _is_user_file(each.f_code.co_filename)
+    ]
+    if not own:
+        return None
+    (innermost, line), (outermost, _) = own[0], own[-1]
+    name = outermost.co_qualname
+    what = f"the import of {outermost.co_filename}" if name == "<module>" else name
+    return f"{what} ({innermost.co_filename}:{line})"
 
 
 def _is_user_file(filename: str) -> bool:

@@ -2,12 +2,13 @@
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from elastic.errors import ElasticError, RpcError
 from elastic.platforms.surroundings import Surroundings
@@ -15,6 +16,9 @@ from elastic.policy.fleet import WORKER
 from elastic.policy.replicas import ExitReason, ReplicaId
 from elastic.rpc.client import MasterClient, SupersededError
 from elastic.spec.job import JobSpec
+
+if TYPE_CHECKING:
+    from elastic.worker.loop import Worker
 
 PATIENCE_S: Final = 600.0
 """How long a worker waits for a master that is away, before it gives its place up."""
@@ -73,18 +77,27 @@ def _surroundings(job_dir: Path | None, replica: ReplicaId) -> Surroundings:
 def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> None:
     client = MasterClient(surroundings.address, surroundings.token(), PATIENCE_S)
     stopping = threading.Event()
+    worker: Worker | None = None
 
     def leave(*_: object) -> None:
+        if worker is None or not worker.is_at_work:
+            # Nothing is held and nothing is lost, and the import of a framework takes seconds. No
+            # exception: the user's module, which may be what is imported, could catch it.
+            surroundings.say_end(ExitReason.COMPLETED, "")
+            os._exit(0)
         stopping.set()
         client.hurry(LEAVING_PATIENCE_S)
 
     signal.signal(signal.SIGTERM, leave)
     # Imported only now: frameworks read the thread variables when they are loaded.
+    from elastic.worker import loop
     from elastic.worker.assembly import assemble
-    from elastic.worker.loop import Worker
 
     try:
-        Worker(client, replica.index, replica.launch, assemble(spec, client), stopping).run()
+        worker = loop.Worker(
+            client, replica.index, replica.launch, assemble(spec, client), stopping
+        )
+        worker.run()
     finally:
         client.close()
 

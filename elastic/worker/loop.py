@@ -59,6 +59,12 @@ class Worker:
         self._stopping = stopping
         self._session: Session | None = None
         self._sequence = 0
+        self._is_at_work = False
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the model is built and tasks are asked for: from then on there may be a lease."""
+        return self._is_at_work
 
     def run(self) -> None:
         """Work until the master is finished or `stopping` is set.
@@ -71,6 +77,7 @@ class Worker:
         trainer, stream = self._build(session.sample)
         heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         heart.start()
+        self._is_at_work = True
         try:
             self._work(trainer, stream)
         finally:

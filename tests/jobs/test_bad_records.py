@@ -64,6 +64,29 @@ def test_a_record_may_be_skipped_and_the_audit_says_so(tmp_path):
     assert _counts(status) == [index != 13 for index in range(40)]
 
 
+def test_the_bad_record_may_be_among_the_first(tmp_path):
+    deeds = dict.fromkeys((0, 5), FAILS_IN_TRAINING)
+    data = write_records(tmp_path / "train.npz", deeds)
+    status = run_job(obedient_spec(data, skip_bad_records=2), tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    assert _audits(status) == [(40, 38, 2)]
+    assert _counts(status) == [index not in deeds for index in range(40)]
+
+
+def test_a_bad_record_among_the_first_is_named(tmp_path):
+    data = write_records(tmp_path / "train.npz", {0: FAILS_IN_TRAINING})
+    status = run_job(obedient_spec(data), tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "Training")
+    assert status.message == _poisoned(0, data)
+
+
+def test_a_dataset_fn_that_always_fails_ends_the_job_before_it_starts(tmp_path):
+    data = write_records(tmp_path / "train.npz", dict.fromkeys(range(40), FAILS_IN_TRAINING))
+    status = run_job(obedient_spec(data, skip_bad_records=40), tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "ModelDef")
+    assert status.message.startswith(_failure(0))
+
+
 @pytest.mark.parametrize("grads_to_wait", [1, 3])
 def test_the_last_record_of_an_epoch_may_be_the_bad_one(grads_to_wait, tmp_path):
     data = write_records(tmp_path / "train.npz", {39: FAILS_IN_TRAINING})
@@ -91,6 +114,28 @@ def test_a_record_that_fails_in_evaluation_is_named(tmp_path):
     assert (status.phase, status.reason) == (JobPhase.FAILED, "Training")
     assert status.message == _poisoned(7, test)
     assert _audits(status) == [(40, 40, 0)], "training had ended well"
+
+
+def test_a_model_that_cannot_be_evaluated_is_not_trained_either(tmp_path):
+    data = write_records(tmp_path / "train.npz")
+    text = (ZOO / "obedient.py").read_text()
+    (tmp_path / "mine.py").write_text(f"{text}\n\ndef eval_metrics_fn():\n    return [1]\n")
+    spec = obedient_spec(data, evaluation_data_dir=str(data)).model_copy(
+        update={"model_zoo": tmp_path, "model_def": "mine.CustomModel"}
+    )
+    status = run_job(spec, tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "ModelDef")
+    assert status.message.startswith("eval_metrics_fn returned a list: return a dict of metrics")
+    assert status.progress.records_done == 0
+
+
+def test_a_bad_record_among_the_first_of_the_evaluation_is_skipped(tmp_path):
+    train = write_records(tmp_path / "train.npz")
+    test = write_records(tmp_path / "test.npz", {0: FAILS_IN_EVALUATION})
+    spec = obedient_spec(train, evaluation_data_dir=str(test), skip_bad_records=1)
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    assert status.metrics["mean_index"] == pytest.approx(np.mean(range(1, 40)), abs=1e-12)
 
 
 def test_a_record_skipped_in_evaluation_is_in_no_metric(tmp_path):
@@ -177,7 +222,7 @@ def test_a_reader_that_raises_is_named(tmp_path):
     assert status.phase is JobPhase.FAILED
     failure = (
         "table, records [13, 14), record 13: read_records of the custom_data_reader failed: "
-        "OSError: no such row"
+        f"OSError: no such row ({zoo}/reading.py:9)"
     )
     assert status.message == _poisoned(13, "table", failure=failure)
 

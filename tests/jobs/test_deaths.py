@@ -192,6 +192,24 @@ def test_a_job_survives_its_supervisor_its_master_and_everything(tmp_path):
     assert len(list_cuts(checkpoints)) == 3
 
 
+def test_a_worker_that_dies_while_there_is_no_master_is_told(tmp_path):
+    gate = Gate(tmp_path / "gate")
+    with LocalJob(_held(tmp_path, gate, num_workers="2"), tmp_path) as job, gate:
+        _allow_both(gate, 4)
+        job.wait_until(lambda s: len([w for w in s.workers if w.records_done]) == 2)
+        supervisor = _supervisor(job)
+        suspend(supervisor)
+        end_and_wait(job.pids("master")[0])
+        end_and_wait(job.pids("worker")[1])
+        os.kill(supervisor, signal.SIGCONT)
+        gate.open()
+        status = _check_exact(job, 1)
+    assert (status.master_restarts, status.workers_lost, status.worker_failures) == (1, 1, 0)
+    assert events(status, "WorkerLost") == [
+        "worker-1 was killed: ended from outside by SIGKILL",
+    ]
+
+
 def _allow_both(gate, num_steps):
     for worker in (0, 1):
         gate.allow(worker, num_steps)

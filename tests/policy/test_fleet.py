@@ -112,8 +112,21 @@ def test_scaling_up_again_while_the_old_one_drains_waits_for_it():
 def test_restarted_master_touches_no_healthy_worker():
     fleet = Fleet(RULES)
     observed = [worker(0, 3), worker(1, 1), worker(2, 2, ExitReason.KILLED)]
-    fleet.adopt_exits(observed)
+    fleet.adopt_exits(observed, lambda _: True)
     assert fleet.plan(observed, 3, 0.0) == [launch(2, 3)]
+
+
+def test_what_ended_while_there_was_no_master_is_noted():
+    fleet = Fleet(RULES)
+    told, killed = worker(0, 3, ExitReason.KILLED), worker(1, 1, ExitReason.KILLED)
+    failed = worker(2, 2, ExitReason.USER_ERROR, "boom")
+    fleet.adopt_exits([told, killed, failed], lambda replica: replica == told.id)
+    actions = fleet.plan([told, killed, failed], 3, 0.0)
+    assert [a for a in actions if isinstance(a, NoteExit)] == [
+        NoteExit(killed, is_failure=False),
+        NoteExit(failed, is_failure=True),
+    ]
+    assert fleet.failures == 1
 
 
 def test_job_without_any_worker_fails_after_the_start_timeout():

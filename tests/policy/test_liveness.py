@@ -1,6 +1,6 @@
 """Leases by time."""
 
-from elastic.policy.liveness import HANG_FACTOR, HEARTBEAT_LIMIT_S, Hang, Liveness
+from elastic.policy.liveness import FIRST_TASK, HANG_FACTOR, HEARTBEAT_LIMIT_S, Hang, Liveness
 
 
 def look(liveness, until_s, heard=()):
@@ -18,8 +18,31 @@ def look(liveness, until_s, heard=()):
 def test_first_step_may_compile():
     liveness = Liveness(floor_s=10, first_step_s=100)
     liveness.joined("w", 0.0)
-    assert look(liveness, 99) == []
-    assert look(liveness, 101) == [Hang("w", 101.0, 100)]
+    liveness.progressed("w", 1.0)
+    assert look(liveness, 100) == []
+    assert look(liveness, 102) == [Hang("w", 101.0, 100)]
+
+
+def test_who_never_asks_for_a_task_hangs_in_set_up():
+    """From its launch on: registering half-way is no new beginning."""
+    liveness = Liveness(floor_s=200, first_step_s=100)
+    liveness.observed_running(["w"], 0.0)
+    assert look(liveness, 50) == []
+    liveness.joined("w", 50.0)
+    assert look(liveness, 100, heard="w") == []
+    assert look(liveness, 101, heard="w") == [Hang("w", 101.0, 100, FIRST_TASK)]
+
+
+def test_who_has_asked_for_a_task_is_through_with_its_set_up():
+    liveness = Liveness(floor_s=200, first_step_s=100)
+    liveness.observed_running(["w", "v"], 0.0)
+    liveness.progressed("w", 99.0)
+    liveness.observed_running(["w", "v"], 99.0)
+    assert [liveness.is_at_work(worker) for worker in ("w", "v", "unknown")] == [True, False, False]
+    assert look(liveness, 101) == [Hang("v", 101.0, 100, FIRST_TASK)]
+    liveness.left("v")
+    assert look(liveness, 99 + 200) == []
+    assert look(liveness, 99 + 201) == [Hang("w", 201.0, 200)]
 
 
 def test_limit_is_learned_from_steps_but_never_below_the_floor():
@@ -76,4 +99,4 @@ def test_time_in_which_the_master_stood_still_is_forgiven():
     assert liveness.hangs(1.0) == []
     assert liveness.hangs(1000.0) == [], "nobody could have been heard"
     assert look(liveness, 1009) == []
-    assert look(liveness, 1010) == [Hang("w", 11.0, 10)]
+    assert look(liveness, 1010) == [Hang("w", 11.0, 10, FIRST_TASK)]

@@ -49,6 +49,18 @@ def test_crashes_without_progress_back_off_and_give_up():
     assert "boom" in last.message
 
 
+def test_a_crash_loop_in_the_preparation_names_its_step():
+    history = MasterHistory()
+    verdicts = [
+        history.on_exit(ended(), None, cancelled=False, step="dataset_fn of mine")
+        for _ in range(MAX_MASTER_CRASHES)
+    ]
+    assert verdicts[-1].message == (
+        "the master crashed 5 times without progress, last while it prepared the job "
+        "(dataset_fn of mine): boom"
+    )
+
+
 def test_progress_forgives():
     history = MasterHistory()
     for version in range(3 * MAX_MASTER_CRASHES):

@@ -8,7 +8,7 @@ import numpy as np
 from elastic.master.commit_log import CommitLog
 from elastic.master.coordinator import Coordinator
 from elastic.master.evaluation import EvaluationRound
-from elastic.master.preparation import build_store, check_sources, sample_task, training_ledger
+from elastic.master.preparation import build_store, check_sources, choose_sample, training_ledger
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
@@ -39,7 +39,7 @@ class ServedMaster:
         self.launches = {}
         self.events = []
         sources = check_sources(self.spec)
-        sample = sample_task(self.spec, sources.shards)
+        sample = choose_sample(self.spec, sources)
         self.store = build_store(self.spec, sources, sample)
         self.ledger = training_ledger(self.spec, sources.shards)
         rule = UpdateRule(self.spec.grads_to_wait, self.spec.is_async)

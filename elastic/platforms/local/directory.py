@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, JobControl, Replica, ReplicaId
+from elastic.platforms.last_words import STEP_NAME
 from elastic.platforms.local.files import Bell, Lock, read_whole, write_whole
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus
@@ -94,6 +95,7 @@ class JobDirectory:
         self.master_bell = Bell(path / "master.bell")
         self.logs_path = path / "logs"
         self.cuts_path = path / "cuts"
+        self.step_path = path / STEP_NAME
         self.desired_path = path / "desired"
         self.observed_path = path / "observed"
         self.exits_path = path / "exits"

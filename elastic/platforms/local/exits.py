@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.platforms.base import ExitReason
+from elastic.platforms.last_words import exit_words
 from elastic.platforms.local.directory import Termination
 
 ENDING_SIGNALS: Final = frozenset(
@@ -53,7 +54,7 @@ def classify(facts: ExitFacts) -> tuple[ExitReason, str]:
         return ExitReason.KILLED, f"ended from outside by {_describe(code)}"
     if code < 0:
         return ExitReason.USER_ERROR, f"crashed with {_describe(code)}"
-    return ExitReason.USER_ERROR, facts.last_line or f"{_describe(code)} and no output"
+    return ExitReason.USER_ERROR, exit_words(code, facts.last_line)
 
 
 def _classify_unseen(facts: ExitFacts) -> tuple[ExitReason, str]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import Replica, ReplicaId
+from elastic.platforms.last_words import read_step
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, Submission
 from elastic.platforms.local.exits import MemoryKills, own_cgroup
 from elastic.platforms.local.processes import find_members, signal_members
@@ -145,7 +146,10 @@ class Reconciler:
 
     def _on_master_ended(self, master: Replica) -> None:
         verdict = self._history.on_exit(
-            master, self._directory.status(), self._directory.is_cancelled()
+            master,
+            self._directory.status(),
+            self._directory.is_cancelled(),
+            read_step(self._directory.step_path),
         )
         match verdict:
             case RestartMaster(delay_s):

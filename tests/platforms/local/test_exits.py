@@ -25,7 +25,22 @@ DONE = Termination(ExitReason.COMPLETED, "")
             id="its-word-over-a-kill",
         ),
         pytest.param(
-            ExitFacts(3, DONE, last_line="x"), ExitReason.USER_ERROR, "x", id="code-over-success"
+            ExitFacts(3, DONE, last_line="x"),
+            ExitReason.USER_ERROR,
+            "exit code 3: x",
+            id="code-over-success",
+        ),
+        pytest.param(
+            ExitFacts(1, last_line="KeyError: 'x'"),
+            ExitReason.USER_ERROR,
+            "KeyError: 'x'",
+            id="an-uncaught-exception",
+        ),
+        pytest.param(
+            ExitFacts(3, last_line="2026-01-01 00:00:00,000 I elastic.master.x: Resumed: from 7"),
+            ExitReason.USER_ERROR,
+            "exit code 3, without a word why",
+            id="our-own-news",
         ),
         pytest.param(ExitFacts(None, DONE), ExitReason.COMPLETED, "", id="unseen-success"),
         pytest.param(

@@ -86,7 +86,9 @@ class TestLocalReplicaRunner(ReplicaRunnerContract):
 @pytest.mark.parametrize(
     ("behaviour", "reason", "message"),
     [
-        pytest.param("exit 3", ExitReason.USER_ERROR, "exit as", id="last-line-of-the-log"),
+        pytest.param(
+            "exit 3", ExitReason.USER_ERROR, "exit code 3: exit as", id="last-line-of-the-log"
+        ),
         pytest.param("say OutOfMemory 1", ExitReason.OUT_OF_MEMORY, "said so", id="its-own-word"),
         pytest.param("say UserError 0", ExitReason.COMPLETED, "", id="code-0-is-success"),
     ],

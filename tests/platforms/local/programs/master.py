@@ -1,16 +1,18 @@
 """A master that trains nothing: `master.py BEHAVIOUR --job-dir DIR`.
 
 `idle` only waits, `crash` raises, `falter` ends as if the cluster had ended it, so that it is
-started again without end, ever later; `finish` publishes success and ends, `linger` only
-publishes, `vanish` only ends, `obey` starts the workers that are asked for, replaces lost ones and
-ends the job when it is cancelled.
+started again without end, ever later; `depart` ends in the middle of its preparation; `finish`
+publishes success and ends, `linger` only publishes, `vanish` only ends, `obey` starts the workers
+that are asked for, replaces lost ones and ends the job when it is cancelled.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
 
 from elastic.platforms.base import ExitReason, ReplicaId
+from elastic.platforms.last_words import STEP_NAME
 from elastic.platforms.local.replica import own_replica_id, read_spec, write_termination
 from elastic.platforms.local.runner import LocalReplicaRunner
 from elastic.spec.status import JobPhase, JobStatus
@@ -53,6 +55,9 @@ def main():
         case "falter":
             write_termination(Path(job_dir), own_replica_id(), ExitReason.KILLED, "evicted")
             sys.exit(1)
+        case "depart":
+            (Path(job_dir) / STEP_NAME).write_text("dataset_fn of mine")
+            os._exit(3)
         case "finish":
             publish(runner, JobPhase.SUCCEEDED, spec.job_name)
         case "linger":
