@@ -27,7 +27,7 @@ MEANINGS = {
     ExitCode.NOT_FINISHED: "the command stopped waiting before the job got there",
     ExitCode.NO_SUCH_JOB: "no job of that name",
     ExitCode.JOB_CANCELLED: "the job was cancelled",
-    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+    ExitCode.INTERRUPTED: "interrupted: Ctrl-C, SIGTERM or a closed terminal",
 }
 
 

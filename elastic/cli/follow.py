@@ -18,14 +18,14 @@ LOST_AFTER_S: Final = 15.0
 """A job that nobody decides for, or tells about, for so long is given up; less passes by itself."""
 NO_MASTER: Final = "NoMaster"
 """A platform's reason for a job whose master is gone and comes back only with the user's help."""
-CANNOT_START: Final = frozenset(
-    {"ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"}
-)
-"""A platform's reasons for a job that begins only with the user's help."""
+NEVER_STARTED: Final = "StartTimeout"
+"""A platform's reason for a job that has failed since its master did not start in time."""
+END_TIMEOUT_S: Final = 30.0
+"""How long what is left of such a job may take to end."""
 
 
-class CannotStartError(PlatformError):
-    """The job waits for something that does not come by itself."""
+class NoMasterError(PlatformError):
+    """Nobody decides for the job any more, and that stays so until its user acts."""
 
 
 def statuses(
@@ -39,7 +39,7 @@ def statuses(
     Raises:
         JobNotFoundError: No such job (any more).
         InfrastructureError: For `lost_after_s` the platform could not tell, or the job had no
-            master or could not start.
+            master.
     """
     last: JobStatus | None = None
     lost_since_s: float | None = None
@@ -58,9 +58,7 @@ def statuses(
             if status.phase.is_final:
                 return
             if status.reason == NO_MASTER:
-                lost = PlatformError(status.message)
-            elif status.reason in CANNOT_START:
-                lost = CannotStartError(status.message)
+                lost = NoMasterError(status.message)
         now_s = time.monotonic()
         lost_since_s = (lost_since_s or now_s) if lost else None
         if lost and lost_since_s is not None and now_s - lost_since_s >= lost_after_s:
@@ -82,9 +80,8 @@ def follow_to_end(
         with open_display(stream, since_s) as display:
             for status in statuses(platform, job_name):
                 display.show(status)
-    except CannotStartError as error:
-        click.echo(f"error: job {job_name} cannot start: {error}", err=True)
-        click.echo(f"it waits on; elastic kill {where} --forget removes it", err=True)
+    except NoMasterError as error:
+        click.echo(f"error: job {job_name} does not go on by itself: {error}", err=True)
         return ExitCode.NOT_FINISHED
     except (InfrastructureError, JobNotFoundError) as error:
         click.echo(
@@ -92,4 +89,18 @@ def follow_to_end(
         )
         return ExitCode.NOT_FINISHED
     assert status is not None, "a job that is followed has at least one status"
+    if status.reason == NEVER_STARTED:
+        _end(platform, job_name, where)
     return exit_codes.of_phase(status.phase)
+
+
+def _end(platform: Platform, job_name: str, where: str) -> None:
+    """Have nothing of a failed job wait on for what it did not get in time."""
+    try:
+        platform.kill(job_name, END_TIMEOUT_S)
+    except (InfrastructureError, JobNotFoundError) as error:
+        click.echo(
+            f"error: the master of job {job_name} still waits to start: {error}: "
+            f"elastic kill {where}",
+            err=True,
+        )

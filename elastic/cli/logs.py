@@ -28,7 +28,7 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright
 @click.option("--index", type=click.IntRange(min=0), metavar="I",
               help="Only the replica of this index; a worker unless --role says else.")  # fmt: skip
 @click.option("-p", "--previous", is_flag=True,
-              help="Of the life before, where a replica was restarted in place.")  # fmt: skip
+              help="Of the life before; the last lines of a replaced worker.")  # fmt: skip
 @platform_option
 @click.pass_context
 def command(

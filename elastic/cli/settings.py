@@ -175,6 +175,12 @@ def notes(spec: JobSpec, given: Mapping[str, Given]) -> list[str]:
         late = [n for n in _ASYNC_ONLY if getattr(spec, n) != JobSpec.model_fields[n].default]
         if late:
             lines.append(f"unused without --use_async: {', '.join(given[n].label for n in late)}")
+    if spec.minibatch_size > spec.records_per_task:
+        lines.append(
+            f"minibatch_size={spec.minibatch_size} is above "
+            f"records_per_task={spec.records_per_task}, so that no minibatch holds more than "
+            f"{spec.records_per_task} records: raise --records_per_task"
+        )
     lost = [given[name].label for name in _goes_with_the_pod(spec) if name in given]
     if lost:
         lines.append(f"below no --volume, so it goes with its pod: {', '.join(lost)}")
@@ -196,4 +202,6 @@ def _goes_with_the_pod(spec: JobSpec) -> list[str]:
         return _URL.match(text) is not None or any(path.is_relative_to(m) for m in mounts)
 
     texts = {name: str(getattr(spec, name)) for name in _RESULTS}
-    return [name for name, text in texts.items() if text and not is_kept(text)]
+    lost = [name for name, text in texts.items() if text and not is_kept(text)]
+    # Without a folder the checkpoints are in the job's own, which is in its master's pod.
+    return lost if spec.checkpoint_dir or not spec.checkpoint_steps else [*lost, "checkpoint_steps"]

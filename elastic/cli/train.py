@@ -11,6 +11,7 @@ from elastic.cli import settings
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.flags import SettingsCommand, setting_options
 from elastic.cli.follow import follow_to_end
+from elastic.cli.interrupts import as_ctrl_c
 from elastic.cli.platform import cluster_choice, cluster_options, open_platform
 from elastic.errors import JobNotFoundError
 from elastic.platforms.base import Platform
@@ -48,9 +49,9 @@ def command(
 ) -> int:
     """Train a model as an elastic job and show its progress until it ends.
 
-    Ctrl-C stops a job of this machine, and lets one in a cluster go on; with
-    --detach either goes on without you. A flag that takes a BOOL means true
-    when it stands alone, and --no_FLAG means false.
+    Ctrl-C stops a job of this machine, and lets one in a cluster go on; so do
+    SIGTERM and a closed terminal. With --detach either goes on without you. A
+    flag that takes a BOOL means true when it stands alone, and --no_FLAG false.
     """
     spec = _resolve(context, config, values)
     if dry_run:
@@ -59,6 +60,15 @@ def command(
     platform = open_platform(context, spec.platform, spec.namespace)
     where = _where(context, spec)
     _check_model(spec)
+    if spec.platform is PlatformName.LOCAL:
+        _check_data(spec)
+    _note_nothing_to_resume(platform, spec)
+    with as_ctrl_c():
+        return _run(platform, spec, where, detach)
+
+
+def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
+    """Start the job, and stay with it unless the user wants to go."""
     since_s = time.time()
     is_submitted = False
     try:
@@ -98,6 +108,44 @@ def _check_model(spec: JobSpec) -> None:
     if is_in_image(spec.image, spec.model_zoo):
         return
     check_source(spec.model_zoo, spec.model_def, spec.symbol_names())
+
+
+def _note_nothing_to_resume(platform: Platform, spec: JobSpec) -> None:
+    """Say what --resume cannot do: who repeats a command may have mistyped a name or a folder."""
+    if not spec.resume or spec.job_name in platform.jobs():
+        return
+    folder = spec.checkpoint_dir
+    if folder and spec.platform is not PlatformName.LOCAL:
+        # What lies on a cluster's volume is its master's to see.
+        return
+    if folder:
+        from elastic.master.cuts import list_cuts
+
+        if list_cuts(Path(folder)):
+            return
+    empty = f", and --checkpoint_dir={folder} holds no checkpoint" if folder else ""
+    click.echo(
+        f"note: nothing to resume: there is no job {spec.job_name!r}{empty}: "
+        "it starts from the first record",
+        err=True,
+    )
+
+
+def _check_data(spec: JobSpec) -> None:
+    """Find data that is not there before the job is, whose name would be taken then.
+
+    Raises:
+        DataError: Nothing is there.
+    """
+    from elastic.data.sources import list_files
+    from elastic.spec.model_check import may_have
+
+    if may_have(spec.model_zoo, spec.model_def, spec.custom_data_reader):
+        # Only the user's reader knows what its origin means.
+        return
+    for origin in filter(None, (spec.training_data_dir, spec.evaluation_data_dir)):
+        is_address = "://" in origin
+        list_files(origin if is_address else str(Path.cwd() / Path(origin).expanduser()))
 
 
 def _where(context: click.Context, spec: JobSpec) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from elastic.data.base import ReadTask
 from elastic.errors import DataError
 from elastic.policy.records import Shard
+from elastic.spec.user_frames import describe
 
 _SHARDS_HINT = (
     "return a list of elastic Shard objects, a dict name -> (start, number of records), or a list "
@@ -41,7 +42,7 @@ class CustomReader:
             returned = self._reader.create_shards()
         except Exception as error:
             raise DataError(
-                f"create_shards of the custom_data_reader failed: {_said(error)}"
+                f"create_shards of the custom_data_reader failed: {describe(error)}"
             ) from error
         shards = _to_shards(returned)
         if not shards:
@@ -86,7 +87,7 @@ class CustomReader:
             return iter(self._reader.read_records(ReadTask(shard, task.start, task.end)))
         except Exception as error:
             raise DataError(
-                f"{where}: read_records of the custom_data_reader failed: {_said(error)}"
+                f"{where}: read_records of the custom_data_reader failed: {describe(error)}"
             ) from error
 
 
@@ -103,7 +104,7 @@ def build_custom_reader(
     except Exception as error:
         given = "".join(f", {name}={value!r}" for name, value in params.items())
         raise DataError(
-            f"custom_data_reader({origin!r}, {records_per_task}{given}) failed: {_said(error)}"
+            f"custom_data_reader({origin!r}, {records_per_task}{given}) failed: {describe(error)}"
         ) from error
     return CustomReader(reader)
 
@@ -116,7 +117,7 @@ def _next(records: Iterator[Any], where: str) -> Any:
         return next(records, _END)
     except Exception as error:
         raise DataError(
-            f"{where}: read_records of the custom_data_reader failed: {_said(error)}"
+            f"{where}: read_records of the custom_data_reader failed: {describe(error)}"
         ) from error
 
 
@@ -162,10 +163,6 @@ def _check_disjoint(shards: list[Shard]) -> None:
                 f"{one.name!r} twice, in [{one.start}, {one.end}) and "
                 f"[{other.start}, {other.end}): every record must be in one shard"
             )
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _shown(value: Any) -> str:

@@ -239,7 +239,10 @@ class JobSpec(BaseModel):
         ge=0,
     )
     start_timeout: Number = setting(
-        600.0, "seconds a job may be without any worker before it fails", group="Workers", gt=0
+        600.0,
+        "seconds a job may be without any worker, and its preparation or a worker's may take",
+        group="Workers",
+        gt=0,
     )
     hang_timeout: Number = setting(
         60.0,
@@ -253,7 +256,10 @@ class JobSpec(BaseModel):
 
     # -- checkpoints and results
     checkpoint_dir: str = setting(
-        "", "folder for checkpoints that are kept", group="Checkpoints", place=Place.PATH
+        "",
+        "folder for checkpoints that are kept; without it they are in the job's own folder",
+        group="Checkpoints",
+        place=Place.PATH,
     )
     checkpoint_steps: Whole = setting(
         0, "updates between checkpoints; 0 keeps none but the final one", group="Checkpoints", ge=0
@@ -275,13 +281,18 @@ class JobSpec(BaseModel):
         gt=0,
     )
     resume: Truth = setting(
-        False, "go on from the newest checkpoint of this job", group="Checkpoints"
+        False,
+        "go on from the newest checkpoint of this job; where there is none, say so and start",
+        group="Checkpoints",
     )
     overwrite: Truth = setting(
         False, "start anew where a job of that name has ended", group="Checkpoints"
     )
     output: str = setting(
-        "", "where the trained model is exported", group="Checkpoints", place=Place.PATH
+        "",
+        "file that the trained model is exported to; its suffix is added where it is missing",
+        group="Checkpoints",
+        place=Place.PATH,
     )
     commit_log: str = setting(
         "",
@@ -395,7 +406,7 @@ class JobSpec(BaseModel):
     )
     restart_policy: Literal["Never", "OnFailure", "Always"] = setting(
         "Never",
-        "known from ElasticDL; the master replaces workers, so their pods never restart by themselves",
+        "of the workers' pods, as ElasticDL has it; only Never is taken, since the master replaces workers",
         group="Kubernetes",
         only=K8S,
     )
@@ -405,6 +416,17 @@ class JobSpec(BaseModel):
         group="Kubernetes",
         only=K8S,
     )
+
+    @field_validator("restart_policy")
+    @classmethod
+    def _check_restart_policy(cls, value: str) -> str:
+        if value != "Never":
+            # In place nobody would count its crashes, and its records would stay leased to it.
+            raise ValueError(
+                f"{value!r} would restart failed workers in their pods, unseen by the master, which "
+                "replaces and counts them: leave it out, and see max_worker_failures"
+            )
+        return value
 
     @field_validator("model_def")
     @classmethod
@@ -428,7 +450,12 @@ class JobSpec(BaseModel):
     def _check_together(self) -> "JobSpec":
         problems = []
         if self.num_workers.maximum < 1:
-            problems.append(f"num_workers is {self.num_workers}: allow at least one worker")
+            problems.append(f"--num_workers is {self.num_workers}: allow at least one worker")
+        if self.resume and self.overwrite:
+            problems.append(
+                "--resume goes on from the job of that name, --overwrite removes it: "
+                "leave one of them out"
+            )
         if self.is_async and self.grads_to_wait > 1:
             cause = "use_async" if self.use_async else f"get_model_steps={self.get_model_steps}"
             problems.append(

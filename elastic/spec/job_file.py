@@ -1,7 +1,5 @@
 """Job files: a JobSpec as YAML, read by `--config` and written by `--dry_run`."""
 
-import difflib
-from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import yaml
 from elastic.errors import JobSpecError
 from elastic.spec.describe import settings
 from elastic.spec.job import JobSpec, WorkerRange
+from elastic.spec.names import nearest
 from elastic.spec.yaml_text import dump_value, load_value
 
 
@@ -64,12 +63,7 @@ def known_name(name: str) -> str | None:
     return None
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a mistyped one most likely means, or None where none is near."""
-    matches = difflib.get_close_matches(name.replace("-", "_"), list(known), n=1)
-    return matches[0] if matches else None
-
-
 def nearest_setting(name: str) -> str | None:
-    """`nearest` among the settings and their aliases."""
-    return nearest(name, [n for setting in settings() for n in (setting.name, *setting.aliases)])
+    """`names.nearest` among the settings and their aliases."""
+    known = [n for setting in settings() for n in (setting.name, *setting.aliases)]
+    return nearest(name.replace("-", "_"), known)

@@ -73,6 +73,19 @@ def check_source(model_zoo: Path, model_def: str, names: SymbolNames) -> None:
         _check_symbol(module, found, names, (rule,))
 
 
+def may_have(model_zoo: Path, model_def: str, name: str) -> bool:
+    """Whether a checked module binds a name; also where only running it can tell.
+
+    Raises:
+        ModelDefError: The module is not there.
+    """
+    module = contract.find_module(model_zoo, model_def)
+    found = _Names()
+    for statement in _module_statements(ast.parse(module.path.read_bytes()).body):
+        _bind_names(statement, found)
+    return name in found.bound or not found.is_complete
+
+
 def _module_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that run in the module's own scope, those inside if, try and loops too."""
     for statement in body:

@@ -88,7 +88,10 @@ class JobEvent(_Published):
 
 
 class JobStatus(_Published):
-    """All of a job at one moment. `time_s` values are seconds since the Unix epoch."""
+    """All of a job at one moment. `time_s` values are seconds since the Unix epoch.
+
+    `checkpoint_problem` says why the final checkpoint is not where the user wants checkpoints.
+    """
 
     job_name: str
     phase: JobPhase = JobPhase.PENDING
@@ -104,6 +107,7 @@ class JobStatus(_Published):
     audits: tuple[EpochAudit, ...] = ()
     metrics: dict[str, float] = Field(default_factory=dict)
     checkpoint: str | None = None
+    checkpoint_problem: str = ""
     export: str | None = None
     master_restarts: int = 0
     worker_failures: int = 0

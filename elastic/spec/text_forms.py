@@ -14,6 +14,9 @@ from pydantic import BeforeValidator, Field
 
 from elastic.spec.yaml_text import load_value
 
+MAX_COUNT: Final = 2**31 - 1
+"""What every array and every message can count; more is a slip of the finger."""
+
 _KEY: Final = r"[A-Za-z_]\w*"
 _TRUTH: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _OPENING: Final = {"[": "]", "{": "}"}
@@ -125,17 +128,14 @@ def _refuse_unplain(name: str, value: object) -> None:
 def read_envs(value: object) -> object:
     """Read `e1=a,b,e2=c`: a comma or semicolon that no `name=` follows belongs to the value.
 
+    A number or a truth value of a mapping is the text that YAML writes for it.
+
     Raises:
         ValueError: The text does not begin with `name=`, a name comes twice, or a value of a
-            mapping is not text.
+            mapping is nothing, a list, a mapping or a date.
     """
     if isinstance(value, Mapping):
-        for name, item in value.items():
-            if not isinstance(item, str):
-                raise ValueError(  # noqa: TRY004 - see above
-                    f"{name} is {item!r}, which is not text: put it in quotes"
-                )
-        return value
+        return {name: _env_text(str(name), item) for name, item in value.items()}
     if not isinstance(value, str):
         return value
     envs: dict[str, str] = {}
@@ -151,9 +151,20 @@ def read_envs(value: object) -> object:
     return envs
 
 
+def _env_text(name: str, value: object) -> str:
+    match value:
+        case str():
+            return value
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return str(value)
+    raise ValueError(f"{name} is {value!r}, which is not text: put it in quotes")
+
+
 Truth = Annotated[bool, BeforeValidator(read_truth)]
 Whole = Annotated[int, BeforeValidator(refuse_truth)]
-Count = Annotated[int, Field(ge=1), BeforeValidator(refuse_truth)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT), BeforeValidator(refuse_truth)]
 # An infinite timeout would leave the JSON that replicas receive as null.
 Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(refuse_truth)]
 Params = Annotated[dict[str, Any], BeforeValidator(read_params)]

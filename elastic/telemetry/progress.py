@@ -166,10 +166,13 @@ class LiveDisplay:
         self._live.stop()
 
     def show(self, status: JobStatus) -> None:
-        for event in self._events.new_in(status):
+        events = self._events.new_in(status)
+        if events or not status.phase.is_final:
+            # First, since each event that scrolls by draws the view below it again.
+            self._live.update(progress_view(status, self._wall_clock()), refresh=True)
+        for event in events:
             self._console.print(Text(event_line(event)))
         if not status.phase.is_final:
-            self._live.update(progress_view(status, self._wall_clock()), refresh=True)
             return
         self._live.stop()
         for line in summary_lines(status, self._wall_clock()):

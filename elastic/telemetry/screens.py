@@ -13,6 +13,7 @@ from elastic.telemetry.progress import PHASE_STYLES, bar_view, phase_text
 from elastic.telemetry.summary import (
     age_text,
     audit_lines,
+    checkpoint_text,
     duration_text,
     epoch_text,
     event_line,
@@ -95,7 +96,7 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
         "samples/s": f"{status.progress.samples_per_s:.0f}",
         "workers": workers_text(status),
         "evaluation": metrics_text(status),
-        "checkpoint": status.checkpoint or "",
+        "checkpoint": checkpoint_text(status),
         "export": status.export or "",
     }
     return [(name, value) for name, value in facts.items() if value not in ("", "-")]

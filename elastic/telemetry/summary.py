@@ -39,12 +39,15 @@ def percent_text(status: JobStatus) -> str:
 
 
 def eta_s(status: JobStatus) -> float | None:
-    """Seconds until all records are done at the present speed, or None where none is known."""
+    """Seconds until all records are done at the present speed, or None where none is known.
+
+    None too once they are done: how long the evaluation of the trained model takes, nobody knows.
+    """
     progress = status.progress
     left = progress.records_total - progress.records_done
-    if status.phase.is_final or progress.samples_per_s <= 0 or progress.records_total <= 0:
+    if status.phase.is_final or progress.samples_per_s <= 0 or left <= 0:
         return None
-    return max(left, 0) / progress.samples_per_s
+    return left / progress.samples_per_s
 
 
 def epoch_text(status: JobStatus) -> str:
@@ -129,6 +132,11 @@ def metrics_text(status: JobStatus) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
 
 
+def checkpoint_text(status: JobStatus) -> str:
+    """The newest checkpoint, and why it is not where it should be."""
+    return ", ".join(filter(None, (status.checkpoint, status.checkpoint_problem)))
+
+
 def losses_text(status: JobStatus) -> str:
     """Who was lost on the way and came back."""
     return ", ".join(
@@ -162,8 +170,8 @@ def summary_lines(status: JobStatus, now_s: float) -> Iterator[str]:
     yield from audit_lines(status)
     if status.metrics:
         yield f"evaluation: {metrics_text(status)}"
-    if status.checkpoint:
-        yield f"checkpoint: {status.checkpoint}"
+    if checkpoint_text(status):
+        yield f"checkpoint: {checkpoint_text(status)}"
     if status.export:
         yield f"export: {status.export}"
     yield losses_text(status)

@@ -44,9 +44,11 @@ def no_cluster(monkeypatch, tmp_path):
 
 @pytest.fixture
 def zoo(tmp_path, monkeypatch):
-    """A working directory with a model zoo whose module keeps the contract."""
+    """A working directory with a model zoo whose module keeps the contract, and with records."""
     (tmp_path / "zoo").mkdir()
     (tmp_path / "zoo" / "mnist.py").write_text(MODULE)
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    (tmp_path / "data" / "train" / "records.csv").write_text("1,2\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,5 +1,6 @@
 """What can be wrong with a cluster, as `elastic train` and `elastic status` tell it."""
 
+import json
 import re
 import socket
 from pathlib import Path
@@ -155,10 +156,12 @@ def test_an_unschedulable_master(train, run, jobs):
     assert "Insufficient cpu" in out
 
 
-def test_whoever_watches_a_job_with_a_wrong_image_name_is_let_go(train, run, jobs, monkeypatch):
-    monkeypatch.setattr("elastic.cli.follow.statuses.__defaults__", (0.2, 1.0))
-    train("--image=127.0.0.1:5000/no/such:1", "--image_pull_policy=Always")
+def test_whoever_watches_a_job_with_a_wrong_image_sees_it_fail_in_time(train, run, jobs):
+    train("--image=127.0.0.1:5000/no/such:1", "--image_pull_policy=Always", "--start_timeout=1")
     where = ("wrong", "-n", jobs.namespace, f"--kubeconfig={KUBECONFIG}")
-    code, _, err = run("status", *where, "--watch", "-o", "json")
-    assert code == 101
-    assert err.startswith("error: wrong can no longer be watched: image 127.0.0.1:5000/no/such:1 ")
+    code, out, _ = run("status", *where, "--watch", "-o", "json")
+    assert code == 100
+    seen = [json.loads(line) for line in out.splitlines()]
+    assert "ErrImagePull" in [status["reason"] for status in seen]
+    assert (seen[-1]["phase"], seen[-1]["reason"]) == ("Failed", "StartTimeout")
+    assert "image 127.0.0.1:5000/no/such:1 cannot be used" in seen[-1]["message"]

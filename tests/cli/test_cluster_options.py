@@ -6,10 +6,10 @@ import pytest
 import yaml
 from cli.test_train_flags import REQUIRED
 from support.scripted_platform import ScriptedPlatform
-from support.statuses import running, succeeded
+from support.statuses import failed, running, succeeded
 
-from elastic.cli.follow import CANNOT_START
 from elastic.cli.platform import ClusterChoice
+from elastic.errors import PlatformError
 
 JOB_COMMANDS = [("status",), ("status", "one"), ("logs", "one"), ("kill", "one")]
 
@@ -99,16 +99,35 @@ def test_ctrl_c_during_the_submission_says_that_there_is_no_job(run, zoo):
     assert (code, err) == (130, "\njob test has not been submitted\n")
 
 
-@pytest.mark.parametrize("reason", sorted(CANNOT_START))
-def test_a_job_that_cannot_start_is_not_watched_for_ever(run, zoo, monkeypatch, reason):
-    monkeypatch.setattr("elastic.cli.follow.statuses.__defaults__", (0.0, 0.0))
-    waiting = running(phase="Pending", reason=reason, message="image nope:1 cannot be used")
-    code, _, err = run("train", *REQUIRED, platform=ScriptedPlatform(on_submit=(waiting,)))
-    assert code == 101
+NEVER_STARTED = failed(reason="StartTimeout", message="image nope:1 cannot be used")
+
+
+def test_a_job_that_does_not_start_in_time_fails_and_nothing_of_it_waits_on(run, zoo):
+    waiting = running(phase="Pending", reason="ErrImagePull", message="image nope:1")
+    platform = ScriptedPlatform(on_submit=(waiting, NEVER_STARTED))
+    code, out, err = run("train", *REQUIRED, platform=platform)
+    assert (code, err) == (100, "")
+    assert "image nope:1 cannot be used" in out
+    assert platform.calls[1:] == [("kill", "test", 30.0)]
+
+
+def test_what_waits_on_all_the_same_is_told(run, zoo):
+    class Stuck(ScriptedPlatform):
+        def kill(self, job_name, timeout_s):
+            raise PlatformError("node-0 does not answer")
+
+    code, _, err = run("train", *REQUIRED, platform=Stuck(on_submit=(NEVER_STARTED,)))
+    assert code == 100
     assert err == (
-        "error: job test cannot start: image nope:1 cannot be used\n"
-        "it waits on; elastic kill test --platform kubernetes --forget removes it\n"
+        "error: the master of job test still waits to start: node-0 does not answer: "
+        "elastic kill test --platform kubernetes\n"
     )
+
+
+def test_a_job_that_failed_otherwise_keeps_its_pods_for_their_logs(run, zoo):
+    platform = ScriptedPlatform(on_submit=(failed(),))
+    assert run("train", *REQUIRED, platform=platform)[0] == 100
+    assert [call[0] for call in platform.calls] == ["open"]
 
 
 def test_a_ready_image_may_hold_a_model_that_is_not_here(run, zoo):
@@ -127,6 +146,8 @@ def test_a_ready_image_may_hold_a_model_that_is_not_here(run, zoo):
         (("--output=/o", "--checkpoint_dir=/c", "--volume=host_path=/c,mount_path=/c"), "--output"),
         (("--output=s3://bucket/model",), ""),
         (("--output=/out", "--platform=local"), ""),
+        (("--checkpoint_steps=5",), "--checkpoint_steps"),
+        (("--checkpoint_steps=5", "--checkpoint_dir=/c", "--volume=host_path=/,mount_path=/c"), ""),
     ],
 )
 def test_results_that_go_with_their_pod_are_told(run, zoo, flags, lost):

@@ -65,6 +65,34 @@ def test_a_made_up_name_is_printed(run, zoo):
     assert name.startswith("mnist-")
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        pytest.param((), "there is no job 'test'", id="no-job"),
+        pytest.param(
+            ("--checkpoint_dir=kept",),
+            "there is no job 'test', and --checkpoint_dir={zoo}/kept holds no checkpoint",
+            id="no-checkpoint",
+        ),
+    ],
+)
+def test_nothing_to_resume_is_told_before_the_job_starts(flags, words, run, zoo):
+    platform = ScriptedPlatform()
+    code, _, err = run("train", *LOCAL, "--resume", *flags, platform=platform)
+    assert code == 0
+    assert err == (
+        f"note: nothing to resume: {words.format(zoo=zoo)}: it starts from the first record\n"
+    )
+
+
+def test_what_there_is_to_resume_is_not_denied(run, zoo):
+    (zoo / "kept" / "version-0000000003").mkdir(parents=True)
+    flags = ("--resume", f"--checkpoint_dir={zoo}/kept")
+    assert run("train", *LOCAL, *flags, platform=ScriptedPlatform())[2] == ""
+    known = ScriptedPlatform(test=(succeeded(),))
+    assert "note:" not in run("train", *LOCAL, "--resume", platform=known)[2]
+
+
 def test_a_broken_module_is_told_before_anything_starts(run, zoo):
     (zoo / "zoo" / "mnist.py").write_text("class CustomModel:\n    pass\n")
     platform = ScriptedPlatform()
@@ -127,6 +155,16 @@ def test_a_master_that_comes_back_is_followed_on():
     lost = running(reason="NoMaster", message="away")
     seen = list(statuses(script(lost, running(), succeeded()), "job", 0.0, lost_after_s=60.0))
     assert [status.reason for status in seen] == ["NoMaster", "", ""]
+
+
+def test_a_job_that_nobody_decides_for_is_not_said_to_go_on(run, zoo, monkeypatch):
+    monkeypatch.setattr(statuses, "__defaults__", (0.0, 0.0))
+    lost = running(reason="NoMaster", message="no process of this job is alive; --resume")
+    code, _, err = run("train", *LOCAL, platform=ScriptedPlatform(on_submit=(lost,)))
+    assert code == 101
+    assert err == (
+        "error: job test does not go on by itself: no process of this job is alive; --resume\n"
+    )
 
 
 # -- status
@@ -298,6 +336,7 @@ def test_without_a_cluster_the_local_platform_is_named(run):
     code, _, err = run("train", *CLASSIC)
     assert code == 1
     assert err == (
+        "note: below no --volume, so it goes with its pod: --checkpoint_steps\n"
         "error: no Kubernetes cluster is configured (no file in $KUBECONFIG, no ~/.kube/config, "
         "no service account): add --platform local to run on this machine\n"
     )

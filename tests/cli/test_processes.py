@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -64,6 +65,14 @@ def test_help_and_dry_run_load_no_framework():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_the_package_itself_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "elastic", "version"], env=environment(), capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("elastic ")
+
+
 class Terminal:
     """A process on a pseudo-terminal of a given size."""
 
@@ -94,6 +103,11 @@ class Terminal:
             pass
         os.close(self._main_fd)
         return self.shown.replace("\r\n", "\n"), self._process.wait(timeout=TIMEOUT_S)
+
+    def close(self):
+        """Close the terminal under the process; gives the exit code."""
+        os.close(self._main_fd)
+        return self._process.wait(timeout=TIMEOUT_S)
 
     def _read(self):
         assert select.select([self._main_fd], [], [], TIMEOUT_S)[0], f"silent after {self.shown!r}"
@@ -148,6 +162,67 @@ def test_ctrl_c_stops_the_job_and_says_so(zoo):
     assert "stopping job test; Ctrl-C again to force it" in shown
     assert "job test has been stopped" in shown
     assert "Traceback" not in shown
+
+
+def followed(tmp_path, *argv):
+    """`train` in a pipe, following its job; its calls of the platform go into a file."""
+    return subprocess.Popen(
+        program(f"on_submit=(running(),), calls_path={str(tmp_path / 'calls')!r}", "train",
+                *REQUIRED, *argv),
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_job_of_this_machine_as_ctrl_c_does(zoo, tmp_path, number):
+    with followed(tmp_path, "--platform=local") as process:
+        assert process.stdout.readline() == "job test has been started\n"
+        assert process.stdout.readline().startswith("Running     50%")
+        process.send_signal(number)
+        assert "job test has been stopped" in process.stderr.read()
+    assert process.returncode == 130
+    assert "kill test" in (tmp_path / "calls").read_text().splitlines()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_a_job_in_a_cluster_alone(zoo, tmp_path, number):
+    with followed(tmp_path, "--platform=kubernetes") as process:
+        assert process.stdout.readline() == "job test has been started\n"
+        assert process.stdout.readline().startswith("Running     50%")
+        process.send_signal(number)
+        assert "job test goes on without you" in process.stderr.read()
+    assert process.returncode == 130
+    assert "kill test" not in (tmp_path / "calls").read_text().splitlines()
+
+
+def test_closing_the_terminal_stops_the_job(zoo, tmp_path):
+    calls = tmp_path / "calls"
+    terminal = Terminal(
+        program(f"on_submit=(running(),), calls_path={str(calls)!r}", "train", *REQUIRED,
+                "--platform=local"), 80,
+    )  # fmt: skip
+    terminal.wait_for("1438/2876")
+    assert terminal.close() == 130
+    assert "kill test" in calls.read_text().splitlines()
+
+
+def test_nohup_keeps_a_job_through_a_hangup(zoo, tmp_path):
+    nohup = (
+        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    command = program("on_submit=(running(), running(2000), succeeded())", "train", *REQUIRED,
+                      "--platform=local")  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-c", nohup, *command[1:]], env=environment(), stdout=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdout.readline() == "job test has been started\n"
+        process.send_signal(signal.SIGHUP)
+        assert "job test: Succeeded" in process.stdout.read()
+    assert process.returncode == 0
 
 
 def test_logs_have_colours_on_a_terminal_only():

@@ -1,5 +1,6 @@
 import pytest
 from cli.test_train_flags import REQUIRED
+from support.scripted_platform import ScriptedPlatform
 
 HELP = "\nhelp: elastic train --help"
 
@@ -11,8 +12,18 @@ HELP = "\nhelp: elastic train --help"
         (("--batch-size", "3"), "unknown flag --batch_size: did you mean --minibatch_size?" + HELP),
         (("--qqq",), "unknown flag --qqq" + HELP),
         (("stray",), "Got unexpected extra argument (stray)" + HELP),
-        (("--num_epochs=x",), "--num_epochs is 'x': expected a whole number of at least 1"),
-        (("--num-epochs", "0"), "--num-epochs is '0': expected a whole number of at least 1"),
+        (("--num_epochs=x",),
+         "--num_epochs is 'x': expected a whole number from 1 to 2147483647"),
+        (("--num-epochs", "0"),
+         "--num-epochs is '0': expected a whole number from 1 to 2147483647"),
+        (("--num_epochs=2147483648",),
+         "--num_epochs is '2147483648': expected a whole number from 1 to 2147483647"),
+        (("--minibatch_size=9999999999",),
+         "--minibatch_size is '9999999999': expected a whole number from 1 to 2147483647"),
+        (("--num_workers=0",), "--num_workers is 0: allow at least one worker"),
+        (("--resume", "--overwrite"),
+         "--resume goes on from the job of that name, --overwrite removes it: "
+         "leave one of them out"),
         (("--workers=8:2",), "--workers: '8:2' has a minimum above its maximum: swap them"),
         (("--start_timeout=inf",), "--start_timeout is 'inf': expected a number above 0"),
         (("--start_timeout=x",), "--start_timeout is 'x': expected a number above 0"),
@@ -31,6 +42,11 @@ HELP = "\nhelp: elastic train --help"
         (("--model_params=a",), "--model_params: 'a' in 'a' has no '=': write name=value"),
         (("--model_def=CustomModel",),
          "--model_def: 'CustomModel' is not of the form package.module.Symbol"),
+        (("--restart_policy=Always",),
+         "--restart_policy: 'Always' would restart failed workers in their pods, unseen by the "
+         "master, which replaces and counts them: leave it out, and see max_worker_failures"),
+        (("--restart_policy=always",),
+         "--restart_policy is 'always': expected one of Never, OnFailure, Always"),
         (("--name=Test",),
          "--job_name: 'Test' must be lower-case letters, digits and '-', and begin with a letter"),
         (("--volume=a=b",),
@@ -54,7 +70,7 @@ def test_what_is_missing_is_said_together(run):
         "  --model_def is missing: package.module.Symbol of the model, below --model_zoo\n"
         "  --training_data_dir is missing: file, folder or glob of the training records\n"
         "  --minibatch_size is missing: records of one gradient\n"
-        "  --num_epochs is 'x': expected a whole number of at least 1\n"
+        "  --num_epochs is 'x': expected a whole number from 1 to 2147483647\n"
     )
 
 
@@ -73,7 +89,7 @@ def test_a_wrong_file_is_named_with_its_keys(run, tmp_path):
         f"  {path}: name and job-name are the same setting: leave one out",
         f"  {path}: model_params is 5: expected names with values",
         f"  {path}: loss is 4: expected text, so put it in quotes",
-        f"  {path}: minibatch_size is 1.5: expected a whole number of at least 1",
+        f"  {path}: minibatch_size is 1.5: expected a whole number from 1 to 2147483647",
         f"  {path}: shuffle: 3 is not one of true, false, yes, no, 1, 0",
         f"  {path}: num_workers is [1]: expected a number like 2 or a range like 2:8",
         f"  {path}: output is empty: leave it out, or give it text",
@@ -108,3 +124,33 @@ def test_what_is_asked_in_vain_is_said_once(run):
 
 def test_nothing_is_said_of_defaults(run):
     assert run("train", *REQUIRED, "--platform=local", "--dry_run")[2] == ""
+
+
+def test_a_minibatch_that_no_task_can_fill_is_said(run):
+    argv = (*REQUIRED, "--platform=local", "--dry_run", "--minibatch_size=64")
+    _, _, err = run("train", *argv, "--records_per_task=24")
+    assert err == (
+        "note: minibatch_size=64 is above records_per_task=24, so that no minibatch holds more "
+        "than 24 records: raise --records_per_task\n"
+    )
+    assert run("train", *argv, "--records_per_task=64")[2] == ""
+
+
+def test_data_that_is_missing_is_said_before_there_is_a_job(run, zoo):
+    platform = ScriptedPlatform()
+    argv = (*REQUIRED, "--platform=local", "--training_data_dir=trian.csv")
+    code, _, err = run("train", *argv, platform=platform)
+    assert (code, platform.jobs()) == (1, [])
+    assert err == (
+        f"error: {zoo}/trian.csv does not exist: check the path, as the replicas see it\n"
+    )
+
+
+def test_an_origin_for_the_user_s_own_reader_is_not_looked_for(run, zoo):
+    module = zoo / "zoo" / "mnist.py"
+    reader = "def custom_data_reader(data_origin, records_per_task):\n    return None\n"
+    module.write_text(module.read_text() + reader)
+    platform = ScriptedPlatform()
+    argv = (*REQUIRED, "--platform=local", "--training_data_dir=table")
+    assert run("train", *argv, platform=platform)[0] == 0
+    assert platform.jobs() == ["test"]

@@ -7,7 +7,7 @@ from elastic.spec.yaml_text import load_value
 REQUIRED = (
     "--model_zoo=zoo",
     "--model_def=mnist.CustomModel",
-    "--training_data_dir=/data/train",
+    "--training_data_dir=data/train",
     "--minibatch_size=10",
     "--job_name=test",
 )
@@ -168,7 +168,7 @@ def test_the_environment_may_name_the_platform(resolved, monkeypatch):
 
 def test_local_paths_are_written_from_the_root(resolved, zoo, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    (zoo / "data").mkdir()
+    (zoo / "data").mkdir(exist_ok=True)
     spec = resolved(
         "--platform=local", "--model_zoo=zoo", "--model_def=mnist.CustomModel",
         "--minibatch_size=1", "--training_data_dir=data", "--evaluation_data_dir=later/*.csv",

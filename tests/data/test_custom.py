@@ -184,6 +184,12 @@ def test_failures_name_the_range_and_keep_the_cause(action, message, cause):
     assert isinstance(caught.value.__cause__, cause)
 
 
+def test_a_failure_names_the_line_of_the_reader():
+    line = failing.__code__.co_firstlineno + 2
+    with pytest.raises(DataError, match=rf"KeyError: 'column' \({__file__}:{line}\)$"):
+        list(build(read=failing).read_records(ReadTask(Shard("s", 0, 9), 3, 6)))
+
+
 def test_failing_create_shards():
     reader = build()
     reader._reader.create_shards = lambda: [][0]

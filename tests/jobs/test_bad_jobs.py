@@ -1,6 +1,7 @@
 """Data that is not there, models that are none, a port that is taken: said before training."""
 
 import os
+import re
 import socket
 
 import numpy as np
@@ -9,6 +10,7 @@ from support.thread_job import ZOO, obedient_spec, run_job, write_records
 
 from elastic.spec.status import JobPhase
 
+SEE_LOGS = "; `elastic logs job` shows the traceback"
 WRONG_PATH = "does not exist: check the path, as the replicas see it"
 
 
@@ -81,7 +83,8 @@ def test_a_reader_that_cannot_be_made(tmp_path):
     spec = _module(tmp_path, "def custom_data_reader(data_origin, records_per_task):\n    1 / 0\n")
     assert _failure(spec, tmp_path) == (
         "Data",
-        "custom_data_reader('table', 20) failed: ZeroDivisionError: division by zero",
+        "custom_data_reader('table', 20) failed: ZeroDivisionError: division by zero "
+        f"({tmp_path}/zoo/mine.py:3){SEE_LOGS}",
     )
 
 
@@ -90,8 +93,19 @@ def test_a_module_that_raises_when_imported(tmp_path):
     assert _failure(spec, tmp_path) == (
         "ModelDef",
         "module mine cannot be imported: IndexError: list index out of range "
-        f"({tmp_path}/zoo/mine.py:3)",
+        f"({tmp_path}/zoo/mine.py:3){SEE_LOGS}",
     )
+
+
+def test_the_traceback_in_the_master_s_log_is_the_user_s(tmp_path, caplog):
+    spec = _module(tmp_path, "def make():\n    raise KeyError('colour')\nmake()\n")
+    _failure(spec, tmp_path)
+    (trace,) = [r.getMessage() for r in caplog.records if "Traceback" in r.getMessage()]
+    assert re.findall(r'File "(.*)", line (\d+), in (.*)', trace) == [
+        (f"{tmp_path}/zoo/mine.py", "4", "<module>"),
+        (f"{tmp_path}/zoo/mine.py", "3", "make"),
+    ]
+    assert trace.endswith("KeyError: 'colour'")
 
 
 def test_a_package_that_is_not_installed(tmp_path):
@@ -99,7 +113,7 @@ def test_a_package_that_is_not_installed(tmp_path):
     assert _failure(spec, tmp_path) == (
         "ModelDef",
         "module mine cannot be imported: ModuleNotFoundError: No module named 'not_installed' "
-        f"({tmp_path}/zoo/mine.py:2)",
+        f"({tmp_path}/zoo/mine.py:2){SEE_LOGS}",
     )
 
 
@@ -135,7 +149,7 @@ def test_an_optimizer_that_fails_at_its_first_step(tmp_path):
     assert _failure(spec, tmp_path) == (
         "Training",
         "the optimizer failed at step 1: ModelDefError: the optimizer's step failed: "
-        f"ValueError: no step ({tmp_path}/zoo/mine.py:4)",
+        f"ValueError: no step ({tmp_path}/zoo/mine.py:4){SEE_LOGS}",
     )
 
 
@@ -147,14 +161,6 @@ def test_a_port_that_is_in_use(tmp_path):
     assert failure == (
         "JobSpec",
         f"master_port={port} is in use on 127.0.0.1: choose another, or 0 for a free one",
-    )
-
-
-def test_a_commit_log_that_cannot_be_written(tmp_path):
-    data = write_records(tmp_path / "train.npz")
-    assert _failure(obedient_spec(data, commit_log=str(tmp_path)), tmp_path) == (
-        "JobSpec",
-        f"commit_log={tmp_path} cannot be written: Is a directory",
     )
 
 

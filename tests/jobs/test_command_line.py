@@ -53,12 +53,10 @@ def _job(home, name):
     return LocalJob(make_spec("a.B", "data", job_name=name), home)
 
 
-def test_jobs_side_by_side_outlive_their_terminals(home):
-    detached = Terminal(_elastic(*_train("one", 5, 2), "--detach"), 80)
-    detached.wait_for("see it with: elastic status one --platform local")
-    followed = Terminal(_elastic(*_train("two", 50, 1000)), 80)
-    followed.wait_for("job two has been started")
-    for terminal in (detached, followed):
+def test_detached_jobs_side_by_side_outlive_their_terminals(home):
+    for name, delay_ms, num_epochs in (("one", 5, 2), ("two", 50, 1000)):
+        terminal = Terminal(_elastic(*_train(name, delay_ms, num_epochs), "--detach"), 80)
+        terminal.wait_for(f"see it with: elastic status {name} --platform local")
         os.close(terminal._main_fd)
         terminal._process.wait(timeout=300)
     one, two = _job(home, "one"), _job(home, "two")
@@ -91,6 +89,16 @@ def test_ctrl_c_stops_the_job_it_follows(home):
     shown, code = terminal.end()
     assert code == 130
     assert "job job has been stopped" in shown
+    assert job.processes() == []
+    assert job.status().phase is JobPhase.CANCELLED
+
+
+def test_a_closed_terminal_stops_the_job_it_follows(home):
+    terminal = Terminal(_elastic(*_train("job", 50, 1000)), 80)
+    terminal.wait_for("job job has been started")
+    os.close(terminal._main_fd)
+    assert terminal._process.wait(timeout=300) == 130
+    job = _job(home, "job")
     assert job.processes() == []
     assert job.status().phase is JobPhase.CANCELLED
 

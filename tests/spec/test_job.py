@@ -40,7 +40,7 @@ def test_workers_are_a_number_or_a_range(text, expected):
         ("8:2", "'8:2' has a minimum above its maximum: swap them"),
         ("many", "'many' is neither a number like 2 nor a range like 2:8"),
         (-1, "-1 is neither a number like 2 nor a range like 2:8"),
-        ("0", "num_workers is 0: allow at least one worker"),
+        ("0", "--num_workers is 0: allow at least one worker"),
     ],
 )
 def test_unusable_workers_are_refused(text, expected):
@@ -121,12 +121,18 @@ def test_envs_are_text_and_may_hold_commas(text, expected):
     assert spec(envs=text).envs == expected
 
 
+def test_scalars_of_a_job_file_are_the_text_that_yaml_writes_for_them():
+    given = {"N": 1, "RATE": 0.5, "FLAG": True, "TEXT": "a"}
+    assert spec(envs=given).envs == {"N": "1", "RATE": "0.5", "FLAG": "true", "TEXT": "a"}
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
         ("novalue", "'novalue' in 'novalue' does not begin with NAME="),
         ("A=1,A=2", "'A' comes twice in 'A=1,A=2': leave one out"),
-        ({"A": 1}, "A is 1, which is not text: put it in quotes"),
+        ({"A": None}, "A is None, which is not text: put it in quotes"),
+        ({"A": [1]}, "A is [1], which is not text: put it in quotes"),
     ],
 )
 def test_unusable_envs_are_refused(value, expected):

@@ -1,6 +1,7 @@
 """A platform whose jobs follow a script, for the commands' own tests."""
 
 from collections import deque
+from pathlib import Path
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
 from elastic.platforms.base import LogLine
@@ -17,11 +18,15 @@ class ScriptedPlatform:
     """Each look at a job's status takes the next of its script; the last one stays.
 
     A script may hold exceptions, which are raised instead. `on_submit` is the script of every
-    job that is submitted.
+    job that is submitted. With `calls_path`, each kill is told in a file, for tests whose platform
+    lives in another process.
     """
 
-    def __init__(self, on_submit=(JobPhase.SUCCEEDED,), **scripts):
+    def __init__(self, on_submit=(JobPhase.SUCCEEDED,), calls_path=None, **scripts):
         self.on_submit = on_submit
+        self._calls_path = calls_path
+        if calls_path is not None:
+            Path(calls_path).touch()
         self.specs = {}
         self.calls = []
         self.log_lines = []
@@ -67,6 +72,9 @@ class ScriptedPlatform:
     def kill(self, job_name, timeout_s):
         script = self._script(job_name)
         self.calls.append(("kill", job_name, timeout_s))
+        if self._calls_path is not None:
+            with Path(self._calls_path).open("a") as file:
+                file.write(f"kill {job_name}\n")
         last = script[-1]
         if not last.phase.is_final:
             script.clear()

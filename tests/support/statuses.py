@@ -59,12 +59,13 @@ def succeeded():
     )
 
 
-def failed():
-    return running(
-        phase=JobPhase.FAILED,
-        reason="WorkerFailed",
-        message='worker-0 failed: ValueError: bad label\n  File "mnist.py", line 3, in loss',
-        ended_s=SUBMITTED_S + 83,
-        workers=(),
-        worker_failures=11,
-    )
+def failed(**changes):
+    fields = {
+        "phase": JobPhase.FAILED,
+        "reason": "WorkerFailed",
+        "message": 'worker-0 failed: ValueError: bad label\n  File "mnist.py", line 3, in loss',
+        "ended_s": SUBMITTED_S + 83,
+        "workers": (),
+        "worker_failures": 11,
+    }
+    return running(**fields | changes)

@@ -94,6 +94,14 @@ def test_the_end_is_a_summary_however_soon_it_comes():
     assert plain((0, running()), (0.1, succeeded())) == [LINE, event_line(KILLED), *SUMMARY]
 
 
+def test_a_checkpoint_that_is_not_where_it_should_be_says_why():
+    problem = {"checkpoint_problem": "NOT in /full: No space left on device"}
+    status = succeeded().model_copy(update=problem)
+    assert plain((0, status))[-3] == (
+        "checkpoint: /ckpt/000286, NOT in /full: No space left on device"
+    )
+
+
 def test_a_failure_is_told_whole():
     assert plain((0, failed())) == [
         "job mnist: Failed after 1m 23s",
@@ -158,6 +166,25 @@ def test_the_live_view_leaves_events_and_summary(width):
     shown = console.file.getvalue()
     assert shown.count(event_line(KILLED)) == 1
     assert shown.rstrip().endswith("\n".join(SUMMARY))
+
+
+def test_no_view_is_older_than_the_events_above_it():
+    starting = running(0, phase=JobPhase.STARTING)
+    for step in (running(events=(KILLED,)), succeeded()):
+        console = recorded(80)
+        with LiveDisplay(console, wall_clock=lambda: SUBMITTED_S + 72) as display:
+            display.show(starting)
+            before = len(console.file.getvalue())
+            display.show(step)
+        told = console.file.getvalue()[before:]
+        assert event_line(KILLED) in told
+        assert "Starting" not in told
+
+
+def test_the_evaluation_of_the_trained_model_has_no_eta():
+    status = running(2876, reason="Evaluating")
+    assert "100%" in progress_line(status)
+    assert "ETA" not in progress_line(status)
 
 
 def test_markup_in_a_message_is_only_text():

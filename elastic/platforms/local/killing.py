@@ -14,6 +14,7 @@ from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
 from elastic.platforms.local.processes import Member, find_members, is_stopped, signal_members
 from elastic.platforms.local.reconciler import publish_end
 from elastic.policy.masters import CANCEL
+from elastic.spec.status import JobPhase
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,8 @@ def kill_job(directory: JobDirectory, timeout_s: float) -> None:
     """Cancel a job and wait until none of its processes is left.
 
     At most half of the time is the master's, to publish the end and to take leave of its
-    workers; then comes SIGTERM, and with the last quarter SIGKILL.
+    workers; then comes SIGTERM, and with the last quarter SIGKILL. A job that has not trained yet
+    has nothing to take leave of, and a master that imports a framework hears no request.
 
     Raises:
         PlatformError: Something was still alive after `timeout_s`.
@@ -78,7 +80,8 @@ def kill_job(directory: JobDirectory, timeout_s: float) -> None:
         with _watch(submission.uid) as watch:
             if watch.members():
                 _ask(directory)
-                _await_clean_end(directory, watch, now_s + timeout_s / 2)
+                if _has_trained(directory):
+                    _await_clean_end(directory, watch, now_s + timeout_s / 2)
                 signal_members(watch.members(), signal.SIGTERM)
                 term_grace_s = min(TERM_GRACE_S, timeout_s / 4)
                 _await_end(watch, time.monotonic() + term_grace_s)
@@ -128,6 +131,11 @@ def _ask(directory: JobDirectory) -> None:
         logger.warning("%s", error)
     directory.master_bell.ring()
     directory.supervisor_bell.ring()
+
+
+def _has_trained(directory: JobDirectory) -> bool:
+    status = directory.status()
+    return status is not None and status.phase not in (JobPhase.PENDING, JobPhase.STARTING)
 
 
 def _await_clean_end(directory: JobDirectory, watch: _Watch, deadline_s: float) -> None:

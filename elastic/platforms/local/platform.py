@@ -13,8 +13,10 @@ from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, default
 from elastic.platforms.local.killing import kill_job
 from elastic.platforms.local.liveness import has_master, has_supervisor, members_of
 from elastic.platforms.local.logs import follow_logs, read_logs
+from elastic.platforms.local.presence import with_seen_workers
 from elastic.platforms.local.submission import job_lock, lock_of, submit_job
 from elastic.spec.job import JobSpec
+from elastic.spec.names import other_jobs
 from elastic.spec.status import JobPhase, JobStatus
 
 COMMANDS: Final = {
@@ -75,25 +77,14 @@ class LocalPlatform:
             JobNotFoundError: No such job.
         """
         directory = self._directory(job_name)
-        if self._is_attended(directory):
-            return self._between_masters(directory, self._published(directory))
+        is_attended = self._is_attended(directory)
         # Read after the look: a job that ended in between has published its end by now.
         status = self._published(directory)
-        if status.phase.is_final:
-            return status
-        num_left = len(members_of(directory))
-        what = (
-            f"the master of this job is gone, and {num_left} of its processes wait for it"
-            if num_left
-            else "no process of this job is alive"
-        )
-        return status.model_copy(
-            update={
-                "phase": JobPhase.RECOVERING,
-                "reason": "NoMaster",
-                "message": f"{what}; `elastic train --resume` goes on from its last cut",
-            }
-        )
+        if is_attended and not status.phase.is_final:
+            return self._between_masters(directory, status)
+        if not status.phase.is_final:
+            status = self._abandoned(directory, status)
+        return with_seen_workers(directory, status)
 
     def spec(self, job_name: str) -> JobSpec:
         """The specification the job was submitted with.
@@ -114,12 +105,6 @@ class LocalPlatform:
             JobSpecError: The job has ended, or the number is outside its range.
         """
         directory = self._directory(job_name)
-        allowed = self.spec(job_name).num_workers
-        if not allowed.minimum <= num_workers <= allowed.maximum:
-            raise JobSpecError(
-                f"{num_workers} workers are outside the range {allowed} of job {job_name!r}: "
-                "choose a number within it, or submit the job with another --num_workers MIN:MAX"
-            )
         status = self.status(job_name)
         if status.phase.is_final:
             raise JobSpecError(
@@ -128,6 +113,12 @@ class LocalPlatform:
             )
         if not self._is_attended(directory):
             raise JobSpecError(f"job {job_name!r} does not run: {status.message}")
+        allowed = self.spec(job_name).num_workers
+        if not allowed.minimum <= num_workers <= allowed.maximum:
+            raise JobSpecError(
+                f"{num_workers} workers are outside the range {allowed} of job {job_name!r}: "
+                "choose a number within it, or submit the job with another --num_workers MIN:MAX"
+            )
         directory.write_size(num_workers)
         directory.master_bell.ring()
 
@@ -193,8 +184,8 @@ class LocalPlatform:
         return directory
 
     def _not_found(self, job_name: str) -> JobNotFoundError:
-        known = ", ".join(self.jobs()) or "none"
-        return JobNotFoundError(f"no job {job_name!r} in {self._jobs_path}: known jobs: {known}")
+        others = other_jobs(job_name, list(reversed(self.jobs())))
+        return JobNotFoundError(f"no job {job_name!r} in {self._jobs_path}: {others}")
 
     def _is_attended(self, directory: JobDirectory) -> bool:
         """Whether the job has, or is just being given, processes that decide."""
@@ -208,11 +199,24 @@ class LocalPlatform:
         """Say so where the last master has ended and its supervisor holds back the next."""
         masters = [o.replica for o in directory.observed() if o.replica.id.role == MASTER_ROLE]
         newest = max(masters, key=lambda master: master.id.launch, default=None)
-        if newest is None or newest.exit_reason is None or status.phase.is_final:
+        if newest is None or newest.exit_reason is None:
             return status
         message = f"the master ended ({newest.message}) and is started again"
         return status.model_copy(
             update={"phase": JobPhase.RECOVERING, "reason": "MasterLost", "message": message}
+        )
+
+    def _abandoned(self, directory: JobDirectory, status: JobStatus) -> JobStatus:
+        """Say what is left where nobody decides for the job, and how one decides."""
+        num_left = len(members_of(directory))
+        if num_left:
+            what = f"its master is gone, and its other processes wait for one ({num_left} alive)"
+            end = f", `elastic kill {directory.path.name}` ends it"
+        else:
+            what, end = "no process of this job is alive", ""
+        message = f"{what}; `elastic train --resume` goes on from its last cut{end}"
+        return status.model_copy(
+            update={"phase": JobPhase.RECOVERING, "reason": "NoMaster", "message": message}
         )
 
     def _published(self, directory: JobDirectory) -> JobStatus:

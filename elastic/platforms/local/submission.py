@@ -139,11 +139,8 @@ def _resume(directory: JobDirectory, staged: JobDirectory) -> None:
     status = directory.status()
     if status is not None:
         # What was reached stays; how it ended does not, or the new supervisor would believe it.
-        staged.write_status(
-            status.model_copy(
-                update={"phase": JobPhase.PENDING, "reason": "", "message": "", "ended_s": None}
-            )
-        )
+        begun = {"phase": JobPhase.PENDING, "reason": "", "message": "", "ended_s": None}
+        staged.write_status(status.model_copy(update=begun | {"workers": ()}))
     try:
         for path in (directory.desired_path, directory.observed_path, directory.exits_path):
             shutil.rmtree(path, ignore_errors=True)

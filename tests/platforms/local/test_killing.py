@@ -111,3 +111,13 @@ def test_a_job_that_lost_all_its_processes_can_be_cancelled(jobs):
     jobs.end_all()
     platform.kill("job", TIMEOUT_S)
     assert platform.status("job").phase is JobPhase.CANCELLED
+
+
+def test_a_master_that_has_not_trained_is_not_waited_for(jobs):
+    platform = jobs.submit(master="idle")
+    jobs.pid_of("master")
+    started_s = time.monotonic()
+    # Half of it would be the master's, which hears nothing while it imports its framework.
+    platform.kill("job", 240.0)
+    assert time.monotonic() - started_s < 100.0
+    assert platform.status("job").phase is JobPhase.CANCELLED

@@ -16,7 +16,7 @@ from support.local_jobs import eventually
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.policy.masters import MAX_MASTER_CRASHES
-from elastic.spec.status import JobPhase, JobStatus, Progress
+from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 
 def until_phase(platform, phase, name="job"):
@@ -74,14 +74,18 @@ class TestSubmit:
         directory.write_size(5)
         reached = Progress(model_version=9)
         directory.write_status(
-            JobStatus(job_name="job", phase=JobPhase.FAILED, ended_s=1.0, progress=reached)
-        )
+            JobStatus(
+                job_name="job", phase=JobPhase.FAILED, ended_s=1.0, progress=reached,
+                workers=(WorkerStatus(index=0, launch=1, phase="Running", pid=7),),
+            )
+        )  # fmt: skip
         token = directory.token()
         platform = jobs.submit(resume=True, seed=7)
         jobs.pid_of("master")
         status = platform.status("job")
         assert (status.phase, status.ended_s) == (JobPhase.PENDING, None)
         assert status.progress == reached
+        assert status.workers == ()
         assert [path.name for path in directory.cuts_path.iterdir()] == ["cut"]
         assert directory.control().num_workers is None
         assert directory.token() != token
@@ -194,6 +198,14 @@ class TestMaster:
         log = jobs.directory().log_path(ReplicaId("master", 0, 1)).read_text()
         assert log.count("--- launch") == MAX_MASTER_CRASHES
 
+    def test_a_master_that_is_ended_by_the_users_code_is_said_with_where_it_was(self, jobs):
+        status = until_phase(jobs.submit(master="depart"), JobPhase.FAILED)
+        assert (status.reason, status.message) == (
+            "MasterCrashed",
+            f"the master crashed {MAX_MASTER_CRASHES} times without progress, last while it "
+            "prepared the job (dataset_fn of mine): exit code 3: master depart",
+        )
+
     def test_between_two_masters_the_status_says_so(self, jobs):
         platform = jobs.submit(master="falter")
         assert "(evicted)" in until_phase(platform, JobPhase.RECOVERING).message
@@ -238,8 +250,9 @@ class TestStatusAndScale:
         status = platform.status("job")
         assert status.phase is JobPhase.RECOVERING
         assert "no process of this job is alive; `elastic train --resume`" in status.message
-        with pytest.raises(JobSpecError, match="does not run"):
-            platform.scale("job", 1)
+        for num_workers in (1, 99):
+            with pytest.raises(JobSpecError, match=r"does not run: no process .* is alive"):
+                platform.scale("job", num_workers)
         with pytest.raises(JobExistsError, match="lost all its processes"):
             jobs.submit()
 
@@ -252,12 +265,14 @@ class TestStatusAndScale:
         eventually(lambda: len(jobs.members(role="worker")) == 3)
 
     def test_scale_checks_the_range_and_the_job(self, jobs):
-        platform = jobs.submit(master="finish", num_workers="1:3")
+        platform = jobs.submit(num_workers="1:3")
         with pytest.raises(JobSpecError, match="4 workers are outside the range 1:3"):
             platform.scale("job", 4)
-        until_phase(platform, JobPhase.SUCCEEDED)
-        with pytest.raises(JobSpecError, match="has ended as Succeeded"):
-            platform.scale("job", 2)
+        platform = jobs.submit("ended", master="finish", num_workers="1:3")
+        until_phase(platform, JobPhase.SUCCEEDED, "ended")
+        for num_workers in (2, 4):
+            with pytest.raises(JobSpecError, match="has ended as Succeeded"):
+                platform.scale("ended", num_workers)
 
 
 class TestForget:

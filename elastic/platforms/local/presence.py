@@ -1,0 +1,66 @@
+"""The workers of a job that has ended or lost its master: what became of each.
+
+The master's last word is older than their end, so what is seen of the processes counts.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from elastic.platforms.local.directory import JobDirectory
+from elastic.platforms.local.liveness import members_of
+from elastic.policy.fleet import WORKER
+from elastic.policy.replicas import Replica, ReplicaId, ReplicaPhase, exit_text
+from elastic.spec.status import JobStatus, WorkerStatus
+
+ENDING: Final = "Ending"
+"""The phase of a worker that is alive though its job has ended: it is about to be ended too."""
+
+
+def with_seen_workers(directory: JobDirectory, status: JobStatus) -> JobStatus:
+    """The same status, its workers as they are seen now instead of as the master saw them."""
+    if not status.workers:
+        return status
+    # Alive first: one that ends in between is then found among the ended, and not nowhere.
+    alive = {member.replica for member in members_of(directory) if member.is_leader}
+    workers = seen_workers(
+        status.workers,
+        [observed.replica for observed in directory.observed()],
+        {replica for replica in alive if replica is not None},
+        status.phase.is_final,
+    )
+    return status.model_copy(update={"workers": workers})
+
+
+def seen_workers(
+    told: Sequence[WorkerStatus],
+    observed: Sequence[Replica],
+    alive: Collection[ReplicaId],
+    is_job_final: bool,
+) -> tuple[WorkerStatus, ...]:
+    """Correct what the master told of its workers by what its supervisor and the system saw.
+
+    Args:
+        alive: Launches whose process is there.
+        is_job_final: The job has ended, so that whoever is alive is about to end.
+    """
+    ended = {replica.id: replica for replica in observed if replica.phase.is_final}
+
+    def seen(worker: WorkerStatus) -> WorkerStatus:
+        replica_id = ReplicaId(WORKER, worker.index, worker.launch)
+        if replica_id in ended:
+            replica = ended[replica_id]
+            how = {"phase": str(replica.phase), "last_exit": exit_text(replica)}
+        elif replica_id in alive:
+            return worker.model_copy(update={"phase": ENDING}) if is_job_final else worker
+        elif worker.phase in (ReplicaPhase.SUCCEEDED, ReplicaPhase.FAILED):
+            how = {}
+        elif worker.phase == ReplicaPhase.PENDING:
+            how = {"phase": str(ReplicaPhase.FAILED), "last_exit": "was not started"}
+        else:
+            how = {
+                "phase": str(ReplicaPhase.FAILED),
+                "last_exit": "ended after its supervisor, so nobody saw how",
+            }
+        return worker.model_copy(update=how | {"pid": None, "samples_per_s": 0.0, "message": ""})
+
+    return tuple(map(seen, told))

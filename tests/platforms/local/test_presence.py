@@ -1,0 +1,78 @@
+"""No worker of an ended job is shown as running, and none by the pid of a process that is gone."""
+
+import os
+import signal
+
+import pytest
+from support.local_jobs import eventually
+
+from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
+from elastic.platforms.local.presence import seen_workers
+from elastic.spec.status import JobPhase, WorkerStatus
+
+FIRST = ReplicaId("worker", 0, 1)
+RUNNING = WorkerStatus(index=0, launch=1, phase="Running", pid=7, samples_per_s=5.0)
+PENDING = RUNNING.model_copy(update={"phase": "Pending", "pid": None, "message": "no room"})
+ENDED = Replica(FIRST, ReplicaPhase.FAILED, ExitReason.KILLED, message="deleted (SIGTERM)", pid=7)
+OTHER_LIFE = Replica(ReplicaId("worker", 0, 2), ReplicaPhase.FAILED, ExitReason.KILLED)
+
+
+@pytest.mark.parametrize(
+    ("told", "observed", "alive", "is_job_final", "phase", "pid", "last_exit"),
+    [
+        pytest.param(RUNNING, [ENDED], {FIRST}, True, "Failed", None,
+                     "was killed: deleted (SIGTERM)", id="observed-end-counts"),
+        pytest.param(RUNNING, [OTHER_LIFE], set(), True, "Failed", None,
+                     "ended after its supervisor, so nobody saw how", id="unseen-end"),
+        pytest.param(RUNNING, [], {FIRST}, True, "Ending", 7, "", id="alive-after-its-job"),
+        pytest.param(RUNNING, [], {FIRST}, False, "Running", 7, "", id="waits-for-a-master"),
+        pytest.param(PENDING, [], set(), True, "Failed", None, "was not started", id="pending"),
+    ],
+)  # fmt: skip
+def test_what_is_seen_counts(told, observed, alive, is_job_final, phase, pid, last_exit):
+    (worker,) = seen_workers([told], observed, alive, is_job_final)
+    assert (worker.phase, worker.pid, worker.last_exit) == (phase, pid, last_exit)
+    assert worker.message == ""
+    assert worker.samples_per_s == (0.0 if pid is None else 5.0)
+
+
+def publish(directory, phase, pid):
+    worker = RUNNING.model_copy(update={"pid": pid})
+    status = directory.status().model_copy(update={"phase": phase, "workers": (worker,)})
+    directory.write_status(status)
+
+
+@pytest.mark.parametrize("phase", [JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED])
+def test_an_ended_job_has_no_running_worker(jobs, worker, phase):
+    jobs.arrange(worker, "run")
+    platform = jobs.submit(master="obey")
+    pid = jobs.pid_of("worker")
+    eventually(lambda: platform.status("job").phase is JobPhase.RUNNING)
+    # The master's last word, which is older than the end of its worker.
+    publish(jobs.directory(), phase, pid)
+    os.kill(jobs.pid_of("master"), signal.SIGTERM)
+    eventually(lambda: not jobs.members())
+    (seen,) = platform.status("job").workers
+    assert (seen.phase, seen.pid) == ("Failed", None)
+    assert seen.last_exit == "was killed: deleted (SIGTERM)"
+
+
+def test_a_job_without_master_shows_who_is_left_and_how_to_end_it(jobs, worker):
+    jobs.arrange(worker, "run")
+    platform = jobs.submit(master="obey")
+    pid = jobs.pid_of("worker")
+    eventually(lambda: platform.status("job").phase is JobPhase.RUNNING)
+    publish(jobs.directory(), JobPhase.RUNNING, pid)
+    for role in ("supervisor", "master"):
+        os.kill(jobs.pid_of(role), signal.SIGKILL)
+    eventually(lambda: len(jobs.members()) == 1)
+    status = eventually(lambda: (s := platform.status("job")).reason == "NoMaster" and s)
+    assert [(w.phase, w.pid) for w in status.workers] == [("Running", pid)]
+    assert status.message == (
+        "its master is gone, and its other processes wait for one (1 alive); "
+        "`elastic train --resume` goes on from its last cut, `elastic kill job` ends it"
+    )
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not jobs.members())
+    (seen,) = platform.status("job").workers
+    assert (seen.phase, seen.pid) == ("Failed", None)
