@@ -17,6 +17,8 @@ MASTER_RIGHTS: Final = {
     "pods": ("get", "list", "watch", "create", "delete"),
     # The job's record is read, its status written.
     "configmaps": ("get", "list", "watch", "create", "patch"),
+    # What happens to the job is told on the master's pod.
+    "events": ("create",),
 }
 """Resource → verbs, in the namespace of the job, that a master needs. There are no others."""
 

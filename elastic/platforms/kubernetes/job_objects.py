@@ -1,6 +1,5 @@
 """One job's objects in the API server, as the command line reads and changes them."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -22,7 +21,13 @@ from elastic.platforms.kubernetes.names import (
     status_name,
     token_name,
 )
-from elastic.platforms.kubernetes.record import Submission, control_of, dump_control, submission_of
+from elastic.platforms.kubernetes.record import (
+    Submission,
+    control_of,
+    dump_control,
+    last_words_of,
+    submission_of,
+)
 from elastic.spec.status import JobStatus
 
 _CHANGE_TRIES: Final = 10
@@ -85,12 +90,17 @@ class JobObjects:
         # Read after the look: a master that has left has published its end by now.
         status_map = self.find("configmaps", status_name(self.job_name))
         warnings = self.warnings_of(master) if master and needs_warnings(master) else ()
-        return job_status(record, status_map, master, time.time(), warnings)
+        return job_status(record, status_map, master, self.cluster.now_s(), warnings)
 
     def published(self) -> JobStatus | None:
         """What the master of the present submission published last."""
         status_map = self.find("configmaps", status_name(self.job_name))
         return published_status(status_map, self.submission().uid)
+
+    def last_words(self) -> dict[str, str]:
+        """By replica, what its launch before the present one wrote last."""
+        status_map = self.find("configmaps", status_name(self.job_name))
+        return {} if status_map is None else last_words_of(status_map)
 
     def warnings_of(self, pod: Manifest) -> Sequence[str]:
         """What the cluster has warned of about a pod, oldest first."""

@@ -8,7 +8,7 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL, Manifest
-from elastic.spec.status import JobPhase
+from elastic.spec.status import JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)
 
@@ -34,21 +34,34 @@ def kill_job(job: JobObjects, timeout_s: float) -> None:
     """
     started_s = time.monotonic()
     uid = job.submission().uid
-    if timeout_s > 0 and not job.status().phase.is_final:
+    found = job.status()
+    if found.phase.is_final:
+        if not _has_published_end(job):
+            # An end that only the pod tells of is lost with the pod.
+            job.write_status(found, uid)
+    elif timeout_s > 0:
         job.ask(cancelled=True)
         _await(started_s + timeout_s / 2, lambda: _has_left(job))
     end_pods(job, started_s, timeout_s)
-    published = job.published()
-    if published is None or not published.phase.is_final:
-        change = {
-            "phase": JobPhase.CANCELLED,
-            "reason": "Cancelled",
-            "message": "cancelled by its user",
-            "workers": (),
-            "ended_s": time.time(),
-        }
-        job.write_status(job.status().model_copy(update=change), uid)
+    if not _has_published_end(job):
+        job.write_status(_cancelled(job), uid)
     job.delete_belongings()
+
+
+def _has_published_end(job: JobObjects) -> bool:
+    published = job.published()
+    return published is not None and published.phase.is_final
+
+
+def _cancelled(job: JobObjects) -> JobStatus:
+    change = {
+        "phase": JobPhase.CANCELLED,
+        "reason": "Cancelled",
+        "message": "cancelled by its user",
+        "workers": (),
+        "ended_s": time.time(),
+    }
+    return job.status().model_copy(update=change)
 
 
 def end_pods(job: JobObjects, started_s: float, timeout_s: float) -> None:
@@ -79,7 +92,16 @@ def end_pods(job: JobObjects, started_s: float, timeout_s: float) -> None:
 def _delete(job: JobObjects, pods: Sequence[Manifest], grace_s: float) -> None:
     # The master goes first, so that it starts nothing new for what ends.
     for pod in sorted(pods, key=lambda pod: pod["metadata"]["labels"].get(TYPE_LABEL) != MASTER):
-        job.delete("pods", pod["metadata"]["name"], grace_s)
+        job.delete("pods", pod["metadata"]["name"], grace_s if _has_run(pod) else 0.0)
+
+
+def _has_run(pod: Manifest) -> bool:
+    """Whether anything of a pod may have to end, or have ended with words that nobody has read."""
+    return any(
+        not {"running", "terminated"}.isdisjoint(container.get("state") or {})
+        or container.get("lastState")
+        for container in pod["status"].get("containerStatuses") or ()
+    )
 
 
 def _has_left(job: JobObjects) -> bool:

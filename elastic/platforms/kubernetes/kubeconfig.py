@@ -1,7 +1,9 @@
 """Which cluster, as whom and in which namespace: kubectl's conventions, or a pod's own account."""
 
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -98,16 +100,51 @@ def _from_files(paths: Sequence[Path], context: str | None) -> Access:
     configuration = Configuration()
     try:
         merged: Any = KubeConfigMerger(source).config
-        if merged is None:
-            raise PlatformError(f"kubeconfig {source} is empty: write a cluster into it")
         loader = KubeConfigLoader(
             config_dict=merged, active_context=context or None, config_base_path=None
         )
-        loader.load_and_set(configuration)
-        namespace = loader.current_context["context"].get("namespace")
+        chosen = loader.current_context["context"]
+        _check_names(merged, chosen)
+        with _complaints() as complaints:
+            loader.load_and_set(configuration)
     except (ConfigException, *_STUMBLES) as error:
         raise PlatformError(
             f"kubeconfig {source} cannot be used: {' '.join(str(error).split())}: mend it, or name "
             "another one with --kubeconfig or --context"
         ) from error
-    return Access(configuration, namespace or DEFAULT_NAMESPACE, source)
+    if complaints:
+        raise PlatformError(f"kubeconfig {source}: nobody is logged in: {'; '.join(complaints)}")
+    return Access(configuration, chosen.get("namespace") or DEFAULT_NAMESPACE, source)
+
+
+def _check_names(config: Any, context: dict[str, Any]) -> None:
+    """Find what the library makes up: an anonymous user, and a server on this machine.
+
+    Args:
+        config: The library's own view of the merged files.
+        context: The chosen one.
+    """
+    name = context.get("user")
+    is_there = config.safe_get("users") and config["users"].get_with_name(name, safe=True)
+    if name and not is_there:
+        raise ValueError(f"there is no user {name!r}, whom the context names")
+    cluster = config["clusters"].get_with_name(context["cluster"])["cluster"]
+    if not cluster.safe_get("server"):
+        raise ValueError(f"cluster {context['cluster']!r} has no server")
+
+
+@contextmanager
+def _complaints() -> Iterator[list[str]]:
+    """Collect what the library only logs: a login program that fails would pass for no login."""
+    complaints: list[str] = []
+
+    def collect(record: logging.LogRecord) -> bool:
+        complaints.append(record.getMessage())
+        return False
+
+    root = logging.getLogger()
+    root.addFilter(collect)
+    try:
+        yield complaints
+    finally:
+        root.removeFilter(collect)

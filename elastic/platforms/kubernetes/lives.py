@@ -14,10 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import Replica, ReplicaRunner
-from elastic.platforms.kubernetes import observation
+from elastic.platforms.kubernetes import observation, starting
 from elastic.platforms.kubernetes.manifests import MASTER_REPLICA
 from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.last_words import STEP_NAME, read_step
 from elastic.policy.masters import EndJob, MasterHistory
+from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus, Progress
 
 logger = logging.getLogger(__name__)
@@ -35,35 +37,39 @@ class PastLife:
         ended: How it ended.
         phase: What the job had come to by then; None where nothing had been published.
         model_version: How far training had come by then.
+        step: Which step of the preparation it ended in; empty where in none.
     """
 
     number: int
     ended: Replica
     phase: JobPhase | None
     model_version: int
+    step: str = ""
 
 
 _LIVES: Final = TypeAdapter(list[PastLife])
 
 
-def end_if_hopeless(state_path: Path, pod: Manifest, runner: ReplicaRunner, job_name: str) -> bool:
+def end_if_hopeless(state_path: Path, pod: Manifest, runner: ReplicaRunner, spec: JobSpec) -> bool:
     """Publish the job's end if no life of its master will do any better; True if it has one.
 
     Args:
         state_path: Folder that outlives the container.
         pod: The master's own.
         runner: Started.
-        job_name: Of the job.
+        spec: Of the job.
 
     Raises:
         PlatformError: The status cannot be read or written.
     """
     status = runner.last_status()
-    end = verdict(state_path, pod, status, runner.control().cancelled)
+    end = _too_late(pod, status, spec.start_timeout) or verdict(
+        state_path, pod, status, runner.control().cancelled
+    )
     if end is None:
         return False
     if end.phase is not None:
-        base = status or JobStatus(job_name=job_name)
+        base = status or JobStatus(job_name=spec.job_name)
         runner.publish_status(
             base.model_copy(
                 update={
@@ -77,6 +83,14 @@ def end_if_hopeless(state_path: Path, pod: Manifest, runner: ReplicaRunner, job_
     return True
 
 
+def _too_late(pod: Manifest, status: JobStatus | None, timeout_s: float) -> EndJob | None:
+    """The end of a job that everybody else has taken for failed by now."""
+    if starting.has_begun(status) or not starting.has_missed_its_start(pod, timeout_s, time.time()):
+        return None
+    finding = starting.too_late(pod, timeout_s, "")
+    return EndJob(finding.phase, finding.reason, finding.message)
+
+
 def verdict(
     state_path: Path, pod: Manifest, status: JobStatus | None, cancelled: bool
 ) -> EndJob | None:
@@ -87,7 +101,8 @@ def verdict(
     if found is not None and found[0] not in {life.number for life in lives}:
         phase = None if status is None else status.phase
         version = 0 if status is None else status.progress.model_version
-        lives = [*lives, PastLife(*found, phase, version)][-MAX_LIVES:]
+        step = read_step(state_path / STEP_NAME)
+        lives = [*lives, PastLife(*found, phase, version, step)][-MAX_LIVES:]
         _write(path, lives)
     if not lives:
         return None
@@ -95,7 +110,7 @@ def verdict(
     for life in lives[:-1]:
         history.on_exit(life.ended, _status_then(life), cancelled=False)
     last = lives[-1]
-    decision = history.on_exit(last.ended, _status_then(last), cancelled)
+    decision = history.on_exit(last.ended, _status_then(last), cancelled, last.step)
     return decision if isinstance(decision, EndJob) else None
 
 

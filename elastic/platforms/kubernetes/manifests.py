@@ -1,5 +1,6 @@
 """The objects of a job, as plain dicts: pure functions of the job's specification."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elastic.platforms.base import JobControl, ReplicaId
@@ -14,7 +15,12 @@ from elastic.platforms.kubernetes.podspec import (
     container,
     pod_spec,
 )
-from elastic.platforms.kubernetes.record import Submission, dump_control, dump_submission
+from elastic.platforms.kubernetes.record import (
+    Submission,
+    dump_control,
+    dump_last_words,
+    dump_submission,
+)
 from elastic.policy.fleet import WORKER
 from elastic.spec.cluster_forms import worker_priority
 from elastic.spec.job import JobSpec
@@ -65,9 +71,11 @@ def record(job: Job, submission: Submission, control: JobControl | None = None) 
     return _config_map(job, names.record_name(job.name), data)
 
 
-def status(job: Job, published: JobStatus) -> Manifest:
-    """The ConfigMap of the published status."""
+def status(job: Job, published: JobStatus, last_words: Mapping[str, str] | None = None) -> Manifest:
+    """The ConfigMap of the published status; without `last_words` those there stay."""
     data = {names.STATUS_KEY: published.model_dump_json()}
+    if last_words is not None:
+        data[names.LAST_WORDS_KEY] = dump_last_words(last_words)
     return _config_map(job, names.status_name(job.name), data)
 
 

@@ -27,6 +27,7 @@ SPEC_KEY: Final = "spec.json"
 SUBMISSION_KEY: Final = "submission.json"
 CONTROL_KEY: Final = "control.json"
 STATUS_KEY: Final = "status.json"
+LAST_WORDS_KEY: Final = "last_words.json"
 TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a key, not a secret
 HOOK_KEYS: Final = {".py": "cluster_spec.py", ".yaml": "cluster_spec.yaml"}
 """By the suffix of the user's `cluster_spec`, the key of the record that ships it."""

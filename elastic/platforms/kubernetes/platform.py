@@ -1,6 +1,5 @@
 """The command line's side of the Kubernetes platform."""
 
-import time
 from collections.abc import Iterator, Sequence
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
@@ -10,7 +9,8 @@ from elastic.platforms.kubernetes.connection import Cluster
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.job_status import job_status, needs_warnings
 from elastic.platforms.kubernetes.killing import kill_job
-from elastic.platforms.kubernetes.logs import follow_logs, read_logs
+from elastic.platforms.kubernetes.log_following import follow_logs
+from elastic.platforms.kubernetes.logs import read_logs, read_previous_logs
 from elastic.platforms.kubernetes.names import (
     APP,
     APP_LABEL,
@@ -82,7 +82,8 @@ class KubernetesPlatform:
             master = masters.get(name)
             is_stuck = master is not None and needs_warnings(master)
             warnings = self._job(name).warnings_of(master) if master and is_stuck else ()
-            found.append(job_status(record, status_map, master, time.time(), warnings))
+            now_s = self._cluster.now_s()
+            found.append(job_status(record, status_map, master, now_s, warnings))
         return found
 
     def status(self, job_name: str) -> JobStatus:
@@ -158,7 +159,8 @@ class KubernetesPlatform:
         """Lines of the named replicas or roles (all when empty), prefixed by replica.
 
         With `follow`, goes on until the job has ended; `tail` then limits where it begins. With
-        `previous`, those of the container before the last restart in place.
+        `previous`, those of the life before: all of a container that was restarted in place, the
+        last ones of a worker that was replaced.
 
         Raises:
             JobNotFoundError: No such job.
@@ -166,8 +168,11 @@ class KubernetesPlatform:
         """
         job = self._job(job_name)
         record = job.record()
+        if previous:
+            pods, words = job.pods(), job.last_words()
+            return read_previous_logs(self._cluster, pods, words, replicas, tail)
         if not follow:
-            return read_logs(self._cluster, job.pods(), replicas, tail, previous)
+            return read_logs(self._cluster, job.pods(), replicas, tail)
 
         def look() -> tuple[Sequence[Manifest], bool]:
             # Asked first: what pods have written by the end is in their logs when they are read.

@@ -10,6 +10,7 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.names import (
     CONTROL_KEY,
+    LAST_WORDS_KEY,
     SPEC_KEY,
     STATUS_KEY,
     SUBMISSION_KEY,
@@ -39,6 +40,7 @@ _SUBMISSION: Final = TypeAdapter(Submission)
 _CONTROL: Final = TypeAdapter(JobControl)
 _SPEC: Final = TypeAdapter(JobSpec)
 _STATUS: Final = TypeAdapter(JobStatus)
+_LAST_WORDS: Final = TypeAdapter(dict[str, str])
 
 
 def dump_submission(submission: Submission) -> str:
@@ -49,6 +51,11 @@ def dump_submission(submission: Submission) -> str:
 def dump_control(control: JobControl) -> str:
     """The text that `control_of` reads."""
     return _CONTROL.dump_json(control).decode()
+
+
+def dump_last_words(last_words: Mapping[str, str]) -> str:
+    """The text that `last_words_of` reads."""
+    return _LAST_WORDS.dump_json(dict(last_words)).decode()
 
 
 def read_submission(text: str, where: str) -> Submission:
@@ -107,6 +114,18 @@ def status_of(config_map: Manifest) -> JobStatus | None:
         return None
     text, where = _text(config_map, STATUS_KEY)
     return _read(text, _STATUS, where)
+
+
+def last_words_of(config_map: Manifest) -> dict[str, str]:
+    """By replica, such as `worker-0`, what its launch before the present one wrote last.
+
+    Raises:
+        PlatformError: They are damaged.
+    """
+    if LAST_WORDS_KEY not in (config_map.get("data") or {}):
+        return {}
+    text, where = _text(config_map, LAST_WORDS_KEY)
+    return _read(text, _LAST_WORDS, where)
 
 
 def _text(config_map: Manifest, key: str) -> tuple[str, str]:

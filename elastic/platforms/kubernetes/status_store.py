@@ -9,11 +9,15 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes import manifests, names
 from elastic.platforms.kubernetes.connection import Cluster, RefusedError
+from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.record import status_of
+from elastic.platforms.kubernetes.record import last_words_of, status_of
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)
+
+MAX_LAST_WORDS: Final = 20
+"""Replicas whose last words are kept: all of them have to fit into one ConfigMap."""
 
 INTERVAL_S: Final = 2.0
 """Between two writes: a job of many hours changes its status all the time."""
@@ -32,6 +36,8 @@ class StatusStore:
         self._path = names.object_path("configmaps", job.namespace, names.status_name(job.name))
         self._newest: JobStatus | None = None
         self._is_dirty = False
+        self._last_words: dict[str, str] = {}
+        self._are_words_dirty = False
         self._is_closed = False
         self._changed = threading.Condition()
         self._writing = threading.Lock()
@@ -59,6 +65,16 @@ class StatusStore:
         if status.phase.is_final:
             self._write()
 
+    def keep_last_words(self, replica: str, text: str) -> None:
+        """Have the last words of a replica's launch written with the next status."""
+        with self._changed:
+            # The newest come last, and the oldest go first.
+            self._last_words.pop(replica, None)
+            self._last_words[replica] = text
+            for name in list(self._last_words)[:-MAX_LAST_WORDS]:
+                del self._last_words[name]
+            self._are_words_dirty = True
+
     def last(self) -> JobStatus | None:
         """The status published last, written or not; by an earlier life where this one has none.
 
@@ -69,11 +85,14 @@ class StatusStore:
             if self._newest is not None:
                 return self._newest
         try:
-            return status_of(self._cluster.get(self._path))
+            config_map = self._cluster.get(self._path)
         except RefusedError as error:
             if error.code == HTTPStatus.NOT_FOUND:
                 return None
             raise
+        with self._changed:
+            self._last_words = last_words_of(config_map) | self._last_words
+        return status_of(config_map)
 
     def _run(self) -> None:
         while True:
@@ -97,12 +116,21 @@ class StatusStore:
         with self._writing:
             with self._changed:
                 status, self._is_dirty = self._newest, False
+                words = dict(self._last_words) if self._are_words_dirty else None
+                self._are_words_dirty = False
             assert status is not None
-            manifest = manifests.status(self._job, status)
             try:
-                self._cluster.patch(self._path, manifest)
-            except RefusedError as error:
-                if error.code != HTTPStatus.NOT_FOUND:
-                    raise
-                collection = names.collection_path("configmaps", self._job.namespace)
-                self._cluster.create(collection, manifest)
+                self._send(manifests.status(self._job, status, words))
+            except PlatformError:
+                with self._changed:
+                    self._are_words_dirty = self._are_words_dirty or words is not None
+                raise
+
+    def _send(self, manifest: Manifest) -> None:
+        try:
+            self._cluster.patch(self._path, manifest)
+        except RefusedError as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            collection = names.collection_path("configmaps", self._job.namespace)
+            self._cluster.create(collection, manifest)

@@ -1,47 +1,33 @@
 """Puts a job into the cluster: anew, over one that has ended, or going on from it."""
 
-import logging
 import secrets
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from elastic.errors import ElasticError, JobExistsError, JobSpecError, PlatformError
+from elastic.errors import ElasticError, JobExistsError
 from elastic.platforms.images import ImageRequest
 from elastic.platforms.kubernetes import manifests
 from elastic.platforms.kubernetes.admission import KINDS, check_admission, explained
 from elastic.platforms.kubernetes.connection import RefusedError
 from elastic.platforms.kubernetes.hooks import read_hook
 from elastic.platforms.kubernetes.job_objects import JobObjects
-from elastic.platforms.kubernetes.killing import end_pods
 from elastic.platforms.kubernetes.manifests import Owner
 from elastic.platforms.kubernetes.names import (
-    STATUS_KEY,
     Manifest,
     collection_path,
     master_name,
     object_path,
     record_name,
-    status_name,
     token_name,
 )
 from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.record import Submission, status_of, submission_of
+from elastic.platforms.kubernetes.record import Submission, submission_of
+from elastic.platforms.kubernetes.succession import check_may_replace, clear
+from elastic.platforms.kubernetes.undoing import Undo, undoing
 from elastic.spec.job import JobSpec
-from elastic.spec.status import JobPhase
-
-logger = logging.getLogger(__name__)
-
-ENDING_TIMEOUT_S: Final = 60.0
-"""How long the pods of a job that has ended may take to leave before its name is used again."""
-
-
-Undo: TypeAlias = list[Callable[[], object]]
-"""What takes back the steps so far, first step first."""
 
 BuildImage: TypeAlias = Callable[[ImageRequest], str]
 """Makes sure that an image is where pods get it from, and returns its reference."""
@@ -57,7 +43,7 @@ def submit_job(objects: JobObjects, spec: JobSpec, build_image: BuildImage) -> N
             nothing is left behind, and what was there is as it was.
     """
     earlier = objects.find_record()
-    _check_may_replace(objects, earlier, spec)
+    check_may_replace(objects, earlier, spec)
     hook = read_hook(spec.cluster_spec)
     pod_spec = manifests.spec_for_pods(spec, hook).model_copy(
         update={"namespace": objects.namespace}
@@ -68,61 +54,17 @@ def submit_job(objects: JobObjects, spec: JobSpec, build_image: BuildImage) -> N
     check_admission(objects.cluster, job)
     if not spec.image:
         job = replace(job, image=build_image(ImageRequest.of(spec)))
-    with _undoing(objects) as undo:
+    with undoing(objects) as undo:
         _take_name(objects, job, earlier, undo)
-        _clear(objects, spec, job, earlier, undo)
+        clear(objects, spec, job, earlier, undo)
         _create(objects, job, undo)
-
-
-def _check_may_replace(objects: JobObjects, earlier: Manifest | None, spec: JobSpec) -> None:
-    name = spec.job_name
-    if earlier is None:
-        if not spec.overwrite and objects.pods():
-            raise JobExistsError(
-                f"pods of an earlier job {name!r} are there, and its record is not: pass "
-                "--overwrite to delete them, or choose another --job_name"
-            )
-        return
-    status = objects.status(earlier)
-    if not status.phase.is_final:
-        raise JobExistsError(
-            f"job {name!r} is there and has not ended ({status.phase}): choose another "
-            f"--job_name, or `elastic kill {name} -n {objects.namespace}` first"
-        )
-    if not spec.overwrite and not spec.resume:
-        raise JobExistsError(
-            f"job {name!r} has ended as {status.phase}: pass --resume to go on from its newest "
-            "checkpoint, or --overwrite to remove it and start anew"
-        )
-    if spec.resume and not spec.checkpoint_dir:
-        raise JobSpecError(
-            "--resume finds nothing to go on from: what the earlier master kept went with its "
-            "pod, and no --checkpoint_dir on a --volume is given: pass one, or --overwrite"
-        )
-
-
-@contextmanager
-def _undoing(objects: JobObjects) -> Iterator[Undo]:
-    """Undo what was done so far where something fails, Ctrl-C included."""
-    undo: Undo = []
-    try:
-        yield undo
-    except BaseException as error:
-        try:
-            # The name is given back last: as long as something is there, `kill` must find it.
-            for step in reversed(undo):
-                step()
-        except PlatformError as second:
-            raise PlatformError(
-                f"{error}; and what was created so far could not be removed ({second}): "
-                f"elastic kill {objects.job_name} -n {objects.namespace} --forget"
-            ) from error
-        raise
 
 
 def _take_name(objects: JobObjects, job: Job, earlier: Manifest | None, undo: Undo) -> None:
     """Make the record ours, which only one of several who try at once can do."""
-    record = manifests.record(job, Submission(job.submission_uid, time.time(), job.image))
+    record = manifests.record(
+        job, Submission(job.submission_uid, objects.cluster.now_s(), job.image)
+    )
     if earlier is None:
         # Before the request, whose answer may be lost.
         undo.append(partial(_give_name_back, objects, job))
@@ -140,9 +82,11 @@ def _take_name(objects: JobObjects, job: Job, earlier: Manifest | None, undo: Un
     try:
         objects.cluster.patch(path, change)
     except RefusedError as error:
-        if error.code == HTTPStatus.CONFLICT:
+        if error.code != HTTPStatus.CONFLICT:
+            raise
+        # An earlier try may have got through, and only its answer was lost.
+        if not _is_ours(objects, job):
             raise _in_other_hands(job) from error
-        raise
     back = dict.fromkeys(record["data"].keys() - earlier["data"].keys())
     old = {
         "metadata": {"labels": earlier["metadata"]["labels"]},
@@ -151,47 +95,14 @@ def _take_name(objects: JobObjects, job: Job, earlier: Manifest | None, undo: Un
     undo.append(partial(objects.cluster.patch, path, old))
 
 
-def _give_name_back(objects: JobObjects, job: Job) -> None:
+def _is_ours(objects: JobObjects, job: Job) -> bool:
     record = objects.find_record()
-    if record is not None and submission_of(record).uid == job.submission_uid:
+    return record is not None and submission_of(record).uid == job.submission_uid
+
+
+def _give_name_back(objects: JobObjects, job: Job) -> None:
+    if _is_ours(objects, job):
         objects.delete("configmaps", record_name(job.name))
-
-
-def _clear(
-    objects: JobObjects, spec: JobSpec, job: Job, earlier: Manifest | None, undo: Undo
-) -> None:
-    """Remove what is left of an earlier job, but for what a resumed one goes on from."""
-    end_pods(objects, time.monotonic(), ENDING_TIMEOUT_S)
-    objects.delete_belongings()
-    status_map = objects.find("configmaps", status_name(job.name))
-    if status_map is None:
-        return
-    undo.append(partial(_restore_status, objects, status_map))
-    published = status_of(status_map)
-    if earlier is None or not spec.resume or published is None:
-        objects.delete("configmaps", status_name(job.name))
-        return
-    # What was reached stays; how it ended does not.
-    reached = published.model_copy(
-        update={
-            "phase": JobPhase.PENDING, "reason": "", "message": "", "ended_s": None, "workers": (),
-        }
-    )  # fmt: skip
-    objects.write_status(reached, job.submission_uid)
-
-
-def _restore_status(objects: JobObjects, status_map: Manifest) -> None:
-    metadata = {k: status_map["metadata"][k] for k in ("name", "namespace", "labels")}
-    objects.delete("configmaps", metadata["name"])
-    objects.cluster.create(
-        collection_path("configmaps", objects.namespace),
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata,
-            "data": {STATUS_KEY: status_map["data"][STATUS_KEY]},
-        },
-    )
 
 
 def _create(objects: JobObjects, job: Job, undo: Undo) -> None:

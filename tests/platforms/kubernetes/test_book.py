@@ -7,6 +7,7 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.book import Launch, LaunchBook
 from elastic.platforms.kubernetes.lives import verdict
+from elastic.platforms.last_words import STEP_NAME
 from elastic.policy.masters import MAX_MASTER_CRASHES, EndJob
 from elastic.spec.status import JobPhase, JobStatus, Progress
 
@@ -94,6 +95,13 @@ def test_crashes_without_progress_end_the_job(tmp_path):
     assert verdicts[:-1] == [None] * (MAX_MASTER_CRASHES - 1)
     assert verdicts[-1].reason == "MasterCrashed"
     assert "boom" in verdicts[-1].message
+
+
+def test_a_crash_loop_in_the_preparation_names_the_step_of_the_last_life(tmp_path):
+    for number in range(1, MAX_MASTER_CRASHES + 1):
+        (tmp_path / STEP_NAME).write_text(f"step {number}")
+        end = verdict(tmp_path, restarted(number), None, cancelled=False)
+    assert f"last while it prepared the job (step {MAX_MASTER_CRASHES}): boom" in end.message
 
 
 def test_a_life_is_counted_once_however_often_it_is_looked_at(tmp_path):

@@ -16,6 +16,8 @@ SPEC = JobSpec(
 )
 JOB = Job(SPEC, "team", "uid-2", "registry/elastic:1")
 NOW_S = 1000.0
+CREATED = "1970-01-01T00:14:00Z"
+"""When the pods of these tests were created: 160 seconds ago."""
 RUNNING = JobStatus(
     job_name="mnist",
     phase=JobPhase.RUNNING,
@@ -28,6 +30,7 @@ ENDED = JobStatus(job_name="mnist", phase=JobPhase.SUCCEEDED)
 def master(phase="Running", uid="uid-2", deleted=False, node="node-0", conditions=(), **container):
     pod = manifests.master_pod(Job(SPEC, "team", uid, "registry/elastic:1"))
     pod["spec"]["nodeName"] = node
+    pod["metadata"]["creationTimestamp"] = CREATED
     pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z" if deleted else None
     pod["status"] = {
         "phase": phase,

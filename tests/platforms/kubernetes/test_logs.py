@@ -8,8 +8,10 @@ from support.api_proxy import ApiProxy, cluster_through
 from support.cluster import KUBECONFIG, eventually, needs_cluster
 
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.logs import _order, _whole_second
+from elastic.platforms.kubernetes import names
 from elastic.platforms.kubernetes.platform import KubernetesPlatform
+from elastic.platforms.kubernetes.pod_log import _order, _whole_second
+from elastic.platforms.kubernetes.record import dump_last_words
 from elastic.spec.status import JobPhase
 
 
@@ -120,6 +122,25 @@ class TestLogs:
         eventually(lambda: jobs.has_started(job_name) and has_restarted())
         lines = texts(jobs.platform.logs(job_name, [], False, None, previous=True))
         assert lines == ["master does crash", "these are its last words"]
+
+    def test_of_a_replaced_worker_there_are_its_last_words(self, jobs, job_name):
+        jobs.submit(job_name, "finish")
+        jobs.until(JobPhase.SUCCEEDED, job_name)
+        words = {"worker-1": "Traceback:\n  line 3\nValueError: bad", "worker-0": "killed"}
+        change = {"data": {names.LAST_WORDS_KEY: dump_last_words(words)}}
+        path = f"{names.collection_path('configmaps', jobs.namespace)}/elastic-{job_name}-status"
+        jobs.cluster.patch(path, change)
+        # They outlive the pods.
+        jobs.platform.kill(job_name, 90.0)
+
+        def read(*replicas, tail=None):
+            lines = jobs.platform.logs(job_name, replicas, False, tail, previous=True)
+            return [(line.replica, line.text) for line in lines]
+
+        assert read(tail=1) == [("worker-0", "killed"), ("worker-1", "ValueError: bad")]
+        assert [text for _, text in read("worker-1")] == words["worker-1"].splitlines()
+        with pytest.raises(PlatformError, match="nothing is left of an earlier life"):
+            read("worker-2")
 
     def test_a_replica_that_has_written_nothing_is_said(self, jobs, job_name):
         jobs.submit(job_name, image="127.0.0.1:5000/no/such:1", image_pull_policy="Always")

@@ -7,6 +7,7 @@ from support.pods import pod, running, terminated, waiting, with_state
 
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.observation import (
+    last_words,
     observe,
     observe_last_life,
     observe_removed,
@@ -47,6 +48,10 @@ PREEMPTED = [
             terminated(3), ExitReason.USER_ERROR, "exit code 3 and no output", id="silent"
         ),
         pytest.param(
+            terminated(3, message="2026-01-01 00:00:00,000 I elastic.master.x: Resumed: from 7\n"),
+            ExitReason.USER_ERROR, "exit code 3, without a word why", id="our-own-news",
+        ),
+        pytest.param(
             terminated(137, reason="OOMKilled"), ExitReason.OUT_OF_MEMORY,
             "out of memory (its limit is 64Mi)", id="out-of-memory",
         ),
@@ -61,8 +66,8 @@ PREEMPTED = [
             terminated(139), ExitReason.USER_ERROR, "crashed with SIGSEGV", id="segfault"
         ),
         pytest.param(
-            terminated(255, message="last words"), ExitReason.USER_ERROR, "last words",
-            id="255-is-no-signal",
+            terminated(255, message="last words"), ExitReason.USER_ERROR,
+            "exit code 255: last words", id="255-is-no-signal",
         ),
         pytest.param(
             terminated(128, reason="StartError", message="no such program"),
@@ -196,3 +201,18 @@ def test_another_containers_state_is_not_the_replicas():
     status = with_state({"running": {"startedAt": "2026-01-01T00:00:10Z"}})
     status["containerStatuses"][0] = entry
     assert observe(pod(status), WORKER).phase is ReplicaPhase.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        pytest.param(terminated(1, message=OWN_WORDS), "…", id="its-traceback"),
+        pytest.param(terminated(1, message=KILLED_WORDS), "the master was away", id="its-message"),
+        pytest.param(terminated(137, message="line 8\nline 9\n"), "line 8\nline 9", id="its-log"),
+        pytest.param(terminated(0), "", id="nothing"),
+        pytest.param(running(), "", id="not-ended"),
+        pytest.param({"phase": "Pending"}, "", id="not-begun"),
+    ],
+)
+def test_last_words(status, words):
+    assert last_words(pod(status)) == words

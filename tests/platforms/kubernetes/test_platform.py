@@ -1,11 +1,14 @@
 """`KubernetesPlatform` on a real cluster: status, scale, kill, and what stays."""
 
+import io
 import json
 import time
 
 import pytest
 from support.cluster import eventually, needs_cluster
 
+from elastic.cli.exit_codes import ExitCode
+from elastic.cli.follow import follow_to_end
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
 from elastic.spec.status import JobPhase
 
@@ -76,6 +79,40 @@ class TestStatus:
             JobNotFoundError, match=f"no job 'none' in namespace '{jobs.namespace}'"
         ):
             getattr(jobs.platform, call)("none")
+
+
+class TestAMasterThatNeverStarts:
+    def test_fails_its_job_in_time_and_nothing_of_it_waits_on(self, jobs, job_name):
+        image = "127.0.0.1:5000/no/such:1"
+        jobs.submit(job_name, image=image, image_pull_policy="Always", start_timeout=1)
+        jobs.until(JobPhase.PENDING, job_name, "ErrImagePull")
+        seen = io.StringIO()
+        assert follow_to_end(jobs.platform, job_name, seen, 0.0, job_name) == ExitCode.JOB_FAILED
+        assert f"image {image} cannot be used" in seen.getvalue()
+        status = jobs.platform.status(job_name)
+        assert (status.phase, status.reason) == (JobPhase.FAILED, "StartTimeout")
+        assert "within 1 s (start_timeout=1): image" in status.message
+        assert [b for b in jobs.belongings() if job_name in b] == [
+            f"configmaps/elastic-{job_name}", f"configmaps/elastic-{job_name}-status",
+        ]  # fmt: skip
+
+    def test_is_failed_for_who_only_looks_too_and_may_be_replaced(self, jobs, job_name):
+        jobs.submit(job_name, master_resource_request="cpu=900,memory=32Mi", start_timeout=1)
+        status = jobs.until(JobPhase.FAILED, job_name, "StartTimeout")
+        assert "the master waits for a node: 0/" in status.message
+        assert jobs.objects(job_name).find_master() is not None
+        [listed] = [s for s in jobs.platform.statuses() if s.job_name == job_name]
+        assert listed == status
+        jobs.submit(job_name, "finish", overwrite=True)
+        jobs.until(JobPhase.SUCCEEDED, job_name)
+
+    def test_whose_program_cannot_run_is_not_restarted_for_ever(self, jobs, job_name):
+        # A base without elastic: no life of such a master can count the ones before.
+        jobs.submit(job_name, image="python:3.11-slim", start_timeout=1)
+        status = jobs.until(JobPhase.FAILED, job_name, "StartTimeout")
+        assert "No module named 'elastic'" in status.message
+        jobs.platform.kill(job_name, KILL_S)
+        assert jobs.platform.status(job_name) == status
 
 
 class TestScale:

@@ -30,6 +30,7 @@ from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes import names
 from elastic.platforms.kubernetes.connection import Cluster
 from elastic.platforms.kubernetes.kubeconfig import find_access
+from elastic.platforms.kubernetes.record import last_words_of
 from elastic.spec.status import JobPhase, JobStatus
 
 __all__ = ["cluster", "harness", "namespace", "owner"]
@@ -101,6 +102,18 @@ def test_a_replacement_costs_two_requests(harness, tmp_path):
     harness.runner.launch(AGAIN)
     until_phase(harness.runner, AGAIN, ReplicaPhase.RUNNING)
     assert pace.requests - requests == 2
+
+
+def test_what_a_replaced_worker_wrote_last_is_kept(harness, cluster):
+    harness.arrange(FIRST, "fail")
+    harness.runner.launch(FIRST)
+    until_ended(harness.runner, FIRST)
+    launch(harness, AGAIN)
+    harness.runner.publish_status(JobStatus(job_name="job", phase=JobPhase.FAILED))
+    name = names.status_name(harness.job.name)
+    words = last_words_of(cluster.get(names.object_path("configmaps", harness.namespace, name)))
+    assert words["worker-0"].startswith("ready\nTraceback (most recent call last):")
+    assert words["worker-0"].endswith("ValueError: bad record")
 
 
 def test_what_cannot_be_pulled_is_pending_and_says_why(harness):

@@ -1,0 +1,140 @@
+"""Why a pod's container ended, and whose doing it was. Pure."""
+
+import json
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elastic.platforms.base import ExitReason
+from elastic.platforms.kubernetes.names import CONTAINER, Manifest
+from elastic.platforms.last_words import exit_words
+
+_NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
+_CODE_NOT_STARTED: Final = 128
+_SIGNAL_BASE: Final = 128
+"""A container ended by signal n has the exit code 128 + n, as in a shell."""
+
+_OUTSIDE: Final = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+)
+"""What people and systems send; any other deadly signal is the program's own doing."""
+
+_DELETED: Final = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """What a replica wrote about its own end."""
+
+    reason: ExitReason
+    message: str
+    traceback: str = ""
+
+
+def parse_termination(text: str) -> Termination | None:
+    """Read a replica's own words; None where the text is something else, such as its log."""
+    with suppress(ValueError, TypeError, KeyError):
+        record = json.loads(text)
+        reason, message = ExitReason(record["reason"]), str(record["message"])
+        return Termination(reason, message, str(record.get("traceback", "")))
+    return None
+
+
+def last_words(terminated: Mapping[str, Any]) -> str:
+    """What a container wrote last: the traceback of its record, or the end of its log.
+
+    Kubernetes keeps 2048 bytes of the log of a container that failed and left no record.
+    """
+    text = str(terminated.get("message") or "").strip()
+    termination = parse_termination(text)
+    return text if termination is None else termination.traceback or termination.message
+
+
+def classify(pod: Manifest, terminated: Mapping[str, Any]) -> tuple[ExitReason, str]:
+    """Choose the reason of a container's end, and a message for people."""
+    code, reason = terminated.get("exitCode"), str(terminated.get("reason") or "")
+    text = str(terminated.get("message") or "").strip()
+    termination = parse_termination(text)
+    if reason == "OOMKilled":
+        return ExitReason.OUT_OF_MEMORY, f"out of memory (its limit is {_memory_limit(pod)})"
+    if reason in _NOT_STARTED or (code == _CODE_NOT_STARTED and termination is None):
+        return ExitReason.NEVER_STARTED, text or reason
+    if code == 0:
+        # It may have ended by itself because it was asked to.
+        return ExitReason.COMPLETED, outside_cause(pod) or ""
+    if termination is not None and termination.reason is not ExitReason.COMPLETED:
+        return termination.reason, termination.message
+    cause = outside_cause(pod)
+    if cause is not None:
+        return ExitReason.KILLED, cause
+    number = _signal_number(code, terminated)
+    if number is None:
+        return ExitReason.USER_ERROR, exit_words(code or 0, _last_line(text))
+    if number in _OUTSIDE:
+        return ExitReason.KILLED, f"ended from outside by {_signal_name(number)}"
+    return ExitReason.USER_ERROR, f"crashed with {_signal_name(number)}"
+
+
+def classify_without_container(pod: Manifest) -> tuple[ExitReason, str]:
+    """A pod that failed before its container ran, or whose node lost all memory of it."""
+    status = pod.get("status") or {}
+    for entry in status.get("initContainerStatuses") or []:
+        terminated = (entry.get("state") or {}).get("terminated") or {}
+        if terminated.get("exitCode"):
+            words = _last_line(str(terminated.get("message") or "")) or terminated.get("reason")
+            return ExitReason.USER_ERROR, f"init container {entry.get('name')} failed: {words}"
+    return ExitReason.KILLED, outside_cause(pod) or "ended by the cluster without a reason"
+
+
+def outside_cause(pod: Manifest) -> str | None:
+    """The cluster's own words for having ended a pod; None where it did not."""
+    status = pod.get("status") or {}
+    if status.get("reason"):
+        # Evicted, Preempting, Shutdown, NodeLost, OutOfcpu, …
+        return joined(status["reason"], status.get("message"))
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return joined(condition.get("reason"), condition.get("message"))
+    return _DELETED if is_deleted(pod) else None
+
+
+def deletion_words(pod: Manifest) -> str:
+    return outside_cause(pod) or _DELETED
+
+
+def is_deleted(pod: Manifest) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _memory_limit(pod: Manifest) -> str:
+    for container in pod["spec"].get("containers") or []:
+        if container.get("name") == CONTAINER:
+            limits = (container.get("resources") or {}).get("limits") or {}
+            return str(limits.get("memory", "none, the node is full"))
+    return "unknown"
+
+
+def _signal_number(code: int | None, terminated: Mapping[str, Any]) -> int | None:
+    if terminated.get("signal"):
+        return int(terminated["signal"])
+    number = 0 if code is None else code - _SIGNAL_BASE
+    # Programs also exit with 255 and the like by themselves.
+    return number if number in signal.valid_signals() else None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+def joined(reason: object, message: object) -> str:
+    return ": ".join(str(part) for part in (reason, message) if part)

@@ -1,0 +1,95 @@
+"""Does what is next for launches that have no pod yet; `launching` decides what that is."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from elastic.errors import PlatformError
+from elastic.platforms.base import Replica, ReplicaId
+from elastic.platforms.kubernetes.connection import RefusedError
+from elastic.platforms.kubernetes.launching import Create, Launches, Remove, Wait, next_step
+from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.worker_pods import NameTakenError, WorkerPods
+
+logger = logging.getLogger(__name__)
+
+
+class Launcher:
+    """Creates pods, and removes those that stand in their place, on the caller's thread."""
+
+    def __init__(
+        self,
+        launches: Launches,
+        pods: WorkerPods,
+        lock: "threading.RLock",
+        on_end: Callable[[ReplicaId, Replica, Manifest], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            launches: What was asked for.
+            pods: What is there.
+            lock: Of both; held around memory, never around a request.
+            on_end: Called with a launch that has ended and its pod, before that is removed.
+            on_change: Called when a launch waits for another reason than before.
+        """
+        self._launches = launches
+        self._pods = pods
+        self._lock = lock
+        self._on_end = on_end
+        self._on_change = on_change
+
+    def advance_all(self) -> None:
+        """Try every launch without a pod whose time has come, as long as anybody answers."""
+        with self._lock:
+            self._launches.flush()
+            now_s = time.monotonic()
+            due = [r for r in self._launches.waiting() if self._launches.due_s(r) <= now_s]
+        for replica in due:
+            if not self.advance(replica):
+                return
+
+    def advance(self, replica: ReplicaId) -> bool:
+        """Create the pod of a launch, or remove the one in its place; False if nobody answers."""
+        try:
+            self._do_next(replica)
+        except RefusedError as error:
+            self._refuse(replica, error.detail or str(error))
+        except NameTakenError as error:
+            self._refuse(replica, str(error))
+        except PlatformError as error:
+            self._refuse(replica, str(error))
+            return False
+        return True
+
+    def _do_next(self, replica: ReplicaId) -> None:
+        with self._lock:
+            blocking = self._pods.at(replica.index)
+            step = next_step(blocking, blocking is not None and self._pods.is_own(blocking))
+        match step:
+            case Create():
+                self._create(replica)
+            case Remove(pod, earlier, ended):
+                self._on_end(earlier, ended, pod)
+                self._refuse(replica, "")
+                # Nothing runs there any more, or on a node that does not answer: no grace to wait
+                # for. The watch tells when it is gone.
+                self._pods.delete(pod, 0.0)
+            case Wait(message):
+                self._refuse(replica, message)
+
+    def _create(self, replica: ReplicaId) -> None:
+        pod = self._pods.create(replica)
+        with self._lock:
+            self._launches.adopt(pod, replica)
+            # Outside of the watch's order: it may have told of this pod's end already.
+            self._pods.put(pod)
+
+    def _refuse(self, replica: ReplicaId, message: str) -> None:
+        """Try again later; sooner if a pod of that name goes away."""
+        with self._lock:
+            if self._launches.refuse(replica, message, time.monotonic()):
+                logger.warning("%s/%d: %s", replica.name, replica.launch, message)
+                self._on_change()

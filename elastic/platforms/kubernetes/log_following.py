@@ -1,0 +1,116 @@
+"""Follows the logs of a job's pods as they grow, and as pods come and go."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from elastic.platforms.base import LogLine
+from elastic.platforms.kubernetes.connection import AwayError, Cluster, RefusedError
+from elastic.platforms.kubernetes.log_selection import selected
+from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog, container
+
+logger = logging.getLogger(__name__)
+
+POLL_S: Final = 1.0
+FAREWELL_S: Final = 10.0
+"""How long pods of a job that has ended may go on writing before nobody waits for them."""
+
+
+class _Stream:
+    """A thread that reads one life's log into a queue; started again until it has all."""
+
+    def __init__(self, log: PodLog, lines: "queue.SimpleQueue[LogLine]") -> None:
+        self._log = log
+        self._lines = lines
+        self._thread: threading.Thread | None = None
+        self.is_complete = False
+
+    @property
+    def is_reading(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def read(self, tail: int | None, has_terminated: bool) -> None:
+        """Read on in the background; whoever has terminated by now has written all."""
+        self._thread = threading.Thread(
+            target=self._run, args=(tail, has_terminated), name=self._log.replica, daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, tail: int | None, has_terminated: bool) -> None:
+        try:
+            for line in self._log.lines(follow=True, tailLines=tail):
+                self._lines.put(line)
+            self.is_complete = has_terminated
+        except RefusedError as error:
+            # A pod that is gone says no more; one that has not begun is looked at again.
+            self.is_complete = error.code == HTTPStatus.NOT_FOUND
+        except ExcuseError as error:
+            # Until whoever follows gives up.
+            logger.info("%s", error)
+        except AwayError:
+            # Who looks for pods meets it too, and judges how long is too long.
+            return
+
+
+def follow_logs(
+    cluster: Cluster,
+    look: Callable[[], tuple[Sequence[Manifest], bool]],
+    replicas: Sequence[str],
+    tail: int | None,
+) -> Iterator[LogLine]:
+    """What the logs hold and what is added, until the job has ended and all was read.
+
+    Args:
+        look: The job's pods as they are now, and whether the job has ended.
+    """
+    lines: queue.SimpleQueue[LogLine] = queue.SimpleQueue()
+    streams: dict[tuple[str, int], _Stream] = {}
+    first_tail, ended_s = tail, None
+    while True:
+        pods, has_ended = look()
+        if has_ended and ended_s is None:
+            ended_s = time.monotonic()
+        for pod in selected(pods, replicas):
+            _read_on(cluster, pod, streams, lines, first_tail)
+        first_tail = None
+        yield from _until_next_look(lines)
+        if ended_s is None:
+            continue
+        is_read = lines.empty() and not any(s.is_reading for s in streams.values())
+        is_complete = is_read and all(s.is_complete for s in streams.values())
+        if is_complete or (lines.empty() and time.monotonic() - ended_s > FAREWELL_S):
+            return
+
+
+def _read_on(
+    cluster: Cluster,
+    pod: Manifest,
+    streams: dict[tuple[str, int], _Stream],
+    lines: "queue.SimpleQueue[LogLine]",
+    tail: int | None,
+) -> None:
+    """Have a thread read the log of the pod's present life, where there is more to read."""
+    status = container(pod)
+    state: Mapping[str, Any] = status.get("state") or {}
+    if "running" not in state and "terminated" not in state:
+        return
+    life = (pod["metadata"]["uid"], status.get("restartCount", 0))
+    if life not in streams:
+        streams[life] = _Stream(PodLog(cluster, pod), lines)
+        streams[life].read(tail, "terminated" in state)
+    elif not streams[life].is_reading and not streams[life].is_complete:
+        streams[life].read(None, "terminated" in state)
+
+
+def _until_next_look(lines: "queue.SimpleQueue[LogLine]") -> Iterator[LogLine]:
+    deadline_s = time.monotonic() + POLL_S
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        try:
+            yield lines.get(timeout=left_s)
+        except queue.Empty:
+            return

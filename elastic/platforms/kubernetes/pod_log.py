@@ -1,0 +1,80 @@
+"""The log of one pod, as the API server gives it: line by line, no line twice."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from elastic.errors import PlatformError
+from elastic.platforms.base import LogLine
+from elastic.platforms.kubernetes.connection import Cluster
+from elastic.platforms.kubernetes.names import INDEX_LABEL, TYPE_LABEL, Manifest, object_path
+
+SILENCE_S: Final = 60.0
+"""A quiet stream is opened anew after so long, in case its connection has died in silence."""
+_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+
+
+class ExcuseError(PlatformError):
+    """The node has sent a sentence of its own in the place of a log, as it does without an error.
+
+    It has just removed the container, or not yet linked its file, or may open no more files.
+    """
+
+
+class PodLog:
+    """The log of one life of a pod's container, read on from where the last read ended."""
+
+    def __init__(self, cluster: Cluster, pod: Manifest) -> None:
+        self.replica = replica_name(pod)
+        self._cluster = cluster
+        metadata = pod["metadata"]
+        self._path = object_path("pods", metadata["namespace"], metadata["name"]) + "/log"
+        self._last_stamp = ""
+
+    def lines(self, **options: object) -> Iterator[LogLine]:
+        """The lines that no earlier call has given.
+
+        Args:
+            options: Of the API: follow, tailLines, previous; None leaves one out.
+
+        Raises:
+            RefusedError: There is no log; `code` is 400 where the container has not begun.
+            AwayError: The API server is away, or with `follow`: nothing came for a while.
+            ExcuseError: The node cannot read the log, which may pass.
+        """
+        query = {name: str(value).lower() for name, value in options.items() if value is not None}
+        query["timestamps"] = "true"
+        if self._last_stamp:
+            query["sinceTime"] = _whole_second(self._last_stamp)
+        for raw in self._cluster.lines(self._path, query, read_timeout_s=SILENCE_S):
+            stamp, _, text = raw.decode("utf-8", errors="replace").partition(" ")
+            if not _STAMP.match(stamp):
+                raise ExcuseError(
+                    f"{self.replica}: the node cannot give its log now: {stamp} {text}"
+                )
+            if self._last_stamp and _order(stamp) <= _order(self._last_stamp):
+                continue
+            self._last_stamp = stamp
+            yield LogLine(self.replica, text.removesuffix("\r"))
+
+
+def replica_name(pod: Manifest) -> str:
+    """`worker-0`, as users name it."""
+    labels = pod["metadata"].get("labels") or {}
+    return f"{labels.get(TYPE_LABEL, 'pod')}-{labels.get(INDEX_LABEL, '0')}"
+
+
+def container(pod: Manifest) -> dict[str, Any]:
+    statuses: list[dict[str, Any]] = pod["status"].get("containerStatuses") or [{}]
+    return statuses[0]
+
+
+def _order(stamp: str) -> tuple[str, str]:
+    """Sorts time stamps whose fractions of a second have lost their last zeros."""
+    return stamp[:19], stamp[20:].rstrip("Z").ljust(9, "0")
+
+
+def _whole_second(stamp: str) -> str:
+    """The stamp without its fraction, as the API takes times."""
+    zone = stamp[19:].lstrip(".0123456789")
+    return stamp[:19] + (zone or "Z")

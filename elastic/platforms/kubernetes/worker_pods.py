@@ -1,0 +1,124 @@
+"""The pods of a job's workers: a copy kept current by a watch, and requests that change them."""
+
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TypeAlias
+
+from elastic.errors import PlatformError
+from elastic.platforms.base import ReplicaId
+from elastic.platforms.kubernetes import names, observation
+from elastic.platforms.kubernetes.connection import Cluster, RefusedError
+from elastic.platforms.kubernetes.manifests import Owner
+from elastic.platforms.kubernetes.mirror import Mirror, OnChange
+from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.podspec import Job
+from elastic.platforms.kubernetes.watch import Watch
+
+MakePod: TypeAlias = Callable[[Job, ReplicaId, Owner | None], Manifest]
+
+
+class NameTakenError(PlatformError):
+    """A pod of somebody else has the name."""
+
+
+class WorkerPods:
+    """All pods that carry this job's labels; those that its master owns are its own."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: Job,
+        owner: Owner,
+        make_pod: MakePod,
+        lock: "threading.RLock",
+        on_change: OnChange,
+        on_contact: Callable[[], None],
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            cluster: Where the job runs.
+            job: What its pods are made from.
+            owner: The master's pod.
+            make_pod: Makes the pod of one launch.
+            lock: Of whoever asks and is told.
+            on_change: See `OnChange`.
+            on_contact: See `Watch`.
+        """
+        self._cluster = cluster
+        self._job = job
+        self._owner = owner
+        self._make_pod = make_pod
+        self._path = names.collection_path("pods", job.namespace)
+        self._mirror = Mirror(on_change, lock)
+        selector = {"labelSelector": names.worker_selector(job.name)}
+        self._watch = Watch(cluster, self._path, selector, self._mirror, on_contact)
+
+    def start(self) -> None:
+        """Look at all of them, and follow them from then on.
+
+        Raises:
+            PlatformError: The cluster cannot be read.
+        """
+        self._watch.start()
+
+    def close(self) -> None:
+        """Follow them no longer."""
+        self._watch.close()
+
+    @property
+    def failure(self) -> PlatformError | None:
+        """Why nobody knows at the moment how they are, or None."""
+        return self._watch.failure
+
+    def own(self) -> list[Manifest]:
+        """Those that belong to the master's pod."""
+        return [pod for pod in self._mirror.all() if self.is_own(pod)]
+
+    def is_own(self, pod: Manifest) -> bool:
+        labels = pod["metadata"].get("labels") or {}
+        owners = pod["metadata"].get("ownerReferences") or []
+        is_ours = any(owner.get("uid") == self._owner.uid for owner in owners)
+        return is_ours and labels.get(names.SUBMISSION_LABEL) == self._job.submission_uid
+
+    def at(self, index: int) -> Manifest | None:
+        """Whatever stands under the name that all launches of an index share."""
+        return self._mirror.get(names.worker_name(self._job.name, index))
+
+    def of(self, replica: ReplicaId) -> Manifest | None:
+        """The pod of one launch."""
+        pod = self.at(replica.index)
+        is_it = pod is not None and self.is_own(pod) and observation.replica_id(pod) == replica
+        return pod if is_it else None
+
+    def create(self, replica: ReplicaId) -> Manifest:
+        """Create the pod of a launch; it is in the copy once it was `put` there.
+
+        Raises:
+            NameTakenError: One that does not belong to this job has the name.
+            RefusedError: The API server does not take it.
+            AwayError: It does not answer.
+        """
+        manifest = self._make_pod(self._job, replica, self._owner)
+        try:
+            return self._cluster.create(self._path, manifest)
+        except RefusedError as error:
+            if error.code != HTTPStatus.CONFLICT:
+                raise
+            name = manifest["metadata"]["name"]
+            raise NameTakenError(f"a pod named {name} is there that is not of this job") from error
+
+    def put(self, pod: Manifest) -> None:
+        """Take over what was created, before the watch tells of it."""
+        self._mirror.put(pod)
+
+    def delete(self, pod: Manifest, grace_s: float) -> None:
+        """Ask for a pod to be deleted, and for no other of its name.
+
+        Raises:
+            RefusedError: The API server refuses.
+            AwayError: It does not answer.
+        """
+        metadata = pod["metadata"]
+        self._cluster.delete(f"{self._path}/{metadata['name']}", grace_s, uid=metadata["uid"])
