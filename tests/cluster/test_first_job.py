@@ -144,6 +144,24 @@ def test_after_an_edit_the_first_step_comes_soon(laptop):
     assert seconds[1] <= AFTER_EDIT_S
 
 
+# The table of the project's first description, column by column, with the names of this job.
+TABLE = """\
+NAME                     READY   STATUS    RESTARTS   AGE
+elastic-owned-master     1/1     Running   0          AGO
+elastic-owned-worker-0   1/1     Running   0          AGO
+elastic-owned-worker-1   1/1     Running   0          AGO
+"""
+
+
+def _look_with_kubectl(laptop):
+    command = ["kubectl", "--kubeconfig", KUBECONFIG, "-n", laptop.namespace, "get", "pods"]
+    # Those of earlier jobs are there too, and make its columns wider.
+    command += ["-l", "elastic-job-name=owned"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    print(f"$ {' '.join(command)}\n{done.stdout}")
+    assert re.fullmatch(re.escape(TABLE).replace("AGO", r"\w+"), done.stdout), done.stdout
+
+
 def test_the_pods_belong_to_the_master_and_go_with_it(laptop):
     laptop.train("owned", "--detach", num_epochs=50)
     names = {f"elastic-owned-{replica}" for replica in ("master", "worker-0", "worker-1")}
@@ -158,6 +176,10 @@ def test_the_pods_belong_to_the_master_and_go_with_it(laptop):
         ),
         240.0,
     )
+    if shutil.which("kubectl"):
+        _look_with_kubectl(laptop)
+    else:
+        print("no kubectl on this machine: its table of the pods was not looked at")
     pods = laptop.pods("owned")
     master = pods["elastic-owned-master"]["metadata"]
     assert "ownerReferences" not in master

@@ -1,20 +1,15 @@
-"""Whole jobs in a real cluster: built, pushed, trained, broken on purpose and counted."""
+"""Whole jobs in a real cluster: built, trained, watched, broken on purpose and counted."""
 
 import contextlib
 import os
-import random
 import shutil
-import signal
-import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import docker
-import psutil
 
-from elastic.errors import ElasticError, PlatformError
+from elastic.errors import ElasticError
 from elastic.master.cuts import read_cut
 from elastic.platforms.images import ImageRequest, build_and_push
 from elastic.platforms.kubernetes import access
@@ -152,136 +147,57 @@ class WholeJob:
         query = {"labelSelector": f"app=elastic,elastic-job-name={self.name}"}
         return self.cluster.get(collection_path("pods", self.workshop.namespace), query)["items"]
 
-    def running_workers(self):
-        """Indices of workers whose pods run and are not being deleted."""
+    def worker_pods(self):
+        """Pods of workers whose containers run and that are not being deleted."""
         return [
-            int(pod["metadata"]["labels"]["elastic-replica-index"])
+            pod
             for pod in self.pods()
-            if pod["metadata"]["labels"]["elastic-replica-type"] == "worker"
-            and pod["status"]["phase"] == "Running"
-            and "deletionTimestamp" not in pod["metadata"]
+            if pod["metadata"]["labels"]["elastic-replica-type"] == "worker" and is_at_work(pod)
         ]
 
-    def delete_pod(self, replica, grace_s):
-        path = object_path("pods", self.workshop.namespace, f"elastic-{self.name}-{replica}")
-        self.cluster.delete(path, grace_s)
+    def delete_pod(self, pod, grace_s):
+        """Delete this very pod, not another of its name."""
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        self.cluster.delete(object_path("pods", self.workshop.namespace, name), grace_s, uid)
 
-    def kill_container(self, replica):
-        """SIGKILL to the first process of a replica's container, as the node sees it."""
-        pod = self.pod(replica)
+    def kill_container(self, pod):
+        """SIGKILL to the first process of a pod's container, as the node sees it; False if it
+        had none."""
+        with self._containers(pod) as containers:
+            for container in containers:
+                try:
+                    container.kill("SIGKILL")
+                except docker.errors.APIError:
+                    return False
+            return bool(containers)
+
+    def process_id(self, pod):
+        """Of the first process of a pod's container, on its node; None if nothing runs there."""
+        with self._containers(pod) as containers:
+            return next((container.attrs["State"]["Pid"] for container in containers), None)
+
+    @contextlib.contextmanager
+    def _containers(self, pod):
         labels = [
             f"io.kubernetes.pod.uid={pod['metadata']['uid']}",
             "io.kubernetes.container.name=elastic",
         ]
         engine = docker.from_env()
         try:
-            containers = engine.containers.list(filters={"label": labels})
-            for container in containers:
-                with contextlib.suppress(docker.errors.APIError):
-                    container.kill("SIGKILL")
-            return bool(containers)
+            yield engine.containers.list(filters={"label": labels}, ignore_removed=True)
         finally:
             engine.close()
 
-    def make_greedy(self, replica):
-        """Have a worker take memory until it is over its limit."""
-        (self.workshop.shared / f"eat-{replica}").touch()
+    def make_greedy(self, pod_uid):
+        """Have the worker in a pod take memory until it is over its limit."""
+        (self.workshop.shared / f"eat-{pod_uid}").touch()
 
     def hurry(self):
         """Let the workers count without their slowness from now on."""
-        (self.workshop.shared / "hurry").touch()
-
-    @contextlib.contextmanager
-    def cut_from_api_server(self):
-        """Break the master's connections to the API server, and refuse new ones meanwhile."""
-        address = self.pod("master")["status"]["podIP"]
-        rule = ["-s", address, "-p", "tcp", "-m", "multiport", "--dports", "443,6443"]
-        rule += ["-j", "REJECT", "--reject-with", "tcp-reset"]
-        chains = ("INPUT", "FORWARD")
-        for chain in chains:
-            subprocess.run(["iptables", "-I", chain, *rule], check=True)
-        try:
-            yield
-        finally:
-            for chain in chains:
-                subprocess.run(["iptables", "-D", chain, *rule], check=True)
+        (self.workshop.shared / f"hurry-{self.name}").touch()
 
 
-@contextlib.contextmanager
-def stopped_api_server():
-    """The API server neither answers nor refuses, as on a machine that hangs."""
-    [server] = [p for p in psutil.process_iter(["name"]) if p.info["name"] == "kube-apiserver"]
-    server.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        server.send_signal(signal.SIGCONT)
-
-
-class PodHistory:
-    """Which launches of workers had a pod, as far as a look every tenth of a second tells."""
-
-    def __init__(self, job):
-        self._job = job
-        self.uids = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stopping.set()
-        self._thread.join()
-
-    def _watch(self):
-        while not self._stopping.wait(POLL_S):
-            # Some of the faults keep the API server from answering.
-            with contextlib.suppress(PlatformError):
-                for pod in self._job.pods():
-                    labels = pod["metadata"]["labels"]
-                    if labels["elastic-replica-type"] == "worker":
-                        key = (int(labels["elastic-replica-index"]), int(labels["elastic-launch"]))
-                        self.uids[key] = pod["metadata"]["uid"]
-
-
-def break_at_random(job, seed, num_faults):
-    """Break a running job at random moments, seeded; returns what was done to it, in words."""
-    rng = random.Random(seed)
-    done = []
-    kinds = ["delete-now", "delete-gently", "kill", "kill-master", "memory", "cut"]
-    while len(done) < num_faults:
-        time.sleep(rng.uniform(0.5, 4.0))
-        status = job.status()
-        assert not status.phase.is_final, f"over after {done}: {status}"
-        kind = "api-server" if len(done) == num_faults // 2 else rng.choice(kinds)
-        if _break(job, kind, rng):
-            done.append(kind)
-    return done
-
-
-def _break(job, kind, rng):
-    if kind == "api-server":
-        with stopped_api_server():
-            time.sleep(60)
-        return True
-    if kind == "cut":
-        with job.cut_from_api_server():
-            time.sleep(rng.uniform(0.5, 5.0))
-        return True
-    if kind == "kill-master":
-        return job.kill_container("master")
-    workers = job.running_workers()
-    if not workers:
-        return False
-    replica = f"worker-{rng.choice(workers)}"
-    if kind == "memory":
-        job.make_greedy(replica)
-        return True
-    if kind == "kill":
-        return job.kill_container(replica)
-    with contextlib.suppress(RefusedError):
-        job.delete_pod(replica, 0 if kind == "delete-now" else 30)
-        return True
-    return False
+def is_at_work(pod):
+    """Whether a pod's container runs, as the API server has it, and nobody has asked it to end."""
+    states = [entry.get("state") or {} for entry in pod["status"].get("containerStatuses") or []]
+    return "deletionTimestamp" not in pod["metadata"] and any("running" in s for s in states)

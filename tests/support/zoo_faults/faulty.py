@@ -1,4 +1,4 @@
-"""The zoo's counting model; files ask it to take all memory, or to be slow no more."""
+"""The zoo's counting model; files ask a pod to take all memory, or a job to be slow no more."""
 
 import os
 from pathlib import Path
@@ -17,13 +17,13 @@ class CustomModel(CountingModel):
     is_hurried = False
 
     def forward(self, index):
-        replica = os.environ.get("ELASTIC_REPLICA", "").rpartition("-")[0]
-        wish = CONTROL / f"eat-{replica}"
+        wish = CONTROL / f"eat-{os.environ.get('ELASTIC_POD_UID')}"
         if wish.exists():
             wish.unlink(missing_ok=True)
             hoard = []
             while True:
                 hoard.append(bytearray(os.urandom(1 << 20) * 16))
-        if not self.is_hurried and (CONTROL / "hurry").exists():
+        hurry = CONTROL / f"hurry-{os.environ.get('ELASTIC_JOB_NAME')}"
+        if not self.is_hurried and hurry.exists():
             self.is_hurried, self.delay_s = True, 0.0
         return super().forward(index)

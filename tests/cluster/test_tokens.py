@@ -1,0 +1,91 @@
+"""Two jobs side by side: the master of one refuses the workers of the other."""
+
+import json
+
+import pytest
+from support.cluster import eventually, needs_cluster
+from support.whole_jobs import Workshop
+
+from elastic.platforms.base import ReplicaId
+from elastic.platforms.kubernetes import manifests, names
+from elastic.platforms.kubernetes.job_objects import JobObjects
+from elastic.platforms.kubernetes.names import collection_path, object_path
+from elastic.platforms.kubernetes.podspec import Job
+from elastic.platforms.kubernetes.record import spec_of, submission_of
+
+pytestmark = needs_cluster
+
+NUM_RECORDS = 400
+NUM_EPOCHS = 60
+STRANGER = "stranger"
+
+
+@pytest.fixture(scope="module")
+def workshop():
+    workshop = Workshop(NUM_RECORDS, "tokens")
+    yield workshop
+    workshop.close()
+
+
+def _submit(workshop, name):
+    return workshop.submit(
+        name,
+        num_workers="1",
+        num_epochs=NUM_EPOCHS,
+        model_params={"num_records": NUM_RECORDS, "delay_ms": 50},
+    )
+
+
+def _stranger(workshop, own, other):
+    """A worker of one job, with its program, files and token, at the address of another's master.
+
+    To that master it would be the newer launch of its only worker.
+    """
+    record = JobObjects(workshop.cluster, workshop.namespace, own).record()
+    submission = submission_of(record)
+    job = Job(spec_of(record), workshop.namespace, submission.uid, submission.image)
+    pod = manifests.worker_pod(job, ReplicaId("worker", 0, 2), None)
+    # Known by no label, lest the master of its own job takes it for a worker too many.
+    pod["metadata"] = {"name": STRANGER}
+    [container] = pod["spec"]["containers"]
+    [address] = [e for e in container["env"] if e["name"] == names.ADDRESS_VARIABLE]
+    address["value"] = names.master_address(other, workshop.namespace)
+    return pod
+
+
+def _outcome(cluster, path):
+    for entry in cluster.get(path)["status"].get("containerStatuses") or []:
+        if "terminated" in entry["state"]:
+            return entry["state"]["terminated"]
+    return None
+
+
+def test_a_worker_of_another_job_is_refused_and_disturbs_nothing(workshop):
+    cluster, namespace = workshop.cluster, workshop.namespace
+    jobs = ours, _ = [_submit(workshop, name) for name in ("ours", "theirs")]
+    for job in jobs:
+        job.until(lambda s: [w.records_done > 0 for w in s.workers] == [True])
+    before = {job.name: job.pod("worker-0")["metadata"]["uid"] for job in jobs}
+
+    cluster.create(collection_path("pods", namespace), _stranger(workshop, "theirs", "ours"))
+    path = object_path("pods", namespace, STRANGER)
+    ended = eventually(lambda: _outcome(cluster, path))
+    said = json.loads(ended["message"])
+    print("the stranger's last words:", said["message"])
+    assert ended["exitCode"] == 1
+    assert "UNAUTHENTICATED" in said["message"]
+    assert "needs this job's token" in said["message"]
+
+    version = ours.status().progress.model_version
+    ours.until(lambda s: s.progress.model_version > version)
+    for job in jobs:
+        job.hurry()
+    for job in jobs:
+        status = job.succeed()
+        assert {event.kind for event in status.events} == {"EpochEnded"}
+        assert [(w.index, w.launch) for w in status.workers] == [(0, 1)]
+        assert (status.workers_lost, status.worker_failures, status.master_restarts) == (0, 0, 0)
+        # Nothing was refused or computed again for the stranger's sake.
+        assert status.progress.computed_again == 0
+        assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
+        assert job.pod("worker-0")["metadata"]["uid"] == before[job.name]

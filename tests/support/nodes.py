@@ -1,0 +1,147 @@
+"""Simulated nodes of the test's cluster, lost and found again.
+
+Each is a process named kubemark on this machine: to Kubernetes a node like any other, whose pods
+turn Running and run nothing. Without its process, it is a machine that has lost its power.
+"""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from support.cluster import KUBECONFIG, eventually
+
+HOLLOW_LABEL = "elastic.test/hollow"
+_UNREACHABLE = "node.kubernetes.io/unreachable"
+_PATIENCE_S = 120.0
+_TAINT_PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProcess:
+    """How the process of a node was started, so that it can be again."""
+
+    arguments: tuple[str, ...]
+    folder: str
+    environment: dict[str, str]
+    log: str
+    niceness: int
+
+    @classmethod
+    def of(cls, process):
+        return cls(
+            tuple(process.cmdline()),
+            process.cwd(),
+            process.environ(),
+            str(Path(f"/proc/{process.pid}/fd/1").readlink()),
+            process.nice(),
+        )
+
+
+class SimulatedNode:
+    """One node that can be lost."""
+
+    def __init__(self, cluster, name):
+        self.name = name
+        self._cluster = cluster
+        self._path = f"/api/v1/nodes/{name}"
+        self._started = None
+
+    @classmethod
+    def names(cls):
+        """Of all simulated nodes that have a process."""
+        return sorted(
+            argument.partition("=")[2]
+            for process in _kubemarks()
+            for argument in process.info["cmdline"]
+            if argument.startswith("--name=")
+        )
+
+    @classmethod
+    def unused(cls, cluster):
+        """One that is ready and has no pod of anybody; waits for it."""
+        nodes = [cls(cluster, name) for name in cls.names()]
+        return eventually(
+            lambda: next((n for n in nodes if n.is_ready() and not n._pods()), None), _PATIENCE_S
+        )
+
+    def lose(self):
+        """End its process, as a power cut would."""
+        process = self._process()
+        self._started = NodeProcess.of(process)
+        process.kill()
+        eventually(lambda: self._process() is None)
+
+    def until_given_up(self):
+        """Wait until Kubernetes has the node for lost, and evicts its pods; who said so, in words.
+
+        Kubernetes 1.19 and 1.20 may forget the taint that evicts, which its pull request 96876
+        mends; the one that keeps new pods away is always there. Then it is set here, as people who
+        run such a cluster have to.
+        """
+        eventually(lambda: _UNREACHABLE in {taint["key"] for taint in self._taints()})
+        try:
+            eventually(self._is_evicting, _TAINT_PATIENCE_S)
+        except AssertionError:
+            taint = {"key": _UNREACHABLE, "effect": "NoExecute"}
+            self._cluster.patch(self._path, {"spec": {"taints": [*self._taints(), taint]}})
+            return "the test set the taint that evicts"
+        return "Kubernetes set the taint that evicts"
+
+    def restore(self):
+        """Start its process as it was, where it was ended, and wait until the node is ready."""
+        if self._started is None:
+            return
+        started, self._started = self._started, None
+        with Path(started.log).open("ab") as log:
+            subprocess.run(
+                # On its own, so that it outlives the test.
+                ["setsid", "--fork", *started.arguments],
+                cwd=started.folder,
+                env=started.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=True,
+            )
+        process = eventually(self._process)
+        process.nice(started.niceness)
+        self._write_down(process.pid)
+        eventually(self.is_ready, _PATIENCE_S)
+
+    def is_ready(self):
+        """Whether the node answers and takes pods."""
+        conditions = self._cluster.get(self._path)["status"]["conditions"]
+        is_ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        return is_ready and {taint["key"] for taint in self._taints()} <= {HOLLOW_LABEL}
+
+    def _taints(self):
+        return self._cluster.get(self._path)["spec"].get("taints") or []
+
+    def _is_evicting(self):
+        return (_UNREACHABLE, "NoExecute") in {(t["key"], t["effect"]) for t in self._taints()}
+
+    def _pods(self):
+        query = {"fieldSelector": f"spec.nodeName={self.name}"}
+        return self._cluster.get("/api/v1/pods", query)["items"]
+
+    def _process(self):
+        found = (p for p in _kubemarks() if f"--name={self.name}" in p.info["cmdline"])
+        return next(found, None)
+
+    def _write_down(self, pid):
+        """Whoever runs the cluster may keep the node's process, with its birth, for its end."""
+        note = Path(KUBECONFIG).with_name(f"{self.name}.pid")
+        if note.exists():
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            note.write_text(f"{pid} {stat.rpartition(') ')[2].split()[19]}\n")
+
+
+def _kubemarks():
+    """Processes of simulated nodes; one that has ended, and that nobody has buried, is none."""
+    return [
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "kubemark" and process.info["cmdline"]
+    ]
