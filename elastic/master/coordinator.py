@@ -24,6 +24,7 @@ from elastic.policy.aggregation import (
     UpdateRule,
     is_update_due,
     judge_gradient,
+    late_hint,
     should_hold_reply,
 )
 from elastic.policy.evaluation import may_evaluate
@@ -106,6 +107,9 @@ class Coordinator:
         self._group = WeightedSum(store.parameter_layout, store.state_layout)
         self._staged: list[StagedRange] = []
         self._staleness = 0
+        self._num_accepted = 0
+        self._num_late = 0
+        self._is_hint_given = False
         self._computing: set[str] = set()
         self._woken = asyncio.Event()
         if ledger.is_finished:
@@ -153,7 +157,7 @@ class Coordinator:
         """
         verdict = judge_gradient(self._rule, report.model_version, self.store.version)
         if isinstance(verdict, RefuseStale):
-            self._count_refused(session, report)
+            self._count_late(session, report)
             return Outcome(verdict, self.store.version)
         return None
 
@@ -182,7 +186,7 @@ class Coordinator:
         version = self.store.version
         verdict = judge_gradient(self._rule, report.model_version, version)
         if isinstance(verdict, RefuseStale):
-            self._count_refused(session, report)
+            self._count_late(session, report)
             return Outcome(verdict, version)
         staged = self.ledger.stage(report.task_id, report.attempt, report.start, report.end)
         if staged is Refusal.OUT_OF_ORDER:
@@ -195,6 +199,7 @@ class Coordinator:
         assert isinstance(verdict, Accept)
         contribution.learning_rate_scale = verdict.learning_rate_scale
         self._group.add(contribution)
+        self._num_accepted += 1
         self._staged.append(staged)
         self.loss = report.loss
         now_s = time.monotonic()
@@ -292,6 +297,16 @@ class Coordinator:
         """Make the workers that wait for an update look again."""
         woken, self._woken = self._woken, asyncio.Event()
         woken.set()
+
+    def _count_late(self, session: WorkerSession, report: GradientReport) -> None:
+        self._count_refused(session, report)
+        self._num_late += 1
+        if self._is_hint_given:
+            return
+        hint = late_hint(self._rule, self._num_accepted, self._num_late, len(self.sessions.all()))
+        if hint is not None:
+            self._is_hint_given = True
+            self._on_event("GradientsTooLate", hint)
 
     def _count_refused(self, session: WorkerSession, report: GradientReport) -> None:
         # It did what it was to do: always too late is slow, and no hang.

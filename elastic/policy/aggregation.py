@@ -1,6 +1,12 @@
 """Which gradient counts, with which weight, and when an update is due."""
 
 from dataclasses import dataclass
+from typing import Final
+
+LATE_SHARE: Final = 0.25
+"""Of gradients refused as too late, from which on it is worth a word."""
+
+ENOUGH_JUDGED: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,30 @@ def judge_gradient(
     if rule.lr_staleness_modulation:
         return Accept(1.0 / max(1, staleness))
     return Accept()
+
+
+def late_hint(rule: UpdateRule, num_accepted: int, num_late: int, num_workers: int) -> str | None:
+    """What to do where much of the work is thrown away because updates come too often for it.
+
+    Args:
+        rule: How gradients become updates.
+        num_accepted: Gradients that counted.
+        num_late: Gradients that were refused because a newer version was there.
+        num_workers: Workers that compute at the moment.
+
+    Returns:
+        A sentence for the user, or None where there is nothing to say.
+    """
+    num_judged = num_accepted + num_late
+    if rule.is_async or num_workers <= rule.grads_to_wait:
+        return None
+    if num_judged < ENOUGH_JUDGED or num_late < LATE_SHARE * num_judged:
+        return None
+    return (
+        f"{num_late} of {num_judged} gradients came too late and were computed again, since "
+        f"{num_workers} workers share updates of grads_to_wait={rule.grads_to_wait}: "
+        f"--grads_to_wait {num_workers} uses all of them, and so does --use_async"
+    )
 
 
 def is_update_due(rule: UpdateRule, num_accepted: int, only_staged_left: bool) -> bool:

@@ -8,6 +8,7 @@ from elastic.policy.aggregation import (
     UpdateRule,
     is_update_due,
     judge_gradient,
+    late_hint,
     should_hold_reply,
 )
 
@@ -72,3 +73,28 @@ def test_should_hold_reply(grads_to_wait, num_accepted, num_computing, expected)
 
 def test_async_never_holds():
     assert not should_hold_reply(ASYNC, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("rule", "num_accepted", "num_late", "num_workers", "is_told"),
+    [
+        pytest.param(UpdateRule(), 20, 20, 2, True, id="half-thrown-away"),
+        pytest.param(UpdateRule(), 30, 10, 2, True, id="a-quarter"),
+        pytest.param(UpdateRule(), 31, 9, 2, False, id="less-than-a-quarter"),
+        pytest.param(UpdateRule(), 19, 20, 2, False, id="too-few-to-judge"),
+        pytest.param(UpdateRule(grads_to_wait=2), 20, 20, 2, False, id="a-group-for-all"),
+        pytest.param(UpdateRule(grads_to_wait=2), 20, 20, 3, True, id="one-too-many"),
+        pytest.param(UpdateRule(is_async=True), 20, 20, 2, False, id="async"),
+        pytest.param(UpdateRule(), 0, 40, 0, False, id="all-gone-by-now"),
+    ],
+)
+def test_late_hint(rule, num_accepted, num_late, num_workers, is_told):
+    hint = late_hint(rule, num_accepted, num_late, num_workers)
+    assert (hint is not None) == is_told
+
+
+def test_late_hint_says_what_to_do():
+    assert late_hint(UpdateRule(), 55, 45, 3) == (
+        "45 of 100 gradients came too late and were computed again, since 3 workers share updates "
+        "of grads_to_wait=1: --grads_to_wait 3 uses all of them, and so does --use_async"
+    )
