@@ -34,6 +34,7 @@ from elastic.policy.liveness import Liveness
 from elastic.policy.masters import PREPARING
 from elastic.policy.records import Task
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
+from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 from elastic.spec.user_frames import user_traceback
 
@@ -165,26 +166,12 @@ class Master:
         coordinator = Coordinator(
             ledger,
             store,
-            UpdateRule(
-                grads_to_wait=spec.grads_to_wait,
-                is_async=spec.is_async,
-                lr_staleness_modulation=spec.lr_staleness_modulation,
-                max_staleness=spec.max_staleness,
-            ),
+            _update_rule(spec),
             Liveness(spec.hang_timeout, spec.start_timeout),
             self._commit_log,
             self._board.note,
         )
-        cutter = Cutter(
-            coordinator,
-            self._env.recovery_dir,
-            self._kept_dir(),
-            spec.checkpoint_steps,
-            spec.keep_checkpoint_max,
-            spec.job_name,
-            self._env.run_id,
-            self._board.note,
-        )
+        cutter = self._cutter(coordinator)
         # Metrics of a cut are those of its last record; training on makes them old.
         cutter.metrics = metrics if ledger.is_finished else {}
         evaluator = Evaluator(spec, coordinator, sources.evaluation_shards, self._board.evaluated)
@@ -197,6 +184,18 @@ class Master:
         self._board.coordinator = coordinator
         self._manager.attach(coordinator)
         return coordinator, cutter, evaluator
+
+    def _cutter(self, coordinator: Coordinator) -> Cutter:
+        return Cutter(
+            coordinator,
+            self._env.recovery_dir,
+            self._kept_dir(),
+            self._spec.checkpoint_steps,
+            self._spec.keep_checkpoint_max,
+            self._spec.job_name,
+            self._env.run_id,
+            self._board.note,
+        )
 
     def _kept_dir(self) -> Path | None:
         """Where checkpoints are kept; None where the user asks for none."""
@@ -308,3 +307,12 @@ class Master:
             return
         if coordinator.last_contribution_s > board.phase_since_s:
             board.set_phase(JobPhase.RUNNING)
+
+
+def _update_rule(spec: JobSpec) -> UpdateRule:
+    return UpdateRule(
+        grads_to_wait=spec.grads_to_wait,
+        is_async=spec.is_async,
+        lr_staleness_modulation=spec.lr_staleness_modulation,
+        max_staleness=spec.max_staleness,
+    )
