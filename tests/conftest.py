@@ -5,9 +5,10 @@ import subprocess
 
 import pytest
 
-# A shell starts what it runs in the background with SIGINT ignored, and children inherit that: the
-# tests that press Ctrl-C would wait for ever.
+# A shell starts what it runs in the background with SIGINT ignored, nohup with SIGHUP, and children
+# inherit that: the tests that press Ctrl-C or close a terminal would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
