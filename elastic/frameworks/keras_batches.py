@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from elastic.errors import ModelDefError
 from elastic.frameworks.keras_errors import keras_code
-from elastic.frameworks.keras_model import any_size
 from elastic.frameworks.user_code import check_pair
 from elastic.spec.mode import Mode
 
@@ -84,7 +83,7 @@ class BatchMaker:
 
         compiled = tf.function(run, reduce_retracing=True)
         try:
-            compiled.get_concrete_function(tf.nest.map_structure(any_size, stacked))
+            compiled.get_concrete_function(tf.nest.map_structure(_any_size, stacked))
         except Exception:  # noqa: BLE001 - the eager run decides whose fault it is
             self._is_traceable = False
         else:
@@ -145,6 +144,13 @@ def _stacked(records: Sequence[Any]) -> Any:
     if isinstance(first, np.generic):
         return tf.convert_to_tensor(np.asarray(records))
     return tf.convert_to_tensor(records)
+
+
+def _any_size(tensor: Any) -> Any:
+    """The spec of a tensor with any number of examples."""
+    if isinstance(tensor, tf.Tensor):
+        return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+    return tf.type_spec_from_value(tensor)
 
 
 def _to_tensors(record: Any) -> Any:

@@ -43,7 +43,9 @@ class KerasModel:
         self._state_group = VariableGroup(self._state)
         weights = {id(variable) for variable in model.weights}
         self._seed_states = [v for v in model.variables if id(v) not in weights]
-        self._step: Any = None
+        # Traced for the very size of a minibatch: of a dimension that is known, TensorFlow makes
+        # faster kernels. The first minibatch of another size is traced for any.
+        self._step = tf.function(self._compute, reduce_retracing=True)
         self._metrics: KerasMetrics | None = None
         self._evaluation: Callable[..., Any] = self._evaluate
         self._is_evaluated = False
@@ -78,9 +80,7 @@ class KerasModel:
         numbers = np.arange(len(self._seed_states), dtype=np.int64)
         seeds = (seed + numbers * _SEED_STRIDE) % 2**31
         with keras_code("the training step"):
-            if self._step is None:
-                self._step = self._compile(batch, seeds)
-            loss, gradients, state = self._step(batch.features, batch.labels, seeds)
+            loss, gradients, state = self._step(batch.features, batch.labels, tf.constant(seeds))
         return StepResult(
             gradients=dict(zip(self.trained, map(to_array, gradients), strict=True)),
             state=dict(zip(self._state, map(to_array, state), strict=True)),
@@ -132,14 +132,6 @@ class KerasModel:
             self._metrics = KerasMetrics(self._eval_metrics_fn)
         return self._metrics
 
-    def _compile(self, batch: Batch, seeds: Array) -> Any:
-        """Trace the step for any number of examples, so that a last, small minibatch fits too."""
-        step = tf.function(self._compute, reduce_retracing=True)
-        structure = (batch.features, batch.labels)
-        features, labels = tf.nest.map_structure(any_size, structure)
-        step.get_concrete_function(features, labels, tf.TensorSpec(seeds.shape, seeds.dtype))
-        return lambda features, labels, seeds: step(features, labels, tf.constant(seeds))
-
     def _compute(self, features: Any, labels: Any, seeds: Any) -> Any:
         for index, variable in enumerate(self._seed_states):
             variable.assign(tf.cast(tf.stack([seeds[index], 0]), variable.dtype))
@@ -181,10 +173,3 @@ def total_loss(
     for value in [*values[1:], *model.losses]:
         total = total + tf.cast(value, total.dtype)
     return total, predictions
-
-
-def any_size(tensor: Any) -> Any:
-    """The spec of a tensor with any number of examples."""
-    if isinstance(tensor, tf.Tensor):
-        return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
-    return tf.type_spec_from_value(tensor)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastic.frameworks.base import Array, Tensors
-from elastic.frameworks.keras_arrays import to_array
+from elastic.frameworks.keras_arrays import Stager, to_array
 from elastic.frameworks.keras_joining import Joining
 from elastic.frameworks.tensors import check_fit
 
@@ -20,6 +20,7 @@ class VariableGroup:
         self._variables = dict(variables)
         self._described = described(variables)
         self._joining = Joining(self._described)
+        self._stager = Stager()
         self._read = tf.function(self._read_values)
         self._write = tf.function(self._assign)
 
@@ -44,19 +45,16 @@ class VariableGroup:
     def write(self, arrays: Mapping[str, Array]) -> None:
         """Copy arrays in that are known to fit."""
         if self._variables:
-            self._write(self._joining.to_tensors(arrays, _own_tensor))
+            self._write(self._joining.to_tensors(arrays, self._stager.to_tensor))
 
     def _read_values(self) -> list[Any]:
         return [variable.value.read_value() for variable in self._variables.values()]
 
     def _assign(self, tensors: Sequence[Any]) -> None:
         for name, value in self._joining.split(tensors).items():
-            self._variables[name].value.assign(value, read_value=False)
-
-
-def _own_tensor(_: str, array: Array) -> Any:
-    # A variable may keep the memory of what it is assigned, so that has to be TensorFlow's own.
-    return tf.convert_to_tensor(array)
+            # A variable takes the memory of what it is assigned, and this is the caller's.
+            own = tf.raw_ops.DeepCopy(x=value)
+            self._variables[name].value.assign(own, read_value=False)
 
 
 def described(variables: Mapping[str, Any]) -> Tensors:

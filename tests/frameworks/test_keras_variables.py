@@ -15,6 +15,7 @@ load_framework("keras")
 import keras  # noqa: E402 - load_framework chooses its backend first
 import tensorflow as tf  # noqa: E402
 
+from elastic.frameworks.keras_arrays import ALIGNMENT_BYTES, aligned_empty  # noqa: E402
 from elastic.frameworks.keras_joining import Joining  # noqa: E402
 from elastic.frameworks.keras_variables import VariableGroup, described  # noqa: E402
 
@@ -101,8 +102,13 @@ def test_arrays_given_out_never_change():
     assert all((array == 3).all() for array in group.read().values())
 
 
-def test_arrays_taken_in_may_change_afterwards():
-    arrays = {"kernel": np.ones(LARGE, np.float32), "a": np.ones(3, "f4"), "b": np.ones(2, "f4")}
+@pytest.mark.parametrize("shift_bytes", [0, 4])
+def test_arrays_taken_in_may_change_afterwards(shift_bytes):
+    # Aligned memory is shared with TensorFlow for the call, any other is staged.
+    memory = aligned_empty((2 * ALIGNMENT_BYTES + 120_000,), np.dtype(np.uint8))[shift_bytes:]
+    kernel = memory[:120_000].view(np.float32).reshape(LARGE)
+    kernel[...] = 1
+    arrays = {"kernel": kernel, "a": np.ones(3, "f4"), "b": np.ones(2, "f4")}
     group = VariableGroup(_variables(arrays))
     group.write(arrays)
     for array in arrays.values():
