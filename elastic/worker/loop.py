@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from elastic.errors import ElasticError, RpcError
@@ -21,7 +21,7 @@ from elastic.rpc.client import (
     metrics_to_proto,
 )
 from elastic.rpc.messages import task_from_proto
-from elastic.worker.batches import BatchStream, LoadedBatch
+from elastic.worker.batches import BatchStream, LoadedBatch, Minibatches
 from elastic.worker.step import LeaseLostError, NotFiniteError, Trainer
 
 log = logging.getLogger(__name__)
@@ -142,15 +142,16 @@ class Worker:
 
     # -- training ------------------------------------------------------------------------------
 
-    def _train(self, task: Task, batches: Iterator[LoadedBatch], trainer: Trainer) -> None:
+    def _train(self, task: Task, batches: Minibatches, trainer: Trainer) -> None:
         for loaded in batches:
             began_s = time.perf_counter()
             try:
                 batch = loaded.result()
                 if batch.num_examples == 0:
+                    batches.read_ahead()
                     self._report(task, OUTCOMES.OUTCOME_EMPTY, loaded.start, loaded.end)
                 else:
-                    self._train_batch(task, loaded, trainer, began_s)
+                    self._train_batch(task, loaded, batches, trainer, began_s)
             except _CONTROL_FLOW:
                 raise
             except NotFiniteError as error:
@@ -166,11 +167,18 @@ class Worker:
                 return
 
     def _train_batch(
-        self, task: Task, loaded: LoadedBatch, trainer: Trainer, began_s: float
+        self,
+        task: Task,
+        loaded: LoadedBatch,
+        batches: Minibatches,
+        trainer: Trainer,
+        began_s: float,
     ) -> None:
         while True:
             trainer.pull_if_needed(self._current)
             header = trainer.compute(task, loaded, began_s)
+            # While the master applies the gradient, nothing else is to do here.
+            batches.read_ahead()
             self._sequence += 1
             header.sequence = self._sequence
             if trainer.push(self._current, header):
@@ -179,13 +187,14 @@ class Worker:
 
     # -- evaluation ----------------------------------------------------------------------------
 
-    def _evaluate(self, task: Task, batches: Iterator[LoadedBatch], trainer: Trainer) -> None:
+    def _evaluate(self, task: Task, batches: Minibatches, trainer: Trainer) -> None:
         """Report each minibatch by itself: what is reported is progress, or the worker hangs."""
         trainer.pull_version(self._current, task.model_version)
         for loaded in batches:
             try:
                 batch = loaded.result()
                 metrics = trainer.metrics(batch) if batch.num_examples else []
+                batches.read_ahead()
             except _CONTROL_FLOW:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything

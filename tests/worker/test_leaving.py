@@ -1,5 +1,6 @@
 """A worker that is asked to leave ends its minibatch, and gives the rest of its records back."""
 
+import itertools
 import os
 import signal
 import threading
@@ -16,7 +17,7 @@ from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import Session
 from elastic.rpc.messages import task_to_proto
-from elastic.worker.batches import LoadedBatch
+from elastic.worker.batches import Minibatches
 from elastic.worker.loop import Worker
 
 NUM_RECORDS = 80
@@ -99,12 +100,14 @@ class Trainer:
 class Stream:
     @contextmanager
     def open(self, task):
-        yield (self._load(start) for start in range(0, task.records.end, MINIBATCH))
+        starts = itertools.count(task.records.start, MINIBATCH)
 
-    def _load(self, start):
-        future = Future()
-        future.set_result(SimpleNamespace(num_examples=MINIBATCH, start=start))
-        return LoadedBatch(start, start + MINIBATCH, future)
+        def load(num_examples):
+            future = Future()
+            future.set_result(SimpleNamespace(num_examples=num_examples, start=next(starts)))
+            return future
+
+        yield Minibatches(task.records, MINIBATCH, load)
 
 
 @pytest.mark.parametrize(
