@@ -29,9 +29,11 @@ def main() -> int:
         logging.basicConfig(
             level=spec.log_level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
         )
-        # Next to the workers: an update that takes their cores too is ten times slower than one
-        # that takes its own, since its threads wait for each other.
-        surroundings.prepare(spec.num_workers.maximum + 1)
+        # An update that takes the cores of workers that compute is ten times slower than one that
+        # takes its own, since its threads wait for each other. Those whose gradients it is made of
+        # wait for it.
+        num_computing = max(spec.num_workers.maximum - spec.grads_to_wait, 0)
+        surroundings.prepare(num_computing + 1)
         environment = kubernetes_environment() if job_dir is None else local_environment(job_dir)
         if environment is not None:
             _run(environment)
