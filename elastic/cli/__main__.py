@@ -2,6 +2,6 @@
 
 import sys
 
-from elastic.cli.main import main
+from elastic.__main__ import main
 
 sys.exit(main())

@@ -10,7 +10,7 @@ from elastic.cli import exit_codes
 from elastic.cli.exit_codes import ExitCode
 from elastic.errors import InfrastructureError, JobNotFoundError, PlatformError
 from elastic.platforms.base import Platform
-from elastic.spec.status import JobStatus
+from elastic.spec.status import JobPhase, JobStatus
 from elastic.telemetry.progress import open_display
 
 POLL_S: Final = 0.5
@@ -36,6 +36,25 @@ def statuses(
 ) -> Iterator[JobStatus]:
     """The job's status now and whenever it changes; ends after the final one.
 
+    Raises what `looks` raises.
+    """
+    last: JobStatus | None = None
+    for status in looks(platform, job_name, poll_s, lost_after_s):
+        if status != last:
+            yield status
+        last = status
+
+
+def looks(
+    platform: Platform,
+    job_name: str,
+    poll_s: float = POLL_S,
+    lost_after_s: float = LOST_AFTER_S,
+) -> Iterator[JobStatus]:
+    """The job's status every `poll_s`, changed or not; ends after the final one.
+
+    While the platform cannot tell, it is the last known one.
+
     Raises:
         JobNotFoundError: No such job (any more).
         InfrastructureError: For `lost_after_s` the platform could not tell, or the job had no
@@ -51,14 +70,13 @@ def statuses(
             if last is None:
                 raise
             lost = error
-        else:
-            if status != last:
-                yield status
-            last = status
-            if status.phase.is_final:
-                return
-            if status.reason == NO_MASTER:
-                lost = NoMasterError(status.message)
+            status = last
+        yield status
+        last = status
+        if status.phase.is_final:
+            return
+        if lost is None and status.reason == NO_MASTER:
+            lost = NoMasterError(status.message)
         now_s = time.monotonic()
         lost_since_s = (lost_since_s or now_s) if lost else None
         if lost and lost_since_s is not None and now_s - lost_since_s >= lost_after_s:
@@ -78,7 +96,8 @@ def follow_to_end(
     status: JobStatus | None = None
     try:
         with open_display(stream, since_s) as display:
-            for status in statuses(platform, job_name):
+            # A display has to hear from time to time of a job that stands still, too.
+            for status in looks(platform, job_name):
                 display.show(status)
     except NoMasterError as error:
         click.echo(f"error: job {job_name} does not go on by itself: {error}", err=True)
@@ -91,6 +110,8 @@ def follow_to_end(
     assert status is not None, "a job that is followed has at least one status"
     if status.reason == NEVER_STARTED:
         _end(platform, job_name, where)
+    elif status.phase is JobPhase.FAILED:
+        click.echo(f"see what was written with: elastic logs {where}", err=True)
     return exit_codes.of_phase(status.phase)
 
 

@@ -8,7 +8,8 @@ import click
 
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import open_platform, platform_option
-from elastic.platforms.base import LogLine
+from elastic.platforms.base import LogLine, Platform
+from elastic.spec.status import JobPhase
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green")
 
@@ -49,9 +50,24 @@ def command(
     if index is not None:
         names = [f"{role or 'worker'}-{index}"]
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    if follow:
+        # Nothing may come for long.
+        _note_pending(opened, job)
+    has_lines = False
     for line in opened.logs(job, names, follow, tail, previous):
+        has_lines = True
         click.echo(_prefixed(line, coloured))
+    if not has_lines and not follow:
+        _note_pending(opened, job)
     return ExitCode.DONE
+
+
+def _note_pending(platform: Platform, job: str) -> None:
+    """Say why a job that waits to start has no lines; whoever reads the lines is not disturbed."""
+    status = platform.status(job)
+    if status.phase is JobPhase.PENDING:
+        why = ": ".join(filter(None, (status.reason, status.message)))
+        click.echo(f"note: nothing of job {job} runs yet: {why or 'it is Pending'}", err=True)
 
 
 def _prefixed(line: LogLine, coloured: bool) -> str:

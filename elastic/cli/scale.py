@@ -8,7 +8,8 @@ from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import open_platform, platform_option
 from elastic.platforms.base import Platform
 from elastic.spec.status import JobStatus
-from elastic.telemetry.summary import counted, is_running
+from elastic.telemetry.progress_view import waits_because
+from elastic.telemetry.summary import counted, first_line, is_running
 
 _POLL_S = 0.5
 
@@ -68,7 +69,14 @@ def _outcome(status: JobStatus, before: int, wanted: int) -> str:
         return f"job {status.job_name}: {before} → {counted(running, 'worker', 'workers')}"
     if status.phase.is_final:
         return f"job {status.job_name} ended before it had {wanted} workers: {status.phase}"
+    why = first_line(waits_because(status)) or _why_a_worker_waits(status)
     return (
-        f"job {status.job_name}: {running} of {wanted} workers run so far; "
-        f"see elastic status {status.job_name}"
+        f"job {status.job_name}: {running} of {wanted} workers run so far"
+        f"{why and f': {why}'}; see elastic status {status.job_name}"
     )
+
+
+def _why_a_worker_waits(status: JobStatus) -> str:
+    """The first reason there is; the status has the others."""
+    waiting = (w for w in status.workers if w.message and not is_running(w))
+    return next((f"worker-{w.index}: {first_line(w.message)}" for w in waiting), "")

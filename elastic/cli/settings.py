@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from elastic.cli.flags import flag_as_typed
 from elastic.cli.platform import PLATFORM_VARIABLE
 from elastic.errors import JobSpecError
-from elastic.spec.cluster_forms import parse_volumes
+from elastic.spec.cluster_forms import parse_volumes, state_volume
 from elastic.spec.describe import Setting, problem_text, settings
 from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place, PlatformName
 from elastic.spec.job_file import known_name, nearest_setting, read_job_file
@@ -195,13 +195,24 @@ def _goes_with_the_pod(spec: JobSpec) -> list[str]:
     # A hook may mount whatever it likes.
     if spec.platform is not PlatformName.KUBERNETES or spec.cluster_spec:
         return []
-    mounts = [PurePosixPath(volume.mount_path) for volume in parse_volumes(spec.volume)]
-
-    def is_kept(text: str) -> bool:
-        path = PurePosixPath(text)
-        return _URL.match(text) is not None or any(path.is_relative_to(m) for m in mounts)
-
     texts = {name: str(getattr(spec, name)) for name in _RESULTS}
-    lost = [name for name, text in texts.items() if text and not is_kept(text)]
+    lost = [name for name, text in texts.items() if text and not _is_kept(text, spec)]
     # Without a folder the checkpoints are in the job's own, which is in its master's pod.
-    return lost if spec.checkpoint_dir or not spec.checkpoint_steps else [*lost, "checkpoint_steps"]
+    is_own = not spec.checkpoint_dir and state_volume(spec.volume) is None
+    return [*lost, "checkpoint_steps"] if spec.checkpoint_steps and is_own else lost
+
+
+def keeps_parameters(spec: JobSpec) -> bool:
+    """Whether what was trained can still be read when the master's pod is gone."""
+    if spec.platform is not PlatformName.KUBERNETES or state_volume(spec.volume) is not None:
+        return True
+    named = [text for text in (spec.output, spec.checkpoint_dir) if text]
+    # A hook may mount whatever it likes.
+    return any(spec.cluster_spec or _is_kept(text, spec) for text in named)
+
+
+def _is_kept(text: str, spec: JobSpec) -> bool:
+    """Whether a path, or an address, lies outside of the pod."""
+    path = PurePosixPath(text)
+    mounts = [volume.mount_path for volume in parse_volumes(spec.volume) if not volume.is_for_state]
+    return _URL.match(text) is not None or any(path.is_relative_to(mount) for mount in mounts)

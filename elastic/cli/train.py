@@ -75,6 +75,7 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
         platform.submit(spec)
         is_submitted = True
         click.echo(f"job {spec.job_name} has been started")
+        _note_lost_parameters(spec)
         if detach:
             click.echo(f"see it with: elastic status {where}")
             return ExitCode.DONE
@@ -129,6 +130,16 @@ def _note_nothing_to_resume(platform: Platform, spec: JobSpec) -> None:
         "it starts from the first record",
         err=True,
     )
+
+
+def _note_lost_parameters(spec: JobSpec) -> None:
+    """Say that nobody will have the trained model; only once there is a job that trains one."""
+    if not settings.keeps_parameters(spec):
+        click.echo(
+            "note: the trained parameters stay in the master's pod and go with it: keep them with "
+            "--volume claim_name=CLAIM,mount_path=/results --output /results/model",
+            err=True,
+        )
 
 
 def _check_data(spec: JobSpec) -> None:

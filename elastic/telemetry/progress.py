@@ -9,39 +9,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Protocol, Self, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
-from elastic.spec.status import JobEvent, JobPhase, JobStatus
-from elastic.telemetry.summary import (
-    done_fraction,
-    duration_text,
-    epoch_text,
-    eta_s,
-    event_line,
-    first_line,
-    loss_text,
-    percent_text,
-    progress_line,
-    run_s,
-    summary_lines,
-    workers_text,
-)
+from elastic.spec.status import JobEvent, JobStatus
+from elastic.telemetry.progress_view import progress_view, waits_because
+from elastic.telemetry.summary import event_line, progress_line, summary_lines
 
 LINE_INTERVAL_S: Final = 2.0
-"""At most one plain progress line in this time, so that a log of a long job stays readable."""
-
-PHASE_STYLES: Final = {
-    JobPhase.RUNNING: "green",
-    JobPhase.SUCCEEDED: "bold green",
-    JobPhase.RECOVERING: "yellow",
-    JobPhase.SUSPENDED: "yellow",
-    JobPhase.FAILED: "bold red",
-    JobPhase.CANCELLED: "red",
-}
+"""At most one plain line of mere progress in this time: a log of a long job stays readable."""
 
 
 class Display(Protocol):
@@ -57,7 +34,10 @@ class Display(Protocol):
     ) -> None: ...
 
     def show(self, status: JobStatus) -> None:
-        """Take the next status; the final one prints the summary."""
+        """Take the status of every look, changed or not; the final one prints the summary.
+
+        What a display holds back for a while is shown by a later look at the same status.
+        """
 
 
 def can_move_cursor(stream: TextIO) -> bool:
@@ -110,6 +90,7 @@ class PlainDisplay:
         self._events = _Events(since_s)
         self._last_line = ""
         self._last_line_s: float | None = None
+        self._last_state: tuple[str, str] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -130,11 +111,17 @@ class PlainDisplay:
                 self._print(line)
             return
         line = progress_line(status)
+        state = (status.phase.value, waits_because(status))
         now_s = self._clock()
-        due = self._last_line_s is None or now_s - self._last_line_s >= LINE_INTERVAL_S
+        # What a job has come to is told at once: it may stand still from here on.
+        due = (
+            state != self._last_state
+            or self._last_line_s is None
+            or now_s - self._last_line_s >= LINE_INTERVAL_S
+        )
         if due and line != self._last_line:
             self._print(line)
-            self._last_line, self._last_line_s = line, now_s
+            self._last_line, self._last_line_s, self._last_state = line, now_s, state
 
     def _print(self, line: str) -> None:
         # A reader of the pipe waits for each line, not for a full buffer.
@@ -177,58 +164,3 @@ class LiveDisplay:
         self._live.stop()
         for line in summary_lines(status, self._wall_clock()):
             self._console.print(Text(line))
-
-
-def phase_text(status: JobStatus) -> Text:
-    """The phase in its colour, with its reason and the first line of its message."""
-    text = Text(str(status.phase), style=PHASE_STYLES.get(status.phase, "cyan"))
-    why = ": ".join(filter(None, (status.reason, first_line(status.message))))
-    return text.append(f"  {why}", style="default") if why else text
-
-
-def progress_view(status: JobStatus, now_s: float) -> RenderableType:
-    """Name, phase and reason; a bar with what is left; speed, loss and workers."""
-    elapsed_s = run_s(status, now_s)
-    head = Table.grid(expand=True, padding=(0, 1))
-    head.add_column(no_wrap=True)
-    head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    head.add_column(justify="right", no_wrap=True)
-    head.add_row(
-        Text(status.job_name, style="bold"),
-        phase_text(status),
-        "" if elapsed_s is None else duration_text(elapsed_s),
-    )
-    return Group(
-        head, bar_view(status), Text(_speed_line(status), no_wrap=True, overflow="ellipsis")
-    )
-
-
-def bar_view(status: JobStatus) -> RenderableType:
-    """A bar as wide as there is room, `done/total`, percent and ETA."""
-    progress = status.progress
-    fraction = done_fraction(status)
-    left_s = eta_s(status)
-    row = Table.grid(expand=True, padding=(0, 1))
-    row.add_column(ratio=1)
-    for _ in range(3):
-        row.add_column(justify="right", no_wrap=True)
-    row.add_row(
-        ProgressBar(total=1.0, completed=fraction or 0.0),
-        f"{progress.records_done}/{progress.records_total or '?'}",
-        percent_text(status),
-        "" if left_s is None else f"ETA {duration_text(left_s)}",
-    )
-    return row
-
-
-def _speed_line(status: JobStatus) -> str:
-    progress = status.progress
-    return "  ".join(
-        (
-            f"epoch {epoch_text(status)}",
-            f"{progress.samples_per_s:.0f} samples/s",
-            f"loss {loss_text(status)}",
-            f"{workers_text(status)} workers",
-            f"version {progress.model_version}",
-        )
-    )

@@ -9,13 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from elastic.spec.status import JobStatus
-from elastic.telemetry.progress import PHASE_STYLES, bar_view, phase_text
+from elastic.telemetry.progress_view import (
+    PHASE_STYLES,
+    bar_view,
+    epochs_done_text,
+    phase_text,
+)
 from elastic.telemetry.summary import (
     age_text,
     audit_lines,
     checkpoint_text,
     duration_text,
-    epoch_text,
     event_line,
     loss_text,
     losses_text,
@@ -48,7 +52,7 @@ def jobs_table(statuses: Sequence[JobStatus], now_s: float) -> RenderableType:
             status.job_name,
             Text(str(status.phase), style=PHASE_STYLES.get(status.phase, "cyan")),
             percent_text(status),
-            epoch_text(status),
+            epochs_done_text(status),
             workers_text(status),
             loss_text(status),
             f"{status.progress.samples_per_s:.0f}",
@@ -90,7 +94,7 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
     duration_s = run_s(status, now_s)
     facts = {
         "time": "" if duration_s is None else duration_text(duration_s),
-        "epoch": epoch_text(status),
+        "epoch": epochs_done_text(status),
         "updates": str(status.progress.model_version),
         "loss": loss_text(status),
         "samples/s": f"{status.progress.samples_per_s:.0f}",

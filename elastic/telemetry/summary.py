@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from itertools import groupby
 
 from elastic.policy.replicas import ReplicaPhase
 from elastic.spec.status import JobEvent, JobPhase, JobStatus, WorkerStatus
@@ -115,17 +114,22 @@ def event_line(event: JobEvent) -> str:
 
 
 def audit_lines(status: JobStatus) -> list[str]:
-    """The account of each finished epoch; equal neighbours share a line."""
+    """The account of each finished epoch; those that went alike share a line."""
     lines = []
-    for (records, committed, skipped), group in groupby(
-        status.audits, key=lambda audit: (audit.records, audit.committed, audit.skipped)
-    ):
-        epochs = [audit.epoch for audit in group]
-        one = f"epoch {epochs[0]}"
-        many = f"epochs {epochs[0]} to {epochs[-1]}, each"
-        which = one if len(epochs) == 1 else many
-        lines.append(f"{which}: {records} records = {committed} committed + {skipped} skipped")
+    if status.audits_left_out:
+        left_out = _epochs_text(0, status.audits_left_out)
+        lines.append(f"{left_out}: audited too, but the status keeps only the newest accounts")
+    for audit in status.audits:
+        each = "" if audit.num_epochs == 1 else ", each"
+        lines.append(
+            f"{_epochs_text(audit.epoch, audit.num_epochs)}{each}: {audit.records} records = "
+            f"{audit.committed} committed + {audit.skipped} skipped"
+        )
     return lines
+
+
+def _epochs_text(first: int, number: int) -> str:
+    return f"epoch {first}" if number == 1 else f"epochs {first} to {first + number - 1}"
 
 
 def metrics_text(status: JobStatus) -> str:

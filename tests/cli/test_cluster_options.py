@@ -11,6 +11,9 @@ from support.statuses import failed, running, succeeded
 from elastic.cli.platform import ClusterChoice
 from elastic.errors import PlatformError
 
+KEPT = [*REQUIRED, "--output=s3://bucket/model"]
+"""A job of which something is left."""
+
 JOB_COMMANDS = [("status",), ("status", "one"), ("logs", "one"), ("kill", "one")]
 
 
@@ -80,7 +83,7 @@ def test_detaching_tells_how_to_come_back(run, zoo):
 
 def test_ctrl_c_leaves_a_job_in_a_cluster_alone(run, zoo):
     platform = ScriptedPlatform(on_submit=(running(), KeyboardInterrupt(), running()))
-    code, _, err = run("train", *REQUIRED, "-n", "team", platform=platform)
+    code, _, err = run("train", *KEPT, "-n", "team", platform=platform)
     assert code == 130
     assert [call[0] for call in platform.calls] == ["open"]
     assert err == (
@@ -105,7 +108,7 @@ NEVER_STARTED = failed(reason="StartTimeout", message="image nope:1 cannot be us
 def test_a_job_that_does_not_start_in_time_fails_and_nothing_of_it_waits_on(run, zoo):
     waiting = running(phase="Pending", reason="ErrImagePull", message="image nope:1")
     platform = ScriptedPlatform(on_submit=(waiting, NEVER_STARTED))
-    code, out, err = run("train", *REQUIRED, platform=platform)
+    code, out, err = run("train", *KEPT, platform=platform)
     assert (code, err) == (100, "")
     assert "image nope:1 cannot be used" in out
     assert platform.calls[1:] == [("kill", "test", 30.0)]
@@ -116,7 +119,7 @@ def test_what_waits_on_all_the_same_is_told(run, zoo):
         def kill(self, job_name, timeout_s):
             raise PlatformError("node-0 does not answer")
 
-    code, _, err = run("train", *REQUIRED, platform=Stuck(on_submit=(NEVER_STARTED,)))
+    code, _, err = run("train", *KEPT, platform=Stuck(on_submit=(NEVER_STARTED,)))
     assert code == 100
     assert err == (
         "error: the master of job test still waits to start: node-0 does not answer: "
@@ -137,6 +140,35 @@ def test_a_ready_image_may_hold_a_model_that_is_not_here(run, zoo):
     assert run("train", *elsewhere, "--image=mine:1", platform=platform)[0] == 0
 
 
+STATE = "--volume=claim_name=c,mount_path=/elastic/state"
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_kept"),
+    [
+        ((), False),
+        (("--output=/out/model",), False),
+        (("--volume=claim_name=c,mount_path=/data",), False),
+        (("--volume=claim_name=c,mount_path=/out", "--output=/out/model"), True),
+        (("--volume=claim_name=c,mount_path=/out", "--checkpoint_dir=/out"), True),
+        (("--output=s3://bucket/model",), True),
+        ((STATE,), True),
+        (("--cluster_spec=hook.yaml",), False),
+        (("--cluster_spec=hook.yaml", "--output=/out/model"), True),
+        (("--platform=local",), True),
+    ],
+)
+def test_a_job_that_leaves_no_model_is_told_what_to_add(run, zoo, flags, is_kept):
+    platform = ScriptedPlatform(on_submit=(succeeded(),))
+    code, _, err = run("train", *REQUIRED, *flags, platform=platform)
+    notes = [line for line in err.splitlines() if "trained parameters" in line]
+    note = (
+        "note: the trained parameters stay in the master's pod and go with it: keep them with "
+        "--volume claim_name=CLAIM,mount_path=/results --output /results/model"
+    )
+    assert (code, notes) == (0, [] if is_kept else [note])
+
+
 @pytest.mark.parametrize(
     ("flags", "lost"),
     [
@@ -148,6 +180,8 @@ def test_a_ready_image_may_hold_a_model_that_is_not_here(run, zoo):
         (("--output=/out", "--platform=local"), ""),
         (("--checkpoint_steps=5",), "--checkpoint_steps"),
         (("--checkpoint_steps=5", "--checkpoint_dir=/c", "--volume=host_path=/,mount_path=/c"), ""),
+        (("--checkpoint_steps=5", STATE), ""),
+        (("--output=/elastic/state/model", STATE), "--output"),
     ],
 )
 def test_results_that_go_with_their_pod_are_told(run, zoo, flags, lost):

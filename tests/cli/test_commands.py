@@ -7,9 +7,10 @@ from support.scripted_platform import ScriptedPlatform, running_workers
 from support.statuses import failed, running, succeeded
 
 from elastic.cli.exit_codes import ExitCode, of_phase
-from elastic.cli.follow import statuses
+from elastic.cli.follow import looks, statuses
 from elastic.errors import JobNotFoundError, PlatformError
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
+from elastic.telemetry import progress
 
 LOCAL = (*REQUIRED, "--platform=local")
 
@@ -143,6 +144,25 @@ def test_a_short_failure_of_the_platform_passes_by(run):
     assert [status.phase for status in seen] == ["Running", "Succeeded"]
 
 
+def test_a_job_that_stands_still_is_looked_at_again_and_again():
+    steps = (running(), running(), PlatformError("away"), succeeded())
+    seen = list(looks(script(*steps), "job", 0.0))
+    assert [status.phase for status in seen] == ["Running", "Running", "Running", "Succeeded"]
+
+
+def test_a_last_change_before_a_standstill_reaches_a_pipe(run, zoo, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 0.1)
+    for following in (looks, statuses):
+        monkeypatch.setattr(following, "__defaults__", (0.05, 15.0))
+    still = [running(1500)] * 10
+    _, out, _ = run(
+        "train", *LOCAL, platform=ScriptedPlatform(on_submit=(running(), *still, succeeded()))
+    )
+    assert [line.split(", ")[1] for line in out.splitlines()[1:3]] == [
+        "1438/2876 records", "1500/2876 records",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "lost", [PlatformError("away"), running(reason="NoMaster", message="away")]
 )
@@ -158,7 +178,7 @@ def test_a_master_that_comes_back_is_followed_on():
 
 
 def test_a_job_that_nobody_decides_for_is_not_said_to_go_on(run, zoo, monkeypatch):
-    monkeypatch.setattr(statuses, "__defaults__", (0.0, 0.0))
+    monkeypatch.setattr(looks, "__defaults__", (0.0, 0.0))
     lost = running(reason="NoMaster", message="no process of this job is alive; --resume")
     code, _, err = run("train", *LOCAL, platform=ScriptedPlatform(on_submit=(lost,)))
     assert code == 101
@@ -279,6 +299,29 @@ def test_scale_says_when_workers_are_missing(run):
     code, out, _ = run("scale", "one", "3", "--timeout=0", platform=platform)
     assert (code, out) == (
         101, "job one: 2 of 3 workers run so far; see elastic status one\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        pytest.param(
+            running(phase="Pending", reason="Unschedulable", message="it waits\nfor a node"),
+            "Unschedulable: it waits",
+            id="the-master",
+        ),
+        pytest.param(
+            running(workers=(WorkerStatus(index=1, launch=1, phase="Pending", message="no cpu"),)),
+            "worker-1: no cpu",
+            id="a-worker",
+        ),
+    ],
+)
+def test_scale_says_why_workers_are_missing(run, status, why):
+    code, out, _ = run("scale", "one", "3", "--timeout=0", platform=ScriptedPlatform(one=(status,)))
+    runs = sum(worker.phase == "Running" for worker in status.workers)
+    assert (code, out) == (
+        101, f"job one: {runs} of 3 workers run so far: {why}; see elastic status one\n"
     )  # fmt: skip
 
 

@@ -196,6 +196,37 @@ def test_a_signal_leaves_a_job_in_a_cluster_alone(zoo, tmp_path, number):
     assert "kill test" not in (tmp_path / "calls").read_text().splitlines()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_watch_as_ctrl_c_does(tmp_path, number):
+    with subprocess.Popen(
+        [sys.executable, "-m", "elastic", "status", "-w", "--platform=local"],
+        env=environment(ELASTIC_HOME=str(tmp_path), PYTHONUNBUFFERED="1"), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "no jobs\n"
+        process.send_signal(number)
+        # click ends the line on which a terminal has shown ^C.
+        assert process.communicate(timeout=TIMEOUT_S) == ("", "\n")
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("module", ["elastic", "elastic.cli"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_while_the_command_is_still_imported_is_quiet(tmp_path, name, module):
+    (tmp_path / "click.py").write_text(
+        "import os, signal, time\n"
+        f"os.kill(os.getpid(), signal.{name})\n"
+        f"time.sleep({TIMEOUT_S})\n"
+        "raise SystemExit('nothing interrupted the import')\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", module, "version"], env=environment(PYTHONPATH=path),
+        capture_output=True, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_closing_the_terminal_stops_the_job(zoo, tmp_path):
     calls = tmp_path / "calls"
     terminal = Terminal(

@@ -6,7 +6,8 @@ from rich.console import Console
 from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
 from elastic.spec.status import JobPhase, JobStatus, Progress
-from elastic.telemetry.progress import LiveDisplay, PlainDisplay, open_display, progress_view
+from elastic.telemetry.progress import LiveDisplay, PlainDisplay, open_display
+from elastic.telemetry.progress_view import progress_view
 from elastic.telemetry.summary import duration_text, event_line, percent_text, progress_line
 
 
@@ -64,6 +65,30 @@ def test_lines_come_at_most_every_two_seconds():
     assert [line.split(", ")[1] for line in lines] == [
         "1000/2876 records", "1004/2876 records", "1008/2876 records",
     ]  # fmt: skip
+
+
+PULLING = JobStatus(job_name="mnist", message="the master is being started")
+STUCK = PULLING.model_copy(
+    update={"reason": "ErrImagePull", "message": "image walk/nosuch:1 cannot be used: not found"}
+)
+
+
+def test_why_a_job_stands_still_is_said_at_once():
+    assert plain((0, PULLING), (0.5, STUCK), (1, STUCK)) == [
+        "Pending       -, 0/0 workers, the master is being started",
+        "Pending       -, 0/0 workers, ErrImagePull: image walk/nosuch:1 cannot be used: not found",
+    ]
+
+
+def test_another_phase_is_said_at_once():
+    recovering = running(phase=JobPhase.RECOVERING)
+    lines = plain((0, running()), (0.1, recovering), (0.2, running()))
+    assert [line.split()[0] for line in lines] == ["Running", "Recovering", "Running"]
+
+
+def test_the_last_progress_before_a_standstill_is_said_when_its_time_has_come():
+    lines = plain((0, running(1000)), *((i * 0.5, running(1500)) for i in range(1, 7)))
+    assert [line.split(", ")[1] for line in lines] == ["1000/2876 records", "1500/2876 records"]
 
 
 def test_every_event_is_said_once_and_at_once():
@@ -145,15 +170,35 @@ def test_the_view_fits_its_terminal(width):
     assert max(map(len, (head, bar, speed))) <= width
 
 
-def test_a_long_message_is_cut_at_the_edge():
-    console = recorded(80, color_system=None)
-    status = running(phase=JobPhase.STARTING, reason="NoWorkers", message="x" * 200)
+def viewed(status, width):
+    console = recorded(width, color_system=None)
     console.print(progress_view(status, SUBMITTED_S + 72))
-    head = console.file.getvalue().splitlines()[0]
-    assert len(head) <= 80
-    assert "NoWorkers: xxx" in head
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    return lines
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_why_a_job_waits_is_told_whole_below_the_bar(width):
+    message = f"image 127.0.0.1:5000/walk/nosuch:1 cannot be used: {'not found ' * 25}: push it"
+    status = running(phase=JobPhase.PENDING, reason="ErrImagePull", message=message)
+    head, _bar, _speed, *why = viewed(status, width)
+    assert head.split() == ["mnist", "Pending", "1m", "12s"]
+    assert " ".join(why) == f"ErrImagePull: {message}"
+
+
+def test_a_traceback_takes_a_few_lines_of_the_view():
+    message = "\n".join(f"line {i}" for i in range(50))
+    lines = viewed(running(phase=JobPhase.RECOVERING, reason="MasterLost", message=message), 80)
+    assert lines[3:] == ["MasterLost: line 0", *(f"line {i}" for i in range(1, 6)), "…"]
+
+
+def test_what_a_running_job_does_fits_beside_its_phase():
+    head, *rest = viewed(running(reason="Evaluating", message="x" * 200), 80)
+    assert head.startswith("mnist Running  Evaluating: xxx")
     assert "…" in head
-    assert head.rstrip().endswith("1m 12s")
+    assert head.endswith("1m 12s")
+    assert len(rest) == 2
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -23,7 +23,7 @@ def test_all_jobs_in_a_table(width):
     assert [line.split() for line in lines] == [
         ["JOB", "PHASE", "PROGRESS", "EPOCH", "WORKERS", "LOSS", "SAMPLES/S", "AGE"],
         ["mnist", "Running", "50%", "1", "of", "2", "2/2", "0.3123", "80", "3m", "20s"],
-        ["mnist", "Succeeded", "100%", "1", "of", "2", "0/2", "0.3123", "80", "3m", "20s"],
+        ["mnist", "Succeeded", "100%", "2", "of", "2", "0/2", "0.3123", "80", "3m", "20s"],
         ["mnist", "Failed", "50%", "1", "of", "2", "0/2", "0.3123", "80", "3m", "20s"],
     ]
 
@@ -73,6 +73,17 @@ def test_a_worker_that_waits_says_why():
     lines = drawn(job_screen(running(workers=(*running().workers, waiting)), SUBMITTED_S), 200)
     assert any("LAST EXIT" in line and line.endswith("WAITS BECAUSE") for line in lines)
     assert any(line.startswith("worker-2") and line.endswith(why) for line in lines)
+
+
+def test_a_finished_job_is_not_in_its_last_epoch_and_says_its_phase_once():
+    status = succeeded().model_copy(
+        update={"reason": "Succeeded", "message": "every record has counted"}
+    )
+    lines = drawn(job_screen(status, SUBMITTED_S + 200), 80)
+    assert lines[0] == "mnist  Succeeded  every record has counted"
+    assert [line.split() for line in lines if line.startswith("epoch  ")] == [
+        ["epoch", "2", "of", "2"]
+    ]
 
 
 def test_a_failed_job_shows_its_whole_message():

@@ -23,7 +23,7 @@ def test_pip_installs_it_and_it_is_the_elastic_that_runs(tmp_path):
         assert installed.read_bytes() == file.read_bytes()
     info = metadata.Distribution.at(target / f"elastic-{elastic.__version__}.dist-info")
     assert info.version == elastic.__version__
-    assert info.entry_points["elastic"].value == "elastic.cli.main:main"
+    assert info.entry_points["elastic"].value == "elastic.__main__:main"
     assert sorted(info.requires) == list(wheel.requirements)
     assert info.metadata["Requires-Python"] == ">=3.11"
 
