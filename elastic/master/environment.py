@@ -107,7 +107,7 @@ def kubernetes_environment() -> MasterEnvironment | None:
     pod_path = names.object_path("pods", job.namespace, pod_name)
     leave_on_sigterm(cluster, runner, pod_path, own)
     pod = _until_answered(lambda: cluster.get(pod_path))
-    if end_if_hopeless(names.STATE_PATH, pod, runner, job.spec):
+    if _until_answered(lambda: end_if_hopeless(names.STATE_PATH, pod, runner, job.spec)):
         return None
     recovery_dir = names.STATE_PATH / "cuts"
     recovery_dir.mkdir(exist_ok=True)

@@ -106,7 +106,7 @@ class Master:
         trace = user_traceback(error)
         if trace is not None:
             log.error("%s", trace)
-            message += f"; `elastic logs {self._spec.job_name}` shows the traceback"
+            message += "; the master's log has the traceback"
         self._board.set_phase(JobPhase.FAILED, reason, message)
 
     async def _run_job(self) -> None:

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from elastic.errors import PlatformError
+from elastic.master.audit_runs import audit_runs
 from elastic.master.coordinator import Coordinator
-from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase, ReplicaRunner
+from elastic.master.sessions import WorkerSession
+from elastic.platforms.base import (
+    Replica,
+    ReplicaId,
+    ReplicaPhase,
+    ReplicaRunner,
+    StatusRefusedError,
+)
 from elastic.policy.fleet import WORKER
-from elastic.policy.ledger import Audit
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (
     EpochAudit,
@@ -60,6 +67,9 @@ class StatusBoard:
         self._started_s = self._base.started_s or time.time()
         self._ended_s: float | None = None
         self._events = list(self._base.events)
+        self._audits = (self._base.audits, self._base.audits_left_out)
+        self._num_audited: int | None = None
+        self._records_done: dict[int, tuple[int, int]] = {}
         self._published: JobStatus | None = None
         self.coordinator: Coordinator | None = None
         if was_running:
@@ -98,6 +108,9 @@ class StatusBoard:
         if self._published is None or _differ(status, self._published):
             try:
                 self._runner.publish_status(status)
+            except StatusRefusedError as error:
+                # It has been tried in every form; trying for ever would only hold up the end.
+                log.error("%s", error)  # noqa: TRY400 - its own text says it all
             except PlatformError as error:
                 # Such as a full disk: the job matters more than what is told of it.
                 log.warning("%s", error)
@@ -107,6 +120,7 @@ class StatusBoard:
 
     def build(self) -> JobStatus:
         """The status as of now."""
+        audits, audits_left_out = self._told_audits()
         return JobStatus(
             job_name=self._spec.job_name,
             phase=self.phase,
@@ -119,7 +133,8 @@ class StatusBoard:
             desired_workers=self.desired_workers,
             workers=self._workers(),
             progress=self._progress(),
-            audits=self._audits(),
+            audits=audits,
+            audits_left_out=audits_left_out,
             metrics=self.metrics,
             checkpoint=self.checkpoint,
             checkpoint_problem=self.checkpoint_problem,
@@ -149,10 +164,13 @@ class StatusBoard:
             rejected_gradients=coordinator.rejected_gradients,
         )
 
-    def _audits(self) -> tuple[EpochAudit, ...]:
-        if self.coordinator is None:
-            return self._base.audits
-        return tuple(_published(audit) for audit in self.coordinator.ledger.audits)
+    def _told_audits(self) -> tuple[tuple[EpochAudit, ...], int]:
+        if self.coordinator is not None:
+            audits = self.coordinator.ledger.audits
+            # Told four times a second, of what may be a hundred thousand epochs.
+            if len(audits) != self._num_audited:
+                self._audits, self._num_audited = audit_runs(audits), len(audits)
+        return self._audits
 
     def has_told_end(self, worker: ReplicaId) -> bool:
         """Whether an earlier life of the master, or an earlier run, has told how it ended."""
@@ -181,13 +199,20 @@ class StatusBoard:
                     launch=replica.id.launch,
                     phase=replica.phase,
                     pid=None if replica.phase.is_final else replica.pid,
-                    records_done=session.records_done if session else 0,
+                    records_done=self._records_of(replica.id, session),
                     samples_per_s=round(session.rate.per_second(now_s), 1) if session else 0.0,
                     last_exit=self.last_exits.get(index, ""),
                     message=replica.message if replica.phase is ReplicaPhase.PENDING else "",
                 )
             )
         return tuple(rows)
+
+    def _records_of(self, worker: ReplicaId, session: WorkerSession | None) -> int:
+        """What this launch has done; its session ends before its pod or process does."""
+        if session is not None:
+            self._records_done[worker.index] = (worker.launch, session.records_done)
+        launch, done = self._records_done.get(worker.index, (worker.launch, 0))
+        return done if launch == worker.launch else 0
 
 
 _TOLD: Final = ("progress", *(JobStatus.model_fields.keys() - {"progress", "updated_s"}))
@@ -207,9 +232,3 @@ def _most_dispensable(events: Sequence[JobEvent]) -> int:
 
 def _differ(one: JobStatus, other: JobStatus) -> bool:
     return any(getattr(one, name) != getattr(other, name) for name in _TOLD)
-
-
-def _published(audit: Audit) -> EpochAudit:
-    return EpochAudit(
-        epoch=audit.epoch, records=audit.records, committed=audit.committed, skipped=audit.skipped
-    )

@@ -12,6 +12,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
+from elastic.spec.text_forms import Envs
+
 _CPU: Final = re.compile(r"\d+(\.\d+)?m?")
 _BYTES: Final = re.compile(r"\d+(\.\d+)?([kMGTPE]|[KMGTPE]i)?")
 _WHOLE: Final = re.compile(r"\d+")
@@ -28,6 +30,19 @@ _TRUTHS: Final = {"true": True, "false": False}
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MAX_LABEL_LENGTH: Final = 63
 _RESOURCE_NAMES: Final = {"disk": "ephemeral-storage", "gpu": "nvidia.com/gpu"}
+
+_OWN_FOLDER: Final = "/elastic/"
+_IMAGE: Final = re.compile(
+    # A registry with its port, path components, a tag, a digest.
+    r"([a-zA-Z0-9][-a-zA-Z0-9.]*(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:\w[-\w.]{0,127})?(@[A-Za-z][A-Za-z0-9+._-]*:[0-9a-fA-F]{32,})?"
+)
+
+OWN_VARIABLES: Final = "ELASTIC_"
+"""Begins every variable that replicas depend on."""
+
+STATE_MOUNT: Final = "/elastic/state"
+"""Where a master keeps what outlives its container; a volume there outlives its pod as well."""
 
 HIGH_PRIORITY: Final = "high"
 LOW_PRIORITY: Final = "low"
@@ -48,6 +63,11 @@ class VolumeForm:
     host_type: str | None = None
     sub_path: str | None = None
     read_only: bool = False
+
+    @property
+    def is_for_state(self) -> bool:
+        """Whether the master keeps its cuts there, instead of in its pod."""
+        return self.mount_path == STATE_MOUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +126,8 @@ def check_volumes(text: str) -> str:
     Raises:
         ValueError: A key is unknown, or a volume lacks its source or its mount path.
     """
-    parse_volumes(text)
+    if text.strip() and not parse_volumes(text):
+        raise ValueError(f"{text!r} names no volume: write claim_name=NAME,mount_path=/PATH")
     return text
 
 
@@ -125,6 +146,15 @@ def parse_volumes(text: str) -> tuple[VolumeForm, ...]:
     return volumes
 
 
+def state_volume(text: str) -> VolumeForm | None:
+    """The volume on which a master keeps its cuts; None where they stay in its pod.
+
+    Raises:
+        ValueError: See `check_volumes`.
+    """
+    return next((volume for volume in parse_volumes(text) if volume.is_for_state), None)
+
+
 def _volume(text: str) -> VolumeForm:
     pairs = _pairs(text, text)
     for key in pairs:
@@ -134,17 +164,68 @@ def _volume(text: str) -> VolumeForm:
         raise ValueError(f"{text!r} needs one of claim_name and host_path")
     if not pairs.get("mount_path", "").startswith("/"):
         raise ValueError(f"{text!r} needs a mount_path that begins with '/'")
+    if "claim_name" in pairs and not _CLASS_NAME.fullmatch(pairs["claim_name"]):
+        raise ValueError(
+            f"claim_name={pairs['claim_name']} is no name of a claim: use lower-case letters, "
+            "digits, '-' and '.'"
+        )
     read_only = pairs.get("read_only", "false").lower()
     if read_only not in _TRUTHS:
         raise ValueError(f"read_only={read_only} in {text!r} is neither true nor false")
     return VolumeForm(
-        mount_path=pairs["mount_path"],
+        mount_path=_mount_path(pairs["mount_path"], _TRUTHS[read_only]),
         claim_name=pairs.get("claim_name"),
         host_path=pairs.get("host_path"),
         host_type=pairs.get("type"),
         sub_path=pairs.get("sub_path"),
         read_only=_TRUTHS[read_only],
     )
+
+
+def _mount_path(text: str, is_read_only: bool) -> str:
+    """A mount path as it is compared: without a slash at its end."""
+    path = "/" + text.strip("/")
+    if path == "/":
+        raise ValueError(f"mount_path={text} would hide the whole image: mount a folder in it")
+    if ":" in path or ".." in path.split("/"):
+        raise ValueError(f"mount_path={text} holds ':' or '..', which no mount path can have")
+    if path == STATE_MOUNT and is_read_only:
+        raise ValueError(f"mount_path={text} is where the master writes: leave read_only out")
+    if path != STATE_MOUNT and f"{path}/".startswith(_OWN_FOLDER):
+        raise ValueError(
+            f"mount_path={text} is the project's own: mount below another folder than "
+            f"{_OWN_FOLDER}, of which only {STATE_MOUNT} may be a volume"
+        )
+    return path
+
+
+def check_image(text: str) -> str:
+    """Check the reference of an image; the registry alone knows whether it is there.
+
+    Raises:
+        ValueError: No image can have that reference.
+    """
+    if text and not _IMAGE.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is no reference of an image: write [REGISTRY/]NAME[:TAG][@DIGEST], the name "
+            "in lower case and without spaces"
+        )
+    return text
+
+
+def check_envs(envs: dict[str, str]) -> dict[str, str]:
+    """Refuse variables that replicas are told by the platform, in whose place no other can stand.
+
+    Raises:
+        ValueError: A name is reserved.
+    """
+    for name in envs:
+        if name.startswith(OWN_VARIABLES):
+            raise ValueError(
+                f"{name} is reserved: names that begin with {OWN_VARIABLES} are set by the "
+                "platform: choose another name"
+            )
+    return envs
 
 
 def check_node_selector(text: str) -> str:
@@ -285,6 +366,8 @@ def check_namespace(text: str) -> str:
 
 Resources = Annotated[str, AfterValidator(check_resources)]
 Volumes = Annotated[str, AfterValidator(check_volumes)]
+Image = Annotated[str, AfterValidator(check_image)]
+PodEnvs = Annotated[Envs, AfterValidator(check_envs)]
 PriorityClass = Annotated[str, AfterValidator(check_priority_class)]
 WorkerPriority = Annotated[
     str, BeforeValidator(number_to_text), AfterValidator(check_worker_priority)

@@ -19,9 +19,11 @@ from pydantic import (
 )
 
 from elastic.spec.cluster_forms import (
+    Image,
     Namespace,
     NodeSelector,
     ObjectNames,
+    PodEnvs,
     PriorityClass,
     Resources,
     Tolerations,
@@ -29,7 +31,7 @@ from elastic.spec.cluster_forms import (
     WorkerPriority,
 )
 from elastic.spec.model_def import SymbolNames
-from elastic.spec.text_forms import Count, Envs, Number, Params, Truth, Whole
+from elastic.spec.text_forms import Count, Number, Params, Truth, Whole
 
 MAX_JOB_NAME_LENGTH: Final = 40
 """Pods are named elastic-JOB-worker-N, and their Service must fit a DNS label of 63."""
@@ -144,7 +146,7 @@ class JobSpec(BaseModel):
     )
     platform: PlatformName = setting(PlatformName.KUBERNETES, "where the job runs", group="Job")
     log_level: LogLevel = setting("INFO", "how much the replicas log", group="Job")
-    envs: Envs = setting({}, "environment of the replicas, as k1=v1,k2=v2", group="Job")
+    envs: PodEnvs = setting({}, "environment of the replicas, as k1=v1,k2=v2", group="Job")
     seed: Whole = setting(
         0, "seeds the shuffle, the initial parameters and dropout", group="Job", ge=0
     )
@@ -316,7 +318,7 @@ class JobSpec(BaseModel):
     )
 
     # -- Kubernetes
-    image: str = setting(
+    image: Image = setting(
         "",
         "ready image that holds the model_zoo at /model_zoo; nothing is built then",
         group="Kubernetes",
@@ -329,7 +331,7 @@ class JobSpec(BaseModel):
         only=K8S,
         aliases=("docker_image_prefix",),
     )
-    image_base: str = setting(
+    image_base: Image = setting(
         "", "image that the model_zoo is added to", group="Kubernetes", only=K8S
     )
     extra_pypi_index: str = setting(

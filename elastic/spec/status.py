@@ -1,9 +1,17 @@
 """What a job tells about itself: published by the master, read by everybody."""
 
+import copy
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    WrapValidator,
+)
 
 
 class JobPhase(StrEnum):
@@ -53,9 +61,14 @@ class WorkerStatus(_Published):
 
 
 class EpochAudit(_Published):
-    """The ledger's account of one finished epoch; `committed + skipped == records`."""
+    """The ledger's account of finished epochs that went alike; `committed + skipped == records`.
+
+    The counts are those of each of the `num_epochs` epochs that begin with `epoch`: a job of many
+    thousand epochs has to fit where its status is kept.
+    """
 
     epoch: int
+    num_epochs: int = 1
     records: int
     committed: int
     skipped: int
@@ -90,6 +103,8 @@ class JobEvent(_Published):
 class JobStatus(_Published):
     """All of a job at one moment. `time_s` values are seconds since the Unix epoch.
 
+    `audits` are of the epochs finished last, without the oldest `audits_left_out` epochs where
+    those went too differently to be kept.
     `checkpoint_problem` says why the final checkpoint is not where the user wants checkpoints.
     """
 
@@ -105,6 +120,7 @@ class JobStatus(_Published):
     workers: tuple[WorkerStatus, ...] = ()
     progress: Progress = Field(default_factory=Progress)
     audits: tuple[EpochAudit, ...] = ()
+    audits_left_out: int = 0
     metrics: dict[str, float] = Field(default_factory=dict)
     checkpoint: str | None = None
     checkpoint_problem: str = ""
@@ -113,3 +129,25 @@ class JobStatus(_Published):
     worker_failures: int = 0
     workers_lost: int = 0
     events: tuple[JobEvent, ...] = ()
+
+
+def _without_unknown(stored: Any, read: ModelWrapValidatorHandler[JobStatus]) -> JobStatus:
+    try:
+        return read(stored)
+    except ValidationError as error:
+        unknown = [
+            problem["loc"] for problem in error.errors() if problem["type"] == "extra_forbidden"
+        ]
+        if not unknown:
+            raise
+    known = copy.deepcopy(stored)
+    for *way, name in unknown:
+        holder = known
+        for step in way:
+            holder = holder[step]
+        del holder[name]
+    return read(known)
+
+
+StoredStatus = Annotated[JobStatus, WrapValidator(_without_unknown)]
+"""A status as it is read back: what a newer version added to it is passed over."""

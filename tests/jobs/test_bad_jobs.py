@@ -10,7 +10,7 @@ from support.thread_job import ZOO, obedient_spec, run_job, write_records
 
 from elastic.spec.status import JobPhase
 
-SEE_LOGS = "; `elastic logs job` shows the traceback"
+SEE_LOGS = "; the master's log has the traceback"
 WRONG_PATH = "does not exist: check the path, as the replicas see it"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.gate import Gate
+from support.statuses import each_epoch
 from support.thread_job import (
     ZOO,
     ThreadJob,
@@ -39,10 +40,6 @@ def _counts(status):
     return read_cut(Path(status.checkpoint)).parameters["counts"].tolist()
 
 
-def _audits(status):
-    return [(a.records, a.committed, a.skipped) for a in status.audits]
-
-
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_a_record_that_always_fails_is_named(attempts, tmp_path):
     data = write_records(tmp_path / "train.npz", {13: FAILS_IN_TRAINING})
@@ -56,7 +53,7 @@ def test_a_record_may_be_skipped_and_the_audit_says_so(tmp_path):
     data = write_records(tmp_path / "train.npz", {13: FAILS_IN_TRAINING})
     status = run_job(obedient_spec(data, skip_bad_records=1), tmp_path)
     assert status.phase is JobPhase.SUCCEEDED
-    assert _audits(status) == [(40, 39, 1)]
+    assert each_epoch(status) == [(40, 39, 1)]
     assert status.progress.skipped == 1
     assert events(status, "RecordSkipped") == [
         f"record 13 of '{data}' failed for good: {_failure(13)}"
@@ -69,7 +66,7 @@ def test_the_bad_record_may_be_among_the_first(tmp_path):
     data = write_records(tmp_path / "train.npz", deeds)
     status = run_job(obedient_spec(data, skip_bad_records=2), tmp_path)
     assert status.phase is JobPhase.SUCCEEDED
-    assert _audits(status) == [(40, 38, 2)]
+    assert each_epoch(status) == [(40, 38, 2)]
     assert _counts(status) == [index not in deeds for index in range(40)]
 
 
@@ -95,7 +92,7 @@ def test_the_last_record_of_an_epoch_may_be_the_bad_one(grads_to_wait, tmp_path)
     )
     status = run_job(spec, tmp_path)
     assert status.phase is JobPhase.SUCCEEDED
-    assert _audits(status) == [(40, 39, 1)] * 2
+    assert each_epoch(status) == [(40, 39, 1)] * 2
     assert _counts(status) == [2.0] * 39 + [0.0]
 
 
@@ -113,7 +110,7 @@ def test_a_record_that_fails_in_evaluation_is_named(tmp_path):
     status = run_job(obedient_spec(train, evaluation_data_dir=str(test)), tmp_path)
     assert (status.phase, status.reason) == (JobPhase.FAILED, "Training")
     assert status.message == _poisoned(7, test)
-    assert _audits(status) == [(40, 40, 0)], "training had ended well"
+    assert each_epoch(status) == [(40, 40, 0)], "training had ended well"
 
 
 def test_a_model_that_cannot_be_evaluated_is_not_trained_either(tmp_path):
@@ -155,7 +152,7 @@ def test_records_without_an_example_count_as_done(tmp_path):
     )
     status = run_job(spec, tmp_path)
     assert status.phase is JobPhase.SUCCEEDED
-    assert _audits(status) == [(40, 40, 0)] * 2
+    assert each_epoch(status) == [(40, 40, 0)] * 2
     assert _counts(status) == [0.0 if i in filtered else 2.0 for i in range(40)]
     kept = [i for i in range(40) if i not in filtered]
     assert status.metrics["mean_index"] == pytest.approx(np.mean(kept), abs=1e-12)

@@ -11,6 +11,7 @@ import pytest
 from support.datasets import prepared_dir
 from support.gate import Gate
 from support.local_job import LocalJob, end_and_wait, make_spec, suspend
+from support.statuses import each_epoch
 from support.thread_job import ZOO, events, held_spec, obedient_spec, write_records
 
 from elastic.master.cuts import list_cuts, newest_cut
@@ -30,7 +31,7 @@ def _held(tmp_path, gate, **settings):
 def _check_exact(job, epochs):
     status = job.succeed()
     assert job.parameters()["counts"].tolist() == [float(epochs)] * NUM_RECORDS
-    assert [(a.committed, a.skipped) for a in status.audits] == [(NUM_RECORDS, 0)] * epochs
+    assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * epochs
     return status
 
 

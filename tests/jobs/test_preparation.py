@@ -98,7 +98,7 @@ def test_a_dataset_fn_that_ends_the_process_fails_the_job_at_once(tmp_path, fold
     assert (status.phase, status.reason) == (JobPhase.FAILED, "ModelDef")
     assert status.message == (
         f"dataset_fn failed: SystemExit: bye ({tmp_path}/zoo/mine.py:{NUM_HEAD_LINES + 2})"
-        "; `elastic logs job` shows the traceback"
+        "; the master's log has the traceback"
     )
 
 

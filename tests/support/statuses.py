@@ -69,3 +69,12 @@ def failed(**changes):
         "worker_failures": 11,
     }
     return running(**fields | changes)
+
+
+def each_epoch(status):
+    """Records, committed and skipped of every finished epoch, from the first on."""
+    rows = []
+    for audit in status.audits:
+        assert audit.epoch == len(rows)
+        rows += [(audit.records, audit.committed, audit.skipped)] * audit.num_epochs
+    return rows

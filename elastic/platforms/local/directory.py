@@ -15,7 +15,7 @@ from elastic.platforms.base import ExitReason, JobControl, Replica, ReplicaId
 from elastic.platforms.last_words import STEP_NAME
 from elastic.platforms.local.files import Bell, Lock, read_whole, write_whole
 from elastic.spec.job import JobSpec
-from elastic.spec.status import JobStatus
+from elastic.spec.status import JobStatus, StoredStatus
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ _DESIRED: Final = TypeAdapter(Desired)
 _OBSERVED: Final = TypeAdapter(Observed)
 _TERMINATION: Final = TypeAdapter(Termination)
 _SPEC: Final = TypeAdapter(JobSpec)
-_STATUS: Final = TypeAdapter(JobStatus)
+_STATUS: Final[TypeAdapter[JobStatus]] = TypeAdapter(StoredStatus)
 _SIZE: Final = TypeAdapter(int)
 
 
