@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from elastic.errors import PlatformError
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus
@@ -23,7 +24,12 @@ __all__ = [
     "ReplicaId",
     "ReplicaPhase",
     "ReplicaRunner",
+    "StatusRefusedError",
 ]
+
+
+class StatusRefusedError(PlatformError):
+    """A job's end will not be taken where its status is kept, however often it is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,12 @@ class ReplicaRunner(Protocol):
         """What users have asked for."""
 
     def publish_status(self, status: JobStatus) -> None:
-        """Make the status readable for everybody, also after the job has ended."""
+        """Make the status readable for everybody, also after the job has ended.
+
+        Raises:
+            StatusRefusedError: It is not to be tried again.
+            PlatformError: It may be.
+        """
 
     def last_status(self) -> JobStatus | None:
         """The status published last, by this or an earlier life of the master."""

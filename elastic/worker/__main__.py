@@ -1,6 +1,7 @@
 """`python -m elastic.worker --job-dir DIR | --kubernetes --index I --launch L`: one worker."""
 
 import argparse
+import faulthandler
 import logging
 import os
 import signal
@@ -36,6 +37,8 @@ def main() -> int:
     parser.add_argument("--index", type=int, required=True)
     parser.add_argument("--launch", type=int, required=True)
     arguments = parser.parse_args()
+    # A crash in C raises nothing. Of it alone: a node keeps the last 2 KiB of what was written.
+    faulthandler.enable(all_threads=False)
     replica = ReplicaId(WORKER, arguments.index, arguments.launch)
     surroundings = _surroundings(arguments.job_dir, replica)
     try:

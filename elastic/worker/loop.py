@@ -60,6 +60,7 @@ class Worker:
         self._session: Session | None = None
         self._sequence = 0
         self._is_at_work = False
+        self._has_had_task = False
 
     @property
     def is_at_work(self) -> bool:
@@ -75,11 +76,14 @@ class Worker:
         """
         session = self._register()
         trainer, stream = self._build(session.sample)
+        log.info("the model is built: asking for tasks")
         heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         heart.start()
         self._is_at_work = True
         try:
             self._work(trainer, stream)
+            is_asked = self._stopping.is_set()
+            log.info("leaving, as asked" if is_asked else "finished: the job has no more tasks")
         finally:
             self._stopping.set()
             heart.join(FAREWELL_S)
@@ -106,6 +110,7 @@ class Worker:
             )
         )
         self._sequence = 0
+        log.info("registered as worker %d, launch %d", self._index, self._launch)
         return self._session
 
     def _beat(self) -> None:
@@ -132,13 +137,23 @@ class Worker:
             self._stopping.wait(reply.wait_s)
             return True
         task = task_from_proto(reply.task)
-        log.debug("task %d: %s", task.task_id, task.records)
+        self._say_task(task)
         with stream.open(task) as batches:
             if task.kind is TaskKind.TRAINING:
                 self._train(task, batches, trainer)
             else:
                 self._evaluate(task, batches, trainer)
         return True
+
+    def _say_task(self, task: Task) -> None:
+        """Tell the first one to everybody, and each to who looks for an error."""
+        level = logging.DEBUG if self._has_had_task else logging.INFO
+        first = "" if self._has_had_task else "first "
+        self._has_had_task = True
+        log.log(
+            level, "%stask %d: %s, records [%d, %d) of %s",
+            first, task.task_id, task.kind, task.records.start, task.records.end, task.shard.name,
+        )  # fmt: skip
 
     # -- training ------------------------------------------------------------------------------
 

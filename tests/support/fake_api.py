@@ -35,9 +35,10 @@ class Seen:
     time_s: float
 
 
-def refusal(code, message="no", reason="", **headers):
-    """As an API server says no."""
+def refusal(code, message="no", reason="", kind="", **headers):
+    """As an API server says no; `kind` is what it speaks of, such as pods."""
     body = {"kind": "Status", "message": message, "reason": reason, "code": code}
+    body["details"] = {"kind": kind}
     return Answer(code, body, {name.replace("_", "-"): text for name, text in headers.items()})
 
 

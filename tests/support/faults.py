@@ -4,13 +4,19 @@ import contextlib
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlparse
 
 import psutil
 
-from support.cluster import eventually
+from elastic.errors import PlatformError
+from elastic.platforms.kubernetes.kubeconfig import find_access
+from support.cluster import KUBECONFIG, eventually, open_cluster
+from support.processes import StartedProcess
 
 NUM_WATCHES = 2
 """Connections that a master keeps open: it watches its pods, and the record of its job."""
@@ -24,6 +30,9 @@ _FROM_API = _TO_API.replace("dport", "sport")
 
 DELETIONS = frozenset({"delete-now", "delete-gently", "delete-while-cut"})
 KILLS = frozenset({"kill", "memory"})
+OUTAGES = {"api-server-ends": 60.0, "api-server-hangs": 20.0}
+"""Seconds for which each keeps the API server from answering; each is done once."""
+KINDS = DELETIONS | KILLS | OUTAGES.keys() | {"kill-master"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +43,15 @@ class Fault:
         kind: What was done.
         pod_uid: To which pod; None where it was done to no pod.
         replica: What ran in it.
+        time_s: When, in seconds since the Unix epoch.
+        began_s: When what ran there had been started.
     """
 
     kind: str
     pod_uid: str | None = None
     replica: str = ""
+    time_s: float = 0.0
+    began_s: float = 0.0
 
 
 class Breaker:
@@ -50,15 +63,30 @@ class Breaker:
         self.faults = []
 
     def break_often(self, num_faults):
-        """Do it again and again; one of them, half-way, is the silence of the API server."""
-        kinds = ["delete-now", "delete-gently", "kill", "kill-master", "memory", "cut"]
-        done = 0
-        while done < num_faults:
-            time.sleep(self._rng.uniform(0.5, 4.0))
-            status = self._job.status()
-            assert not status.phase.is_final, f"over after {self.faults}: {status}"
-            kind = "api-server" if done == num_faults // 2 else self._rng.choice(kinds)
-            done += self._break(kind)
+        """Do it again and again, in random order, each kind as often as any other.
+
+        Half-way there is no API server for a while, and later it hangs for a while.
+        """
+        for kind in self._deck(num_faults):
+            done = False
+            while not done:
+                time.sleep(self._rng.uniform(0.5, 4.0))
+                status = self._job.status()
+                assert not status.phase.is_final, f"over after {self.faults}: {status}"
+                done = self._break(kind)
+
+    def _deck(self, num_faults):
+        kinds = ["delete-now", "delete-gently", "kill", "memory", "cut", "kill-master"]
+        often = [kinds[i % len(kinds)] for i in range(num_faults - len(OUTAGES))]
+        self._rng.shuffle(often)
+        half, end = len(often) // 2, len(often) * 3 // 4
+        return [
+            *often[:half],
+            "api-server-ends",
+            *often[half:end],
+            "api-server-hangs",
+            *often[end:],
+        ]
 
     def cut(self, seconds):
         """Cut the master off, delete a worker's pod meanwhile, and see that the master notices.
@@ -80,14 +108,25 @@ class Breaker:
         return True
 
     def _break(self, kind):
-        if kind == "api-server":
+        if kind == "api-server-ends":
+            self._note(kind, None)
+            end_api_server(OUTAGES[kind])
+            return True
+        if kind == "api-server-hangs":
             self._note(kind, None)
             with stopped_api_server():
-                time.sleep(60)
+                time.sleep(OUTAGES[kind])
             return True
         if kind == "cut":
+            if connections_to_api(self._job) < NUM_WATCHES:
+                # The master is not back yet from what was done to it before.
+                return False
             return self.cut(self._rng.uniform(0.5, 5.0))
         if kind == "kill-master":
+            # A life of the master that ends before it has told anything could not be counted.
+            kills = sum(fault.kind == kind for fault in self.faults)
+            if self._job.status().master_restarts != kills:
+                return False
             return self._kill(kind, self._job.pod("master"))
         pods = self._job.worker_pods()
         if not pods:
@@ -112,7 +151,9 @@ class Breaker:
 
     def _note(self, kind, pod):
         uid = None if pod is None else pod["metadata"]["uid"]
-        self.faults.append(Fault(kind, uid, "" if pod is None else replica_of(pod)))
+        replica = "" if pod is None else replica_of(pod)
+        began_s = 0.0 if pod is None else _began_s(pod)
+        self.faults.append(Fault(kind, uid, replica, time.time(), began_s))
 
 
 def replica_of(pod):
@@ -126,6 +167,12 @@ def replica_of(pod):
 def launch_of(pod):
     """Which launch of its replica a pod is."""
     return int(pod["metadata"]["labels"]["elastic-launch"])
+
+
+def _began_s(pod):
+    [container] = pod["status"]["containerStatuses"]
+    running = container["state"].get("running")
+    return datetime.fromisoformat(running["startedAt"]).timestamp() if running else 0.0
 
 
 def _launch_in(status, pod):
@@ -186,12 +233,58 @@ def _in_network_of(process_id, command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+# -- the API server
+
+
+def end_api_server(seconds):
+    """Kill the API server, and return when a new one, started `seconds` later, is ready.
+
+    Meanwhile connections are refused, and the new one remembers no watch of the old one's. A
+    process of its own starts it, so that it comes whatever becomes of the test.
+    """
+    server = _api_server()
+    started = StartedProcess.of(server)
+    started.start(seconds)
+    server.kill()
+    eventually(lambda: _api_server() is None)
+    assert _is_refused(), "something else answers in the place of the API server"
+    eventually(_api_server, seconds + NOTICED_WITHIN_S)
+    cluster = open_cluster()
+    eventually(lambda: _is_ready(cluster), NOTICED_WITHIN_S)
+
+
 @contextlib.contextmanager
 def stopped_api_server():
     """The API server neither answers nor refuses, as on a machine that hangs."""
-    [server] = [p for p in psutil.process_iter(["name"]) if p.info["name"] == "kube-apiserver"]
+    server = _api_server()
     server.send_signal(signal.SIGSTOP)
     try:
         yield
     finally:
         server.send_signal(signal.SIGCONT)
+
+
+def _api_server():
+    """Its process; one that has ended, and that nobody has buried, is none."""
+    found = (
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "kube-apiserver" and process.info["cmdline"]
+    )
+    return next(found, None)
+
+
+def _is_refused():
+    address = urlparse(find_access(KUBECONFIG).configuration.host)
+    try:
+        socket.create_connection((address.hostname, address.port or 443)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def _is_ready(cluster):
+    try:
+        return list(cluster.lines("/readyz", {})) == [b"ok"]
+    except PlatformError:
+        return False

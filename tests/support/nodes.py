@@ -4,39 +4,15 @@ Each is a process named kubemark on this machine: to Kubernetes a node like any 
 turn Running and run nothing. Without its process, it is a machine that has lost its power.
 """
 
-import subprocess
-from dataclasses import dataclass
-from pathlib import Path
-
 import psutil
 
-from support.cluster import KUBECONFIG, eventually
+from support.cluster import eventually
+from support.processes import StartedProcess
 
 HOLLOW_LABEL = "elastic.test/hollow"
 _UNREACHABLE = "node.kubernetes.io/unreachable"
 _PATIENCE_S = 120.0
 _TAINT_PATIENCE_S = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeProcess:
-    """How the process of a node was started, so that it can be again."""
-
-    arguments: tuple[str, ...]
-    folder: str
-    environment: dict[str, str]
-    log: str
-    niceness: int
-
-    @classmethod
-    def of(cls, process):
-        return cls(
-            tuple(process.cmdline()),
-            process.cwd(),
-            process.environ(),
-            str(Path(f"/proc/{process.pid}/fd/1").readlink()),
-            process.nice(),
-        )
 
 
 class SimulatedNode:
@@ -69,7 +45,7 @@ class SimulatedNode:
     def lose(self):
         """End its process, as a power cut would."""
         process = self._process()
-        self._started = NodeProcess.of(process)
+        self._started = StartedProcess.of(process)
         process.kill()
         eventually(lambda: self._process() is None)
 
@@ -94,20 +70,8 @@ class SimulatedNode:
         if self._started is None:
             return
         started, self._started = self._started, None
-        with Path(started.log).open("ab") as log:
-            subprocess.run(
-                # On its own, so that it outlives the test.
-                ["setsid", "--fork", *started.arguments],
-                cwd=started.folder,
-                env=started.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                check=True,
-            )
-        process = eventually(self._process)
-        process.nice(started.niceness)
-        self._write_down(process.pid)
+        started.start()
+        eventually(self._process)
         eventually(self.is_ready, _PATIENCE_S)
 
     def is_ready(self):
@@ -129,13 +93,6 @@ class SimulatedNode:
     def _process(self):
         found = (p for p in _kubemarks() if f"--name={self.name}" in p.info["cmdline"])
         return next(found, None)
-
-    def _write_down(self, pid):
-        """Whoever runs the cluster may keep the node's process, with its birth, for its end."""
-        note = Path(KUBECONFIG).with_name(f"{self.name}.pid")
-        if note.exists():
-            stat = Path(f"/proc/{pid}/stat").read_text()
-            note.write_text(f"{pid} {stat.rpartition(') ')[2].split()[19]}\n")
 
 
 def _kubemarks():

@@ -4,7 +4,9 @@ import contextlib
 import json
 import signal
 import threading
+import time
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.names import collection_path
@@ -22,16 +24,20 @@ class PodLife:
     Attributes:
         was_deleted_alive: Its deletion was asked for while its container ran or was to start.
         terminated: How its container ended, if that was before.
+        was_unseen: It is gone, and nobody could see how: it was while the API server began anew.
+        ended_s: When its end was seen, in seconds since the Unix epoch.
     """
 
     replica: str
     launch: int
     was_deleted_alive: bool = False
     terminated: dict | None = None
+    was_unseen: bool = False
+    ended_s: float | None = None
 
     @property
     def has_ended(self):
-        return self.was_deleted_alive or self.terminated is not None
+        return self.was_deleted_alive or self.terminated is not None or self.was_unseen
 
 
 class PodHistory:
@@ -54,10 +60,7 @@ class PodHistory:
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self):
-        answer = self._cluster.get(self._path, self._selector)
-        for pod in answer["items"]:
-            self._take("ADDED", pod)
-        self._newest = answer["metadata"]["resourceVersion"]
+        self._list()
         self._thread.start()
         return self
 
@@ -81,21 +84,41 @@ class PodHistory:
             return listed == self._versions
 
     def _follow(self):
-        while not self._stopping.is_set():
-            query = self._selector | {
-                "watch": "true",
-                "resourceVersion": self._newest,
-                "timeoutSeconds": str(_WATCH_S),
-            }
+        while not self._stopping.is_set() and self._failure is None:
             # Some of the faults keep the API server from answering.
             with contextlib.suppress(PlatformError):
-                for line in self._cluster.lines(self._path, query):
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        self._failure = event["object"]
-                        return
-                    self._take(event["type"], event["object"])
-                    self._newest = event["object"]["metadata"]["resourceVersion"]
+                self._watch()
+
+    def _watch(self):
+        query = self._selector | {
+            "watch": "true",
+            "resourceVersion": self._newest,
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        for line in self._cluster.lines(self._path, query):
+            event = json.loads(line)
+            if event["type"] == "ERROR" and event["object"].get("code") == HTTPStatus.GONE:
+                # A new API server remembers nothing from before its start.
+                self._list()
+                return
+            if event["type"] == "ERROR":
+                self._failure = event["object"]
+                return
+            self._take(event["type"], event["object"])
+            self._newest = event["object"]["metadata"]["resourceVersion"]
+
+    def _list(self):
+        answer = self._cluster.get(self._path, self._selector)
+        for pod in answer["items"]:
+            self._take("ADDED", pod)
+        listed = {pod["metadata"]["uid"] for pod in answer["items"]}
+        with self._lock:
+            for uid in self._versions.keys() - listed:
+                del self._versions[uid]
+                life = self._lives[uid]
+                if not life.has_ended:
+                    life.was_unseen, life.ended_s = True, time.time()
+        self._newest = answer["metadata"]["resourceVersion"]
 
     def _take(self, kind, pod):
         uid = pod["metadata"]["uid"]
@@ -109,6 +132,8 @@ class PodHistory:
             life.terminated = _terminated(pod)
             is_leaving = kind == "DELETED" or "deletionTimestamp" in pod["metadata"]
             life.was_deleted_alive = is_leaving and life.terminated is None
+            if life.has_ended:
+                life.ended_s = time.time()
 
 
 def unexplained(lives, faults, may_complete=False):
@@ -130,6 +155,8 @@ def unexplained(lives, faults, may_complete=False):
 
 
 def _explains(kinds, life, may_complete):
+    if life.was_unseen:
+        return bool(kinds)
     if life.was_deleted_alive:
         return bool(kinds & DELETIONS)
     if life.terminated["exitCode"] == 0:

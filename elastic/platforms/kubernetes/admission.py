@@ -1,20 +1,18 @@
 """Asks the API server what it would say to a job, before anything of it is there."""
 
+import re
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
-from elastic.errors import ElasticError, JobSpecError, PlatformError
+from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes import manifests
 from elastic.platforms.kubernetes.connection import Cluster, RefusedError
-from elastic.platforms.kubernetes.names import (
-    TYPE_LABEL,
-    Manifest,
-    collection_path,
-    object_path,
-)
+from elastic.platforms.kubernetes.fields import check_fields
+from elastic.platforms.kubernetes.names import Manifest, collection_path, object_path
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission
+from elastic.platforms.kubernetes.refusals import explained
 from elastic.spec.cluster_forms import parse_volumes
 
 KINDS: Final = {
@@ -24,6 +22,8 @@ KINDS: Final = {
     "Pod": "pods",
 }
 """By the kind of an object, the name of its collection."""
+
+_NO_DRY_RUN: Final = re.compile(r"admission webhook .* does not support dry run")
 
 
 def check_admission(cluster: Cluster, job: Job) -> None:
@@ -48,45 +48,17 @@ def check_admission(cluster: Cluster, job: Job) -> None:
 def _try(cluster: Cluster, job: Job, manifest: Manifest) -> None:
     path = collection_path(KINDS[manifest["kind"]], job.namespace)
     try:
-        cluster.create(path, manifest, dry_run=True)
+        taken = cluster.create(path, manifest, dry_run=True)
     except RefusedError as error:
         # One of that name is there, of the job that this one replaces: it was admitted before.
-        if error.code == HTTPStatus.CONFLICT:
+        if error.is_taken:
             return
         # A webhook that cannot take part in a dry run will be asked when it counts.
-        if "does not support dry run" in error.detail:
+        if _NO_DRY_RUN.search(error.detail):
             return
-        raise explained(error, cluster, job, manifest) from error
-
-
-def explained(error: RefusedError, cluster: Cluster, job: Job, manifest: Manifest) -> ElasticError:
-    """A refusal to create an object, in the user's terms."""
-    detail, namespace, spec = error.detail, job.namespace, job.spec
-    role = manifest["metadata"]["labels"].get(TYPE_LABEL, "")
-    if error.code == HTTPStatus.NOT_FOUND and "namespaces" in detail:
-        return PlatformError(
-            f"there is no namespace {namespace!r} in {cluster.server}: choose another --namespace, "
-            f"or make it: elastic install -n {namespace} --create_namespace --apply"
-        )
-    if "error looking up service account" in detail:
-        return PlatformError(
-            f"namespace {namespace!r} has no service account {spec.service_account!r} for the "
-            f"master: elastic install -n {namespace} --apply makes it and gives it its rights; "
-            "--service_account names another"
-        )
-    if "quota" in detail:
-        return PlatformError(
-            f"the quota of namespace {namespace!r} has no room for a {role} pod: {detail}: lower "
-            f"--{role}_resource_request, free something, or ask for more"
-        )
-    if "PriorityClass" in detail:
-        return JobSpecError(
-            f"--{role}_pod_priority={getattr(spec, f'{role}_pod_priority')}: {detail}: name "
-            "another; elastic install --priority_classes --apply makes high and low"
-        )
-    if manifest["kind"] == "Pod" and "cannot create resource" not in detail:
-        return PlatformError(f"the cluster refuses the {role} pod of the job: {detail}")
-    return error
+        raise explained(error, cluster.server, job, manifest) from error
+    if job.hook is not None and manifest["kind"] == "Pod":
+        check_fields(job.hook.key, manifest, taken)
 
 
 def _check_claims(cluster: Cluster, job: Job, claims: Iterable[str | None]) -> None:

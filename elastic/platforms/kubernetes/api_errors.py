@@ -1,13 +1,17 @@
 """What an API server's refusals and silences are called, in the user's terms. Pure."""
 
 import json
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
 from elastic.errors import PlatformError
 
+_FORBIDDEN: Final = re.compile(r'(?:\S+(?: "[^"]*")? is )?forbidden: (?P<cause>.*)', re.DOTALL)
 MAX_RETRY_AFTER_S: Final = 3600.0
+CONFLICT: Final = "Conflict"
+"""The reason of a 409 that says nothing about the request: something else changed meanwhile."""
 
 
 class RefusedError(PlatformError):
@@ -16,6 +20,7 @@ class RefusedError(PlatformError):
     Attributes:
         code: HTTP status, such as 404.
         reason: One word of the API server's, such as `AlreadyExists`.
+        kind: What it speaks of, such as `pods`; empty where it does not say.
         detail: Its own message, without ours around it.
         retry_after_s: How long it asks to be left alone, or None.
     """
@@ -27,12 +32,32 @@ class RefusedError(PlatformError):
         reason: str = "",
         detail: str = "",
         retry_after_s: float | None = None,
+        kind: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.detail = detail
         self.retry_after_s = retry_after_s
+        self.kind = kind
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether an object could not be created because one of that name is there.
+
+        The same code comes, as `Conflict`, from a quota that others were changing just then.
+        """
+        return self.code == HTTPStatus.CONFLICT and self.reason != CONFLICT
+
+    @property
+    def cause(self) -> str:
+        """Why an object is forbidden, without the kind and the name before it; else `detail`."""
+        return _cause(self.detail)
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether this user lacks the right; much else is forbidden for other reasons."""
+        return _is_denied(self.code, self.detail)
 
 
 class AwayError(PlatformError):
@@ -49,13 +74,39 @@ def refusal(
         status_line: HTTP's word for the code, for bodies of proxies.
         what: Method and path.
     """
+    status = _status(content)
+    detail, reason, kind = status_line or "no explanation", "", ""
+    if status is not None:
+        detail, reason = str(status["message"]), str(status.get("reason", ""))
+        kind = str((status.get("details") or {}).get("kind", ""))
+    text = _text(code, what, server, detail)
+    return RefusedError(text, code, reason, detail, _retry_after_s(headers), kind)
+
+
+def is_of_api_server(code: int, content: bytes) -> bool:
+    """Whether an API server may have given an answer of 400 or above.
+
+    Where one is asked for objects, it explains that it has none; other servers know no such page.
+    """
+    status = _status(content)
+    return code != HTTPStatus.NOT_FOUND or (status is not None and status.get("kind") == "Status")
+
+
+def _status(content: bytes) -> dict[str, Any] | None:
     try:
         status: Any = json.loads(content)
-        detail, reason = str(status["message"]), str(status.get("reason", ""))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        detail, reason = status_line or "no explanation", ""
-    text = _text(code, what, server, detail)
-    return RefusedError(text, code, reason, detail, _retry_after_s(headers))
+    except ValueError:
+        return None
+    return status if isinstance(status, dict) and "message" in status else None
+
+
+def _cause(detail: str) -> str:
+    found = _FORBIDDEN.match(detail)
+    return found["cause"] if found else detail
+
+
+def _is_denied(code: int, detail: str) -> bool:
+    return code == HTTPStatus.FORBIDDEN and _cause(detail).startswith('User "')
 
 
 def _text(code: int, what: str, server: str, detail: str) -> str:
@@ -64,7 +115,7 @@ def _text(code: int, what: str, server: str, detail: str) -> str:
             f"{server} does not know who you are ({detail}): renew the credentials of your "
             "kubeconfig, or choose another --context"
         )
-    if code == HTTPStatus.FORBIDDEN and "cannot" in detail:
+    if _is_denied(code, detail):
         return f"not permitted: {detail}: ask for that right, or use another --namespace"
     return f"{detail} ({what}: {code})"
 

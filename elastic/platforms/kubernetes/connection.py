@@ -61,14 +61,15 @@ class Cluster:
         """Create an object below the path of its collection; returns it as it was stored.
 
         Raises:
-            RefusedError: See `get`; `code` is 409 where one of that name is there.
+            RefusedError: See `get`; `is_taken` where one of that name is there.
             AwayError: It does not answer.
         """
-        query = {"dryRun": "All"} if dry_run else None
+        # Servers before 1.25 do not know the second and drop unknown fields in silence.
+        query = {"dryRun": "All", "fieldValidation": "Strict"} if dry_run else None
         try:
             return self._call("POST", path, query, manifest)
         except RefusedError as error:
-            if error.code != HTTPStatus.CONFLICT or dry_run:
+            if not error.is_taken or dry_run:
                 raise
             # An earlier try may have got through, and only its answer was lost.
             own = self._own_object(path, manifest)
@@ -163,7 +164,9 @@ class Cluster:
             except (AwayError, RefusedError) as error:
                 num_tries += 1
                 left_s = deadline_s - time.monotonic()
-                pause_s = pause_before_retry(error, num_tries, left_s, self._rng)
+                pause_s = pause_before_retry(
+                    error, num_tries, left_s, self._rng, is_create=method == "POST"
+                )
                 if pause_s is None:
                     raise
             time.sleep(pause_s)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from elastic.platforms.base import ExitReason
-from elastic.platforms.kubernetes.names import CONTAINER, Manifest
+from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.own_container import own_spec
 from elastic.platforms.last_words import exit_words
 
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
@@ -77,6 +78,18 @@ def classify(pod: Manifest, terminated: Mapping[str, Any]) -> tuple[ExitReason, 
     return ExitReason.USER_ERROR, f"crashed with {_signal_name(number)}"
 
 
+def killed_by(terminated: Mapping[str, Any]) -> str | None:
+    """The signal that ended a container from outside; None where anything else did.
+
+    What such a container logged last has nothing to do with its end.
+    """
+    number = _signal_number(terminated.get("exitCode"), terminated)
+    text = str(terminated.get("message") or "").strip()
+    if terminated.get("reason") == "OOMKilled" or parse_termination(text) is not None:
+        return None
+    return f"killed by {_signal_name(number)}" if number in _OUTSIDE else None
+
+
 def classify_without_container(pod: Manifest) -> tuple[ExitReason, str]:
     """A pod that failed before its container ran, or whose node lost all memory of it."""
     status = pod.get("status") or {}
@@ -109,11 +122,8 @@ def is_deleted(pod: Manifest) -> bool:
 
 
 def _memory_limit(pod: Manifest) -> str:
-    for container in pod["spec"].get("containers") or []:
-        if container.get("name") == CONTAINER:
-            limits = (container.get("resources") or {}).get("limits") or {}
-            return str(limits.get("memory", "none, the node is full"))
-    return "unknown"
+    limits = (own_spec(pod).get("resources") or {}).get("limits") or {}
+    return str(limits.get("memory", "none, the node is full"))
 
 
 def _signal_number(code: int | None, terminated: Mapping[str, Any]) -> int | None:

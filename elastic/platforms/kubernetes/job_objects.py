@@ -21,7 +21,9 @@ from elastic.platforms.kubernetes.names import (
     status_name,
     token_name,
 )
+from elastic.platforms.kubernetes.presence import needs_pods, with_seen_workers
 from elastic.platforms.kubernetes.record import (
+    StatusUnreadableError,
     Submission,
     control_of,
     dump_control,
@@ -90,12 +92,16 @@ class JobObjects:
         # Read after the look: a master that has left has published its end by now.
         status_map = self.find("configmaps", status_name(self.job_name))
         warnings = self.warnings_of(master) if master and needs_warnings(master) else ()
-        return job_status(record, status_map, master, self.cluster.now_s(), warnings)
+        status = job_status(record, status_map, master, self.cluster.now_s(), warnings)
+        return with_seen_workers(status, self.pods()) if needs_pods(status) else status
 
     def published(self) -> JobStatus | None:
-        """What the master of the present submission published last."""
+        """What the master of the present submission published last, as far as it can be read."""
         status_map = self.find("configmaps", status_name(self.job_name))
-        return published_status(status_map, self.submission().uid)
+        try:
+            return published_status(status_map, self.submission().uid)
+        except StatusUnreadableError:
+            return None
 
     def last_words(self) -> dict[str, str]:
         """By replica, what its launch before the present one wrote last."""

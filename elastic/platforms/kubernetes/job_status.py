@@ -6,11 +6,26 @@ Pure: the objects of the API server in, a status out.
 from collections.abc import Sequence
 from typing import Any, Final
 
+from elastic.errors import PlatformError
+from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes import master_pod, starting
+from elastic.platforms.kubernetes.end_record import end_of
 from elastic.platforms.kubernetes.master_pod import Finding
 from elastic.platforms.kubernetes.names import JOB_LABEL, SUBMISSION_LABEL, Manifest
-from elastic.platforms.kubernetes.record import spec_of, status_of, submission_of
+from elastic.platforms.kubernetes.presence import MASTER_DELETED
+from elastic.platforms.kubernetes.record import (
+    StatusUnreadableError,
+    control_of,
+    spec_of,
+    status_of,
+    submission_of,
+)
+from elastic.spec.cluster_forms import state_volume
+from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
+
+STATUS_UNREADABLE: Final = "StatusUnreadable"
+"""The reason of a job whose status is damaged, or of a newer version: the rest is its pod's."""
 
 SUBMITTING_S: Final = 60.0
 """A record without a pod is so long taken for a job that is just being submitted."""
@@ -20,7 +35,7 @@ def published_status(status_map: Manifest | None, submission_uid: str) -> JobSta
     """The status that the master of this submission published last.
 
     Raises:
-        PlatformError: It is damaged.
+        StatusUnreadableError: It is damaged.
     """
     if status_map is None:
         return None
@@ -37,7 +52,7 @@ def job_status(
     now_s: float,
     warnings: Sequence[str] = (),
 ) -> JobStatus:
-    """The job as it stands.
+    """The job as it stands, but for workers that an end has left behind; see `presence`.
 
     Args:
         record: The ConfigMap that the job was submitted with.
@@ -48,30 +63,47 @@ def job_status(
         warnings: Messages of warning events about the pod, oldest first; see `needs_warnings`.
     """
     submission = submission_of(record)
-    published = published_status(status_map, submission.uid)
+    problem = ""
+    try:
+        published = published_status(status_map, submission.uid)
+    except StatusUnreadableError as error:
+        published, problem = None, str(error)
     job_name = record["metadata"]["labels"][JOB_LABEL]
-    base = published or JobStatus(job_name=job_name)
+    base = published or JobStatus(job_name=job_name, message="the master begins its work")
     if base.submitted_s is None:
         base = base.model_copy(update={"submitted_s": submission.submitted_s})
     if base.phase.is_final:
         return base
     if master is not None and _submission_of_pod(master) != submission.uid:
         master = None
-    is_new = published is None and now_s - submission.submitted_s < SUBMITTING_S
-    finding = (
-        _without_master(is_new)
-        if master is None
-        else _of_master(record, published, master, now_s, warnings)
-    )
-    if finding is None:
-        if published is None:
-            return base.model_copy(update={"message": "the master begins its work"})
-        return base
-    update: dict[str, Any] = {
-        "phase": finding.phase, "reason": finding.reason, "message": finding.message,
-    }  # fmt: skip
-    if finding.phase.is_final:
-        update |= {"workers": (), "ended_s": finding.at_s or base.updated_s or base.submitted_s}
+    end = None if master is None else end_of(master, base.model_copy(update={"workers": ()}))
+    if end is not None:
+        return end
+    has_begun = bool(problem) or starting.has_begun(published)
+    spec, control = _spec_of(record), _control_of(record)
+    if master is None:
+        is_new = not has_begun and now_s - submission.submitted_s < SUBMITTING_S
+        finding: Finding | None = _without_master(is_new, spec)
+    else:
+        finding = _of_master(spec, has_begun, master, now_s, warnings)
+    if control.cancelled:
+        finding = _cancelled(base, finding, master)
+    if problem:
+        finding = _unreadable(finding, problem)
+    return _corrected(base, finding, _desired_workers(spec, control))
+
+
+def _corrected(base: JobStatus, finding: Finding | None, desired_workers: int) -> JobStatus:
+    """What was published, with what was found."""
+    update: dict[str, Any] = {"desired_workers": base.desired_workers or desired_workers}
+    if finding is not None:
+        update |= {
+            "phase": finding.phase, "reason": finding.reason, "message": finding.message,
+        }  # fmt: skip
+        if finding.phase.is_final:
+            update["ended_s"] = finding.at_s or base.updated_s or base.submitted_s
+        if finding.phase is JobPhase.FAILED:
+            update["workers"] = ()
     return base.model_copy(update=update)
 
 
@@ -83,32 +115,73 @@ def needs_warnings(master: Manifest | None) -> bool:
 
 
 def _of_master(
-    record: Manifest,
-    published: JobStatus | None,
-    master: Manifest,
-    now_s: float,
-    warnings: Sequence[str],
+    spec: JobSpec | None, has_begun: bool, master: Manifest, now_s: float, warnings: Sequence[str]
 ) -> Finding | None:
     """What is wrong with the job's own master, None where it works as it should."""
-    found = master_pod.find(master, warnings)
-    if starting.has_begun(published) or (found is not None and found.phase.is_final):
+    found = master_pod.find(master, warnings, _advice(spec))
+    if has_begun or spec is None or (found is not None and found.phase.is_final):
         return found
-    timeout_s = spec_of(record).start_timeout
+    timeout_s = spec.start_timeout
     if starting.is_given_up(master, timeout_s, now_s):
         return starting.too_late(master, timeout_s, "" if found is None else found.message)
     return found
+
+
+def _spec_of(record: Manifest) -> JobSpec | None:
+    """The specification, None where another version wrote what this one cannot read."""
+    try:
+        return spec_of(record)
+    except PlatformError:
+        return None
+
+
+def _control_of(record: Manifest) -> JobControl:
+    try:
+        return control_of(record)
+    except PlatformError:
+        return JobControl()
+
+
+def _desired_workers(spec: JobSpec | None, control: JobControl) -> int:
+    """What the master is going to want, before it has said so."""
+    if spec is None:
+        return 0
+    limits = spec.num_workers
+    wanted = limits.maximum if control.num_workers is None else control.num_workers
+    return max(limits.minimum, wanted)
+
+
+def _cancelled(base: JobStatus, found: Finding | None, master: Manifest | None) -> Finding:
+    """A job that its user has ended, whatever else is to be seen of it."""
+    phase = base.phase if found is None else found.phase
+    is_leaving = master is None or bool(master["metadata"].get("deletionTimestamp"))
+    if is_leaving or phase.is_final:
+        at_s = None if found is None else found.at_s
+        return Finding(JobPhase.CANCELLED, "Cancelled", "cancelled by its user", at_s)
+    return Finding(phase, "Cancelling", "cancelled by its user, and about to end")
+
+
+def _unreadable(found: Finding | None, problem: str) -> Finding:
+    """A job of which only the pod can be read."""
+    phase = JobPhase.RUNNING if found is None else found.phase
+    message = "; ".join(filter(None, (problem, "" if found is None else found.message)))
+    return Finding(phase, STATUS_UNREADABLE, message, None if found is None else found.at_s)
 
 
 def _submission_of_pod(pod: Manifest) -> str | None:
     return (pod["metadata"].get("labels") or {}).get(SUBMISSION_LABEL)
 
 
-def _without_master(is_new: bool) -> Finding:
+def _without_master(is_new: bool, spec: JobSpec | None) -> Finding:
     if is_new:
         return Finding(JobPhase.PENDING, "Submitting", "the job is being submitted")
-    return Finding(
-        JobPhase.FAILED,
-        "MasterDeleted",
-        "the master pod is gone, and its workers with it: submit the job again, with --resume to "
-        "go on from its newest checkpoint or with --overwrite to start anew",
-    )
+    message = f"the master pod is gone, and its workers with it: {_advice(spec)}"
+    return Finding(JobPhase.FAILED, MASTER_DELETED, message)
+
+
+def _advice(spec: JobSpec | None) -> str:
+    """What to do about a job whose master is gone: --resume is refused where nothing is kept."""
+    again = "with --overwrite to start anew"
+    if spec is not None and (spec.checkpoint_dir or state_volume(spec.volume) is not None):
+        again = f"with --resume to go on from its newest checkpoint or {again}"
+    return f"submit the job again, {again}"

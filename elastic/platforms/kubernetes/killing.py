@@ -7,7 +7,10 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.job_objects import JobObjects
+from elastic.platforms.kubernetes.job_status import STATUS_UNREADABLE
 from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL, Manifest
+from elastic.platforms.kubernetes.own_container import own_state
+from elastic.platforms.kubernetes.presence import needs_pods, with_seen_workers
 from elastic.spec.status import JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)
@@ -36,21 +39,30 @@ def kill_job(job: JobObjects, timeout_s: float) -> None:
     uid = job.submission().uid
     found = job.status()
     if found.phase.is_final:
-        if not _has_published_end(job):
+        # One that cannot be read stays for the version that can.
+        if not _has_published_end(job) and found.reason != STATUS_UNREADABLE:
             # An end that only the pod tells of is lost with the pod.
             job.write_status(found, uid)
     elif timeout_s > 0:
         job.ask(cancelled=True)
         _await(started_s + timeout_s / 2, lambda: _has_left(job))
     end_pods(job, started_s, timeout_s)
-    if not _has_published_end(job):
+    if not found.phase.is_final and not _has_published_end(job):
         job.write_status(_cancelled(job), uid)
+    _keep_ends_of_workers(job, uid)
     job.delete_belongings()
 
 
 def _has_published_end(job: JobObjects) -> bool:
     published = job.published()
     return published is not None and published.phase.is_final
+
+
+def _keep_ends_of_workers(job: JobObjects, uid: str) -> None:
+    """Have nobody look for their pods again: a master that is asked to end waits for none."""
+    published = job.published()
+    if published is not None and needs_pods(published):
+        job.write_status(with_seen_workers(published, job.pods()), uid)
 
 
 def _cancelled(job: JobObjects) -> JobStatus:
@@ -109,8 +121,7 @@ def _has_left(job: JobObjects) -> bool:
     master = job.find_master()
     if master is None or master["metadata"].get("deletionTimestamp"):
         return True
-    states = master["status"].get("containerStatuses") or ()
-    if not any("running" in (container.get("state") or {}) for container in states):
+    if "running" not in own_state(master):
         return True
     return job.status().phase.is_final
 

@@ -67,7 +67,8 @@ class Launcher:
     def _do_next(self, replica: ReplicaId) -> None:
         with self._lock:
             blocking = self._pods.at(replica.index)
-            step = next_step(blocking, blocking is not None and self._pods.is_own(blocking))
+            is_own = blocking is not None and self._pods.is_own(blocking)
+            step = next_step(blocking, is_own, time.time())
         match step:
             case Create():
                 self._create(replica)

@@ -49,19 +49,20 @@ class _Refusal:
     at_s: float
 
 
-def next_step(blocking: Manifest | None, is_own: bool) -> Step:
+def next_step(blocking: Manifest | None, is_own: bool, now_s: float | None = None) -> Step:
     """Choose what a launch without a pod needs.
 
     Args:
         blocking: What stands under the name that its pod is to have.
         is_own: Whether that belongs to this job.
+        now_s: See `observation.observe`.
     """
     if blocking is None:
         return Create()
     earlier = observation.replica_id(blocking)
     if not is_own or earlier is None:
         return Wait(f"waits until {blocking['metadata']['name']} of an earlier job is gone")
-    seen = observation.observe(blocking, earlier)
+    seen = observation.observe(blocking, earlier, now_s)
     if seen.phase.is_final:
         return Remove(blocking, earlier, seen)
     return Wait(f"waits until launch {earlier.launch} has ended")
@@ -147,12 +148,12 @@ class Launches:
             if replica.index == index:
                 refusal.at_s = 0.0
 
-    def observed(self, launch: Launch, pod: Manifest | None) -> Replica:
+    def observed(self, launch: Launch, pod: Manifest | None, now_s: float | None = None) -> Replica:
         """A launch as it stands; `pod` is its own, if there is one."""
         if launch.ended is not None:
             return launch.ended
         if pod is not None:
-            return observation.observe(pod, launch.replica)
+            return observation.observe(pod, launch.replica, now_s)
         refusal = self._refusals.get(launch.replica)
         message = "" if refusal is None else refusal.message
         return Replica(launch.replica, ReplicaPhase.PENDING, message=message)

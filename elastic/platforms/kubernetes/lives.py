@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from elastic.errors import PlatformError
-from elastic.platforms.base import Replica, ReplicaRunner
+from elastic.platforms.base import Replica, ReplicaRunner, StatusRefusedError
 from elastic.platforms.kubernetes import observation, starting
 from elastic.platforms.kubernetes.manifests import MASTER_REPLICA
 from elastic.platforms.kubernetes.names import Manifest
@@ -70,16 +70,19 @@ def end_if_hopeless(state_path: Path, pod: Manifest, runner: ReplicaRunner, spec
         return False
     if end.phase is not None:
         base = status or JobStatus(job_name=spec.job_name)
-        runner.publish_status(
-            base.model_copy(
-                update={
-                    "phase": end.phase,
-                    "reason": end.reason,
-                    "message": end.message,
-                    "ended_s": time.time(),
-                }
-            )
+        ended = base.model_copy(
+            update={
+                "phase": end.phase,
+                "reason": end.reason,
+                "message": end.message,
+                "ended_s": time.time(),
+            }
         )
+        try:
+            runner.publish_status(ended)
+        except StatusRefusedError as error:
+            # The pod tells it, if this life ends well.
+            logger.warning("%s", error)
     return True
 
 

@@ -12,7 +12,8 @@ from elastic.platforms.base import LogLine
 from elastic.platforms.kubernetes.connection import AwayError, Cluster, RefusedError
 from elastic.platforms.kubernetes.log_selection import selected
 from elastic.platforms.kubernetes.names import Manifest
-from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog, container
+from elastic.platforms.kubernetes.own_container import own_status
+from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def _read_on(
     tail: int | None,
 ) -> None:
     """Have a thread read the log of the pod's present life, where there is more to read."""
-    status = container(pod)
+    status = own_status(pod)
     state: Mapping[str, Any] = status.get("state") or {}
     if "running" not in state and "terminated" not in state:
         return

@@ -10,9 +10,12 @@ from elastic.platforms.base import LogLine
 from elastic.platforms.kubernetes.connection import Cluster, RefusedError
 from elastic.platforms.kubernetes.log_selection import in_order, is_named, selected
 from elastic.platforms.kubernetes.names import Manifest
-from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog, container, replica_name
+from elastic.platforms.kubernetes.observation import why_pending
+from elastic.platforms.kubernetes.own_container import own_status
+from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog, replica_name
 
-_EXCUSE_PAUSES_S: Final = (0.5, 1.0, 2.0)
+_EXCUSE_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""A busy node takes its time to link the log of a container that it has just begun."""
 
 
 def read_logs(
@@ -34,6 +37,14 @@ def read_logs(
         raise PlatformError("the job has no pods any more, and their logs went with them")
     wanted = selected(pods, replicas)
     for pod in wanted:
+        if not pod["spec"].get("nodeName"):
+            # Of a pod without a node the API server gives an empty log, as if it were silent.
+            if replicas or len(wanted) == 1:
+                raise PlatformError(
+                    f"{replica_name(pod)} has written nothing yet: "
+                    f"{why_pending(pod) or 'it waits for a node'}"
+                )
+            continue
         try:
             yield from _read_now(PodLog(cluster, pod), tail, previous=False)
         except RefusedError as error:
@@ -62,7 +73,7 @@ def read_previous_logs(
     Raises:
         PlatformError: Nothing is left of what was asked for.
     """
-    restarted = [pod for pod in selected(pods, replicas) if container(pod).get("restartCount", 0)]
+    restarted = [pod for pod in selected(pods, replicas) if own_status(pod).get("restartCount", 0)]
     replaced = [name for name in sorted(last_words) if is_named(name, replicas)]
     if not restarted and not replaced:
         raise PlatformError(

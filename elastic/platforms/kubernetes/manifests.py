@@ -14,6 +14,7 @@ from elastic.platforms.kubernetes.podspec import (
     Job,
     container,
     pod_spec,
+    state_volumes,
 )
 from elastic.platforms.kubernetes.record import (
     Submission,
@@ -22,7 +23,7 @@ from elastic.platforms.kubernetes.record import (
     dump_submission,
 )
 from elastic.policy.fleet import WORKER
-from elastic.spec.cluster_forms import worker_priority
+from elastic.spec.cluster_forms import state_volume, worker_priority
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus
 
@@ -66,6 +67,8 @@ def record(job: Job, submission: Submission, control: JobControl | None = None) 
         names.SUBMISSION_KEY: dump_submission(submission),
         names.CONTROL_KEY: dump_control(control or JobControl()),
     }
+    if state_volume(job.spec.volume) is not None:
+        data[names.STATE_KEY] = job.state_of
     if job.hook is not None:
         data[job.hook.key] = job.hook.text
     return _config_map(job, names.record_name(job.name), data)
@@ -121,7 +124,7 @@ def master_pod(job: Job) -> Manifest:
     """The master's pod, whose container restarts in place."""
     command = ["python", "-P", "-m", "elastic.master", "--kubernetes"]
     spec = pod_spec(job, container(job, MASTER_REPLICA, command))
-    spec["volumes"].append({"name": "state", "emptyDir": {}})
+    spec["volumes"] += state_volumes(job)
     spec["restartPolicy"] = "OnFailure"
     spec["serviceAccountName"] = job.spec.service_account
     spec["automountServiceAccountToken"] = True

@@ -1,12 +1,17 @@
 """What the master's pod says about the job: why no master runs, where none does. Pure."""
 
-import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from elastic.platforms.kubernetes import exits
 from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.own_container import (
+    is_node_silent,
+    own_spec,
+    own_state,
+    own_status,
+)
 from elastic.spec.status import JobPhase
 
 _IMAGE_REASONS: Final = {
@@ -35,8 +40,16 @@ class Finding:
     at_s: float | None = None
 
 
-def find(pod: Manifest, warnings: Sequence[str]) -> Finding | None:
-    """What is wrong with the master, None where it works as it should."""
+def find(
+    pod: Manifest, warnings: Sequence[str], advice: str = "submit the job again"
+) -> Finding | None:
+    """What is wrong with the master, None where it works as it should.
+
+    Args:
+        pod: The master's.
+        warnings: Of the cluster about it, oldest first.
+        advice: What to do about a job whose master is gone for good.
+    """
     status = pod["status"]
     if pod["metadata"].get("deletionTimestamp"):
         node = pod["spec"].get("nodeName")
@@ -45,21 +58,23 @@ def find(pod: Manifest, warnings: Sequence[str]) -> Finding | None:
             "MasterDeleted",
             f"the master pod is being deleted (node {node}), and its workers with it",
         )
-    match status.get("phase"):
-        case "Pending":
-            return _pending(pod, warnings)
-        case "Succeeded":
-            message = "the master has ended and has published no end of the job: read its log"
-            return Finding(JobPhase.FAILED, "MasterLost", message)
-        case "Failed":
-            why = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
-            return Finding(
-                JobPhase.FAILED,
-                "MasterLost",
-                f"the cluster has ended the master pod ({why or 'no reason given'}): submit the "
-                "job again, with --resume to go on from its newest checkpoint",
-            )
-    return _running(pod)
+    if status.get("phase") == "Failed":
+        why = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+        return Finding(
+            JobPhase.FAILED,
+            "MasterLost",
+            f"the cluster has ended the master pod ({why or 'no reason given'}): {advice}",
+        )
+    # The phase is of all containers: another one may go on for ever, or never start.
+    state = own_state(pod)
+    if "running" in state:
+        return _running(pod)
+    if status.get("phase") == "Succeeded" or (state.get("terminated") or {}).get("exitCode") == 0:
+        message = "the master has ended and has published no end of the job: read its log"
+        return Finding(JobPhase.FAILED, "MasterLost", message)
+    if status.get("phase") == "Pending" and not own_status(pod).get("restartCount"):
+        return _pending(pod, warnings)
+    return _between_lives(pod)
 
 
 def _pending(pod: Manifest, warnings: Sequence[str]) -> Finding:
@@ -67,11 +82,11 @@ def _pending(pod: Manifest, warnings: Sequence[str]) -> Finding:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             message = f"the master waits for a node: {condition.get('message', 'none fits')}"
             return Finding(JobPhase.PENDING, condition.get("reason", "Unschedulable"), message)
-    waiting = (_container(pod).get("state") or {}).get("waiting") or {}
+    waiting = own_state(pod).get("waiting") or {}
     reason = waiting.get("reason", "")
     cause = _cause(warnings) or waiting.get("message", "")
     if reason in _IMAGE_REASONS:
-        image = pod["spec"]["containers"][0]["image"]
+        image = own_spec(pod).get("image")
         return Finding(
             JobPhase.PENDING,
             _IMAGE_REASONS[reason],
@@ -92,38 +107,27 @@ def _cause(warnings: Sequence[str]) -> str:
 
 
 def _running(pod: Manifest) -> Finding | None:
-    container = _container(pod)
-    state = container.get("state") or {}
-    if "running" not in state:
-        last = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
-        restarts = container.get("restartCount", 0)
-        return Finding(
-            JobPhase.RECOVERING,
-            "MasterLost",
-            f"the master ended ({_last_words(last)}) and is started again, "
-            f"after {restarts} restarts so far",
-        )
-    conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions") or ()}
-    # Only the control plane can say so of a container that its own node calls ready.
-    if container.get("ready") and conditions.get("Ready") == "False":
-        node = pod["spec"].get("nodeName")
-        message = f"node {node} of the master does not answer the cluster"
-        return Finding(JobPhase.RECOVERING, "MasterUnreachable", message)
-    return None
+    if not is_node_silent(pod):
+        return None
+    message = f"node {pod['spec'].get('nodeName')} of the master does not answer the cluster"
+    return Finding(JobPhase.RECOVERING, "MasterUnreachable", message)
 
 
-def _container(pod: Manifest) -> dict[str, Any]:
-    statuses: list[dict[str, Any]] = pod["status"].get("containerStatuses") or [{}]
-    return statuses[0]
+def _between_lives(pod: Manifest) -> Finding:
+    status = own_status(pod)
+    ended = own_state(pod).get("terminated") or (status.get("lastState") or {}).get("terminated")
+    restarts = status.get("restartCount", 0)
+    return Finding(
+        JobPhase.RECOVERING,
+        "MasterLost",
+        f"the master ended ({_why(pod, ended or {})}) and is started again, "
+        f"after {restarts} restarts so far",
+    )
 
 
-def _last_words(terminated: dict[str, Any]) -> str:
-    """Why a container ended: what it wrote itself, else what the cluster says."""
-    text = str(terminated.get("message") or "").strip()
-    # No record of ours, such as the end of a traceback, is told as it is.
-    with suppress(ValueError, TypeError, KeyError):
-        text = str(json.loads(text)["message"])
-    code = terminated.get("exitCode")
-    reason = terminated.get("reason") or "ended"
-    how = reason if code is None else f"{reason}, exit code {code}"
-    return f"{text}; {how}" if text else how
+def _why(pod: Manifest, terminated: Mapping[str, Any]) -> str:
+    """What it said itself, else what ended it: the log of one that was killed has no reason."""
+    if not terminated:
+        return "nobody knows how"
+    message = exits.killed_by(terminated) or exits.classify(pod, terminated)[1]
+    return message or f"exit code {terminated.get('exitCode')}"

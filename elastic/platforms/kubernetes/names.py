@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from elastic.platforms.base import ReplicaId
 from elastic.policy.fleet import WORKER
+from elastic.spec.cluster_forms import OWN_VARIABLES, STATE_MOUNT
 
 Manifest: TypeAlias = dict[str, Any]
 """A Kubernetes object, as JSON has it."""
@@ -27,6 +28,9 @@ SPEC_KEY: Final = "spec.json"
 SUBMISSION_KEY: Final = "submission.json"
 CONTROL_KEY: Final = "control.json"
 STATUS_KEY: Final = "status.json"
+STATE_KEY: Final = "state_of"
+"""Of the record: the submission whose folder on the state volume holds the job's cuts."""
+
 LAST_WORDS_KEY: Final = "last_words.json"
 TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a key, not a secret
 HOOK_KEYS: Final = {".py": "cluster_spec.py", ".yaml": "cluster_spec.yaml"}
@@ -38,14 +42,16 @@ MASTER_PORT: Final = 50001
 MODEL_ZOO_PATH: Final = Path("/model_zoo")
 JOB_PATH: Final = Path("/elastic/job")
 TOKEN_PATH: Final = Path("/elastic/token")
-STATE_PATH: Final = Path("/elastic/state")
+STATE_PATH: Final = Path(STATE_MOUNT)
+KEPT_FOLDERS: Final = ("cuts", "checkpoints")
+"""Below it, what the next submission of a job may go on from; the rest is of one pod's life."""
+
 TERMINATION_PATH: Final = Path("/dev/termination-log")
 USER_ID: Final = 65532
 """The user of images that name none by number; no account of it needs to exist."""
 
 # -- environment of the replicas
-OWN_PREFIX: Final = "ELASTIC_"
-"""Begins every variable that replicas depend on."""
+OWN_PREFIX: Final = OWN_VARIABLES
 
 REPLICA_VARIABLE: Final = "ELASTIC_REPLICA"
 JOB_VARIABLE: Final = "ELASTIC_JOB_NAME"

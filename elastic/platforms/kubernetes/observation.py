@@ -6,16 +6,14 @@ from typing import Any, Final
 
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes import exits
-from elastic.platforms.kubernetes.names import (
-    CONTAINER,
-    INDEX_LABEL,
-    LAUNCH_LABEL,
-    TYPE_LABEL,
-    Manifest,
-)
+from elastic.platforms.kubernetes.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL, Manifest
+from elastic.platforms.kubernetes.own_container import is_node_silent, own_state, own_status
 
 _QUIET_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons to wait that everything goes through."""
+
+OVERDUE_S: Final = 30.0
+"""How long after a pod should have been killed its node may still be about to say so."""
 
 
 def replica_id(pod: Manifest) -> ReplicaId | None:
@@ -29,10 +27,16 @@ def replica_id(pod: Manifest) -> ReplicaId | None:
     return ReplicaId(role, int(index), int(launch))
 
 
-def observe(pod: Manifest, replica: ReplicaId) -> Replica:
-    """What is to be seen of one launch."""
+def observe(pod: Manifest, replica: ReplicaId, now_s: float | None = None) -> Replica:
+    """What is to be seen of one launch.
+
+    Args:
+        pod: Its own.
+        replica: Which launch that is.
+        now_s: Seconds since the epoch; None where no time is to change what is seen.
+    """
     status = pod.get("status") or {}
-    state = _container(status, "containerStatuses").get("state") or {}
+    state = own_state(pod)
     started_s = _started_s(state)
     if "terminated" in state:
         terminated = state["terminated"]
@@ -43,12 +47,12 @@ def observe(pod: Manifest, replica: ReplicaId) -> Replica:
         return _ended(replica, ExitReason.COMPLETED, "", 0, started_s)
     if status.get("phase") == "Failed":
         return _ended(replica, *exits.classify_without_container(pod), None, started_s)
-    if _is_lost(pod, state):
+    if "running" in state and _is_lost(pod, now_s):
         message = f"its node {_node(pod)} does not answer: {exits.deletion_words(pod)}"
         return _ended(replica, ExitReason.KILLED, message, None, started_s)
     if "running" in state:
         return Replica(replica, ReplicaPhase.RUNNING, started_s=started_s)
-    return Replica(replica, ReplicaPhase.PENDING, message=_why_pending(status))
+    return Replica(replica, ReplicaPhase.PENDING, message=why_pending(pod))
 
 
 def observe_removed(pod: Manifest, replica: ReplicaId) -> Replica:
@@ -64,7 +68,7 @@ def observe_last_life(pod: Manifest, replica: ReplicaId) -> tuple[int, Replica] 
 
     None where the container runs for the first time.
     """
-    entry = _container(pod.get("status") or {}, "containerStatuses")
+    entry = own_status(pod)
     terminated = (entry.get("lastState") or {}).get("terminated")
     if not terminated:
         return None
@@ -75,27 +79,12 @@ def observe_last_life(pod: Manifest, replica: ReplicaId) -> tuple[int, Replica] 
 
 def last_words(pod: Manifest) -> str:
     """What the replica in a pod wrote last before it ended, as far as the pod tells."""
-    state = _container(pod.get("status") or {}, "containerStatuses").get("state") or {}
-    return exits.last_words(state.get("terminated") or {})
+    return exits.last_words(own_state(pod).get("terminated") or {})
 
 
-def gone(replica: ReplicaId, message: str) -> Replica:
-    """A launch whose pod vanished while nobody looked."""
-    return _ended(replica, ExitReason.KILLED, message, None, None)
-
-
-def _is_lost(pod: Manifest, state: Mapping[str, Any]) -> bool:
-    """Whether a pod is to be removed and its node cannot say that it was.
-
-    The node controller marks pods of a silent node as not ready, while their containers stay as
-    the node told last. A node that does answer tells the container's end first.
-    """
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    is_unready = any(c.get("type") == "Ready" and c.get("status") != "True" for c in conditions)
-    return exits.is_deleted(pod) and is_unready and "running" in state
-
-
-def _why_pending(status: Mapping[str, Any]) -> str:
+def why_pending(pod: Manifest) -> str:
+    """What a pod waits for that has not begun; empty where it only takes its time."""
+    status = pod.get("status") or {}
     for kind in ("initContainerStatuses", "containerStatuses"):
         for entry in status.get(kind) or []:
             waiting = (entry.get("state") or {}).get("waiting") or {}
@@ -105,6 +94,25 @@ def _why_pending(status: Mapping[str, Any]) -> str:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return exits.joined(condition.get("reason"), condition.get("message"))
     return ""
+
+
+def gone(replica: ReplicaId, message: str) -> Replica:
+    """A launch whose pod vanished while nobody looked."""
+    return _ended(replica, ExitReason.KILLED, message, None, None)
+
+
+def _is_lost(pod: Manifest, now_s: float | None) -> bool:
+    """Whether a pod is to be removed and its node cannot say that it was.
+
+    A pod that leaves in peace may be not ready too: another container of it has ended first. Where
+    one had ended before, nobody can mark the pod any more, and only time tells.
+    """
+    deleted_at = pod["metadata"].get("deletionTimestamp")
+    if not deleted_at:
+        return False
+    # The time by which its node is to have killed it, grace included.
+    overdue_s = datetime.fromisoformat(deleted_at).timestamp() + OVERDUE_S
+    return is_node_silent(pod) or (now_s is not None and now_s > overdue_s)
 
 
 def _ended(
@@ -119,12 +127,6 @@ def _ended(
         message=message,
         started_s=started_s,
     )
-
-
-def _container(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    entries = status.get(kind) or []
-    found: Mapping[str, Any] = next((e for e in entries if e.get("name") == CONTAINER), {})
-    return found
 
 
 def _started_s(state: Mapping[str, Any]) -> float | None:

@@ -24,8 +24,10 @@ from elastic.platforms.kubernetes.names import (
     selector,
     status_name,
 )
+from elastic.platforms.kubernetes.presence import needs_pods, with_seen_workers
 from elastic.platforms.kubernetes.record import spec_of, submission_of
 from elastic.platforms.kubernetes.submission import BuildImage, submit_job
+from elastic.policy.fleet import WORKER
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus
 
@@ -71,7 +73,10 @@ class KubernetesPlatform:
         return [record["metadata"]["labels"][JOB_LABEL] for record, _ in self._records()]
 
     def statuses(self) -> Sequence[JobStatus]:
-        """`status` of all `jobs`, from two lists whatever their number."""
+        """`status` of all `jobs`, from two lists whatever their number.
+
+        It takes a third where workers were left behind by a job that has ended.
+        """
         query = {"labelSelector": selector({APP_LABEL: APP, TYPE_LABEL: MASTER})}
         pods = self._list("pods", query)
         masters = {pod["metadata"]["labels"][JOB_LABEL]: pod for pod in pods}
@@ -84,7 +89,18 @@ class KubernetesPlatform:
             warnings = self._job(name).warnings_of(master) if master and is_stuck else ()
             now_s = self._cluster.now_s()
             found.append(job_status(record, status_map, master, now_s, warnings))
-        return found
+        if not any(map(needs_pods, found)):
+            return found
+        workers: dict[str, list[Manifest]] = {}
+        query = {"labelSelector": selector({APP_LABEL: APP, TYPE_LABEL: WORKER})}
+        for pod in self._list("pods", query):
+            workers.setdefault(pod["metadata"]["labels"][JOB_LABEL], []).append(pod)
+        return [
+            with_seen_workers(status, workers.get(status.job_name, ()))
+            if needs_pods(status)
+            else status
+            for status in found
+        ]
 
     def status(self, job_name: str) -> JobStatus:
         """What the master published last, corrected by what its pod shows.

@@ -2,12 +2,18 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import LogLine
 from elastic.platforms.kubernetes.connection import Cluster
-from elastic.platforms.kubernetes.names import INDEX_LABEL, TYPE_LABEL, Manifest, object_path
+from elastic.platforms.kubernetes.names import (
+    CONTAINER,
+    INDEX_LABEL,
+    TYPE_LABEL,
+    Manifest,
+    object_path,
+)
 
 SILENCE_S: Final = 60.0
 """A quiet stream is opened anew after so long, in case its connection has died in silence."""
@@ -43,7 +49,8 @@ class PodLog:
             ExcuseError: The node cannot read the log, which may pass.
         """
         query = {name: str(value).lower() for name, value in options.items() if value is not None}
-        query["timestamps"] = "true"
+        # Without a name the API server refuses where the pod has another container.
+        query |= {"container": CONTAINER, "timestamps": "true"}
         if self._last_stamp:
             query["sinceTime"] = _whole_second(self._last_stamp)
         for raw in self._cluster.lines(self._path, query, read_timeout_s=SILENCE_S):
@@ -62,11 +69,6 @@ def replica_name(pod: Manifest) -> str:
     """`worker-0`, as users name it."""
     labels = pod["metadata"].get("labels") or {}
     return f"{labels.get(TYPE_LABEL, 'pod')}-{labels.get(INDEX_LABEL, '0')}"
-
-
-def container(pod: Manifest) -> dict[str, Any]:
-    statuses: list[dict[str, Any]] = pod["status"].get("containerStatuses") or [{}]
-    return statuses[0]
 
 
 def _order(stamp: str) -> tuple[str, str]:

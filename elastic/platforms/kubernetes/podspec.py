@@ -16,6 +16,7 @@ from elastic.spec.cluster_forms import (
     parse_resources,
     parse_tolerations,
     parse_volumes,
+    state_volume,
 )
 from elastic.spec.job import JobSpec
 
@@ -40,6 +41,8 @@ class Job:
         submission_uid: Of this submission.
         image: What the pods run.
         hook: The user's edits, or None.
+        resumed_uid: Of the submission whose cuts on the state volume this one goes on from; None
+            for one that begins anew.
     """
 
     spec: JobSpec
@@ -47,10 +50,19 @@ class Job:
     submission_uid: str
     image: str
     hook: Hook | None = None
+    resumed_uid: str | None = None
 
     @property
     def name(self) -> str:
         return self.spec.job_name
+
+    @property
+    def state_of(self) -> str:
+        """The submission that began what this one goes on with: the name of their common folder.
+
+        Cuts of a job that was begun anew must never pass for those of the one before.
+        """
+        return self.resumed_uid or self.submission_uid
 
 
 def container(job: Job, replica: ReplicaId, command: list[str]) -> Manifest:
@@ -62,6 +74,7 @@ def container(job: Job, replica: ReplicaId, command: list[str]) -> Manifest:
     ]
     if not is_worker:
         mounts.append({"name": "state", "mountPath": str(names.STATE_PATH)})
+        mounts += _kept_mounts(job)
     request = spec.worker_resource_request if is_worker else spec.master_resource_request
     limit = spec.worker_resource_limit if is_worker else spec.master_resource_limit
     return {
@@ -164,16 +177,42 @@ def _volumes(job: Job) -> list[Manifest]:
     return [
         {"name": "job", "configMap": record},
         {"name": "token", "secret": token},
-        *(_user_volume(i, v) for i, v in _numbered_volumes(job.spec)),
+        *(_volume(f"user-{i}", v) for i, v in _numbered_volumes(job.spec)),
+    ]
+
+
+def state_volumes(job: Job) -> list[Manifest]:
+    """The master's own: one that lives as long as its pod, and the user's that outlives it.
+
+    Workers get none of it: a claim may be such that only one pod can mount it.
+    """
+    kept = state_volume(job.spec.volume)
+    volumes: list[Manifest] = [{"name": "state", "emptyDir": {}}]
+    return volumes if kept is None else [*volumes, _volume("kept-state", kept)]
+
+
+def _kept_mounts(job: Job) -> list[Manifest]:
+    """What is kept, below a folder of the job's own; several jobs may share a volume."""
+    kept = state_volume(job.spec.volume)
+    if kept is None:
+        return []
+    parts = [kept.sub_path, job.name, job.state_of]
+    folder = "/".join(part for part in parts if part)
+    return [
+        {
+            "name": "kept-state",
+            "mountPath": str(names.STATE_PATH / name),
+            "subPath": f"{folder}/{name}",
+        }
+        for name in names.KEPT_FOLDERS
     ]
 
 
 def _numbered_volumes(spec: JobSpec) -> list[tuple[int, VolumeForm]]:
-    return list(enumerate(parse_volumes(spec.volume)))
+    return [(i, v) for i, v in enumerate(parse_volumes(spec.volume)) if not v.is_for_state]
 
 
-def _user_volume(number: int, volume: VolumeForm) -> Manifest:
-    name = f"user-{number}"
+def _volume(name: str, volume: VolumeForm) -> Manifest:
     if volume.claim_name is not None:
         return {"name": name, "persistentVolumeClaim": {"claimName": volume.claim_name}}
     host_path = {"path": volume.host_path, "type": volume.host_type or ""}

@@ -17,9 +17,13 @@ from elastic.platforms.kubernetes.names import (
     Manifest,
 )
 from elastic.spec.job import JobSpec
-from elastic.spec.status import JobStatus
+from elastic.spec.status import JobStatus, StoredStatus
 
 T = TypeVar("T")
+
+
+class StatusUnreadableError(PlatformError):
+    """What is stored as a job's status is none that this version can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Submission:
 _SUBMISSION: Final = TypeAdapter(Submission)
 _CONTROL: Final = TypeAdapter(JobControl)
 _SPEC: Final = TypeAdapter(JobSpec)
-_STATUS: Final = TypeAdapter(JobStatus)
+_STATUS: Final[TypeAdapter[JobStatus]] = TypeAdapter(StoredStatus)
 _LAST_WORDS: Final = TypeAdapter(dict[str, str])
 
 
@@ -108,12 +112,18 @@ def status_of(config_map: Manifest) -> JobStatus | None:
     """The published status; None where the ConfigMap holds none yet.
 
     Raises:
-        PlatformError: It is damaged.
+        StatusUnreadableError: It is damaged.
     """
     if STATUS_KEY not in (config_map.get("data") or {}):
         return None
     text, where = _text(config_map, STATUS_KEY)
-    return _read(text, _STATUS, where)
+    try:
+        return _STATUS.validate_json(text)
+    except ValidationError as error:
+        raise StatusUnreadableError(
+            f"{where} is damaged or of a newer version: {_first_problem(error)}: look with that "
+            "version, or submit the job again with --overwrite"
+        ) from error
 
 
 def last_words_of(config_map: Manifest) -> dict[str, str]:
@@ -141,7 +151,11 @@ def _read(text: str, adapter: TypeAdapter[T], where: str) -> T:
     try:
         return adapter.validate_json(text)
     except ValidationError as error:
-        problem = error.errors()[0]
         raise PlatformError(
-            f"{where} is damaged or of another version: {problem['msg']}: submit the job again"
+            f"{where} is damaged or of another version: {_first_problem(error)}: submit the job "
+            "again"
         ) from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    return str(error.errors()[0]["msg"])

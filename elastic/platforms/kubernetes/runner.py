@@ -140,7 +140,7 @@ class KubernetesReplicaRunner:
             raise failure
         with self._lock:
             replicas = [
-                self._launches.observed(launch, self._pods.of(launch.replica))
+                self._launches.observed(launch, self._pods.of(launch.replica), time.time())
                 for launch in self._launches
                 if not launch.is_forgotten
             ]

@@ -5,10 +5,11 @@ so does a master that comes too late, about itself: what was Failed for one is F
 """
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from elastic.platforms.kubernetes.master_pod import Finding
 from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.own_container import own_state
 from elastic.spec.status import JobPhase, JobStatus
 
 REASON: Final = "StartTimeout"
@@ -53,8 +54,7 @@ def too_late(pod: Manifest, timeout_s: float, cause: str) -> Finding:
 
 
 def _running_since_s(pod: Manifest) -> float | None:
-    containers: list[dict[str, Any]] = pod["status"].get("containerStatuses") or [{}]
-    running = (containers[0].get("state") or {}).get("running")
+    running = own_state(pod).get("running")
     if running is None or not running.get("startedAt"):
         return None
     return datetime.fromisoformat(running["startedAt"]).timestamp()

@@ -4,14 +4,18 @@ import logging
 import threading
 import time
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 from elastic.errors import PlatformError
+from elastic.platforms.base import StatusRefusedError
 from elastic.platforms.kubernetes import manifests, names
 from elastic.platforms.kubernetes.connection import Cluster, RefusedError
+from elastic.platforms.kubernetes.end_record import dump_end, reduced
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import last_words_of, status_of
+from elastic.platforms.kubernetes.retrying import is_permanent
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -22,6 +26,9 @@ MAX_LAST_WORDS: Final = 20
 INTERVAL_S: Final = 2.0
 """Between two writes: a job of many hours changes its status all the time."""
 
+REFUSED_INTERVALS: Final = 15
+"""How many of them pass before a status is tried again that was refused for good."""
+
 
 class StatusStore:
     """Writes the newest status in the background, at most every `INTERVAL_S`.
@@ -29,12 +36,20 @@ class StatusStore:
     Who publishes is the master's event loop, which must not wait for an API server.
     """
 
-    def __init__(self, cluster: Cluster, job: Job, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: Job,
+        interval_s: float = INTERVAL_S,
+        termination_path: Path = names.TERMINATION_PATH,
+    ) -> None:
         self._cluster = cluster
         self._job = job
         self._interval_s = interval_s
+        self._termination_path = termination_path
         self._path = names.object_path("configmaps", job.namespace, names.status_name(job.name))
         self._newest: JobStatus | None = None
+        self._earlier: JobStatus | None = None
         self._is_dirty = False
         self._last_words: dict[str, str] = {}
         self._are_words_dirty = False
@@ -57,13 +72,22 @@ class StatusStore:
         """Have a status written; a final one is when this returns.
 
         Raises:
-            PlatformError: A final status could not be written.
+            StatusRefusedError: A final status is refused for good; the pod tells the end instead.
+            PlatformError: A final status could not be written now.
         """
         with self._changed:
             self._newest, self._is_dirty = status, True
             self._changed.notify_all()
         if status.phase.is_final:
-            self._write()
+            try:
+                self._write()
+            except RefusedError as error:
+                if not is_permanent(error):
+                    raise
+                self._tell_end(status)
+                raise StatusRefusedError(
+                    f"the end of the job is not published: {error}; its master's pod tells it"
+                ) from error
 
     def keep_last_words(self, replica: str, text: str) -> None:
         """Have the last words of a replica's launch written with the next status."""
@@ -82,17 +106,19 @@ class StatusStore:
             PlatformError: It cannot be read.
         """
         with self._changed:
-            if self._newest is not None:
-                return self._newest
+            if self._newest is not None or self._earlier is not None:
+                return self._newest or self._earlier
         try:
             config_map = self._cluster.get(self._path)
         except RefusedError as error:
             if error.code == HTTPStatus.NOT_FOUND:
                 return None
             raise
+        earlier = status_of(config_map)
         with self._changed:
             self._last_words = last_words_of(config_map) | self._last_words
-        return status_of(config_map)
+            self._earlier = earlier
+        return earlier
 
     def _run(self) -> None:
         while True:
@@ -101,14 +127,18 @@ class StatusStore:
                 if self._is_closed:
                     return
             began_s = time.monotonic()
+            interval_s = self._interval_s
             try:
                 self._write()
             except PlatformError as error:
                 logger.warning("the status could not be written: %s", error)
+                if isinstance(error, RefusedError) and is_permanent(error):
+                    # Somebody has to mend that first, such as a right that was taken away.
+                    interval_s *= REFUSED_INTERVALS
                 with self._changed:
                     self._is_dirty = True
             with self._changed:
-                rest_s = began_s + self._interval_s - time.monotonic()
+                rest_s = began_s + interval_s - time.monotonic()
                 self._changed.wait_for(lambda: self._is_closed, max(0.0, rest_s))
 
     def _write(self) -> None:
@@ -119,12 +149,31 @@ class StatusStore:
                 words = dict(self._last_words) if self._are_words_dirty else None
                 self._are_words_dirty = False
             assert status is not None
+            is_whole = False
             try:
-                self._send(manifests.status(self._job, status, words))
-            except PlatformError:
+                is_whole = self._send_whole_or_reduced(status, words)
+            finally:
                 with self._changed:
-                    self._are_words_dirty = self._are_words_dirty or words is not None
+                    is_lost = words is not None and not is_whole
+                    self._are_words_dirty = self._are_words_dirty or is_lost
+
+    def _send_whole_or_reduced(self, status: JobStatus, words: dict[str, str] | None) -> bool:
+        """Send all, or where that is refused for good the least; False for the least."""
+        try:
+            self._send(manifests.status(self._job, status, words))
+        except RefusedError as error:
+            if not is_permanent(error):
                 raise
+            logger.warning("the status is refused, so it is tried without its lists: %s", error)
+            self._send(manifests.status(self._job, reduced(status)))
+            return False
+        return True
+
+    def _tell_end(self, end: JobStatus) -> None:
+        try:
+            self._termination_path.write_text(dump_end(end), encoding="utf-8")
+        except OSError as error:
+            logger.warning("cannot write %s: %s", self._termination_path, error.strerror)
 
     def _send(self, manifest: Manifest) -> None:
         try:

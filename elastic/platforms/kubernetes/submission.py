@@ -10,7 +10,7 @@ from typing import TypeAlias
 from elastic.errors import ElasticError, JobExistsError
 from elastic.platforms.images import ImageRequest
 from elastic.platforms.kubernetes import manifests
-from elastic.platforms.kubernetes.admission import KINDS, check_admission, explained
+from elastic.platforms.kubernetes.admission import KINDS, check_admission
 from elastic.platforms.kubernetes.connection import RefusedError
 from elastic.platforms.kubernetes.hooks import read_hook
 from elastic.platforms.kubernetes.job_objects import JobObjects
@@ -25,7 +25,8 @@ from elastic.platforms.kubernetes.names import (
 )
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission, submission_of
-from elastic.platforms.kubernetes.succession import check_may_replace, clear
+from elastic.platforms.kubernetes.refusals import explained
+from elastic.platforms.kubernetes.succession import check_may_replace, clear, find_kept_state
 from elastic.platforms.kubernetes.undoing import Undo, undoing
 from elastic.spec.job import JobSpec
 
@@ -49,7 +50,8 @@ def submit_job(objects: JobObjects, spec: JobSpec, build_image: BuildImage) -> N
         update={"namespace": objects.namespace}
     )
     first_image = spec.image or spec.image_base or "elastic"
-    job = Job(pod_spec, objects.namespace, secrets.token_hex(16), first_image, hook)
+    resumed_uid = find_kept_state(earlier, spec) if spec.resume else None
+    job = Job(pod_spec, objects.namespace, secrets.token_hex(16), first_image, hook, resumed_uid)
     # Before the image is built, which may take minutes.
     check_admission(objects.cluster, job)
     if not spec.image:
@@ -127,9 +129,9 @@ def _create_one(objects: JobObjects, job: Job, manifest: Manifest) -> Manifest:
     try:
         return objects.cluster.create(path, manifest)
     except RefusedError as error:
-        if error.code == HTTPStatus.CONFLICT:
+        if error.is_taken:
             raise _in_other_hands(job) from error
-        raise explained(error, objects.cluster, job, manifest) from error
+        raise explained(error, objects.cluster.server, job, manifest) from error
 
 
 def _in_other_hands(job: Job) -> ElasticError:

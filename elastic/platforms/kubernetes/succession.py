@@ -7,12 +7,18 @@ from typing import Final
 from elastic.errors import JobExistsError, JobSpecError
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.killing import end_pods
-from elastic.platforms.kubernetes.names import Manifest, collection_path, status_name
+from elastic.platforms.kubernetes.names import (
+    STATE_KEY,
+    Manifest,
+    collection_path,
+    status_name,
+)
 from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.record import status_of
+from elastic.platforms.kubernetes.record import StatusUnreadableError, spec_of, status_of
 from elastic.platforms.kubernetes.undoing import Undo
+from elastic.spec.cluster_forms import STATE_MOUNT, state_volume
 from elastic.spec.job import JobSpec
-from elastic.spec.status import JobPhase
+from elastic.spec.status import JobPhase, JobStatus
 
 ENDING_TIMEOUT_S: Final = 60.0
 """How long the pods of a job that has ended may take to leave before its name is used again."""
@@ -44,11 +50,25 @@ def check_may_replace(objects: JobObjects, earlier: Manifest | None, spec: JobSp
             f"job {name!r} has ended as {status.phase}: pass --resume to go on from its newest "
             "checkpoint, or --overwrite to remove it and start anew"
         )
-    if spec.resume and not spec.checkpoint_dir:
+    if spec.resume and not spec.checkpoint_dir and find_kept_state(earlier, spec) is None:
         raise JobSpecError(
             "--resume finds nothing to go on from: what the earlier master kept went with its "
-            "pod, and no --checkpoint_dir on a --volume is given: pass one, or --overwrite"
+            f"pod, since it had no --volume at {STATE_MOUNT}, or not this one, and no "
+            "--checkpoint_dir on a --volume is given: pass one, or --overwrite"
         )
+
+
+def find_kept_state(earlier: Manifest | None, spec: JobSpec) -> str | None:
+    """The submission whose cuts are on the volume that both jobs name for them, if they do.
+
+    Raises:
+        PlatformError: The earlier job's record is damaged.
+    """
+    volume = state_volume(spec.volume)
+    if earlier is None or volume is None or state_volume(spec_of(earlier).volume) != volume:
+        return None
+    uid: str | None = earlier["data"].get(STATE_KEY)
+    return uid
 
 
 def clear(
@@ -61,7 +81,7 @@ def clear(
     if status_map is None:
         return
     undo.append(partial(_restore_status, objects, status_map))
-    published = status_of(status_map)
+    published = _readable(status_map)
     if earlier is None or not spec.resume or published is None:
         objects.delete("configmaps", status_name(job.name))
         return
@@ -72,6 +92,14 @@ def clear(
         }
     )  # fmt: skip
     objects.write_status(reached, job.submission_uid)
+
+
+def _readable(status_map: Manifest) -> JobStatus | None:
+    try:
+        return status_of(status_map)
+    except StatusUnreadableError:
+        # Counts and events are lost with it; checkpoints are kept elsewhere.
+        return None
 
 
 def _restore_status(objects: JobObjects, status_map: Manifest) -> None:

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from elastic.platforms.kubernetes.api_errors import AwayError, refusal
+from elastic.platforms.kubernetes.api_errors import AwayError, is_of_api_server, refusal
 from elastic.platforms.kubernetes.kubeconfig import Access
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.pace import Pace
@@ -163,6 +163,8 @@ class Transport:
     def _check(self, response: "RESTResponse", request: Request) -> None:
         code, raw = int(response.status), response.response
         if code >= HTTPStatus.BAD_REQUEST:
+            if not is_of_api_server(code, raw.data):
+                raise self._no_api_server()
             reason = str(response.reason or "")
             raise refusal(code, raw.data, reason, raw.headers, str(request), self.server)
 
@@ -182,6 +184,6 @@ class Transport:
 
     def _no_api_server(self) -> AwayError:
         return AwayError(
-            f"{self.server} answers, but not as an API server does: check the server's "
-            f"address in {self._access.source}"
+            f"{self.server} answers, but does not look like a Kubernetes API server: check the "
+            f"server's address in {self._access.source}, or choose another --context"
         )

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import TypeAlias
 
 from elastic.errors import PlatformError
@@ -104,7 +103,7 @@ class WorkerPods:
         try:
             return self._cluster.create(self._path, manifest)
         except RefusedError as error:
-            if error.code != HTTPStatus.CONFLICT:
+            if not error.is_taken:
                 raise
             name = manifest["metadata"]["name"]
             raise NameTakenError(f"a pod named {name} is there that is not of this job") from error

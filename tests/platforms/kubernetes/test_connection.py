@@ -44,6 +44,20 @@ class TestWhatIsSentAgain:
                 api.cluster().get(MAPS)
             assert (refused.value.code, len(api.requests)) == (code, 1)
 
+    def test_a_creation_that_met_a_quota_in_change(self):
+        words = "Operation cannot be fulfilled on resourcequotas"
+        with FakeApi(refusal(409, words, "Conflict"), Answer(body=MAP)) as api:
+            assert api.cluster().create(MAPS, MAP) == MAP
+            assert api.said() == [f"POST {MAPS}"] * 2
+        with FakeApi(refusal(409, words, "Conflict")) as api:
+            with pytest.raises(RefusedError, match=words) as refused:
+                api.cluster(patience_s=0.0).create(MAPS, MAP)
+            assert not refused.value.is_taken
+        with FakeApi(refusal(409, words, "Conflict")) as api:
+            with pytest.raises(RefusedError):
+                api.cluster().patch(f"{MAPS}/a", {})
+            assert len(api.requests) == 1
+
     def test_as_late_as_the_server_asks(self):
         with FakeApi(refusal(429, Retry_After="1"), Answer(body=MAP)) as api:
             assert api.cluster().get(MAPS) == MAP
@@ -121,7 +135,7 @@ class TestWhatMayNotHappenTwice:
         with FakeApi(refusal(409, "exists")) as api:
             with pytest.raises(RefusedError, match="exists"):
                 api.cluster().create(MAPS, MAP, dry_run=True)
-            assert api.said() == [f"POST {MAPS}?dryRun=All"]
+            assert api.said() == [f"POST {MAPS}?dryRun=All&fieldValidation=Strict"]
 
     def test_what_is_deleted_already_is_deleted(self):
         with FakeApi(Answer(cut=True), refusal(404)) as api:
@@ -203,7 +217,7 @@ class TestWhatIsSaid:
                 'not permitted: pods is forbidden: User "jane" cannot list resource "pods": ask ',
             ),
             (refusal(403, "exceeded quota: none"), f"exceeded quota: none (GET {MAPS}: 403)"),
-            (Answer(404, b"<html>nginx"), f"Not Found (GET {MAPS}: 404)"),
+            (Answer(400, b"<html>nginx"), f"Bad Request (GET {MAPS}: 400)"),
         ],
     )
     def test_of_a_refusal(self, answer, words):
@@ -211,10 +225,19 @@ class TestWhatIsSaid:
             api.cluster().get(MAPS)
         assert words in str(refused.value)
 
-    @pytest.mark.parametrize("body", [b"<html>welcome", b"[]", b"7"])
-    def test_of_a_server_that_is_none(self, body):
-        words = r"not as an API server does: check the .* in a test"
-        with FakeApi(Answer(body=body)) as api, pytest.raises(AwayError, match=words):
+    @pytest.mark.parametrize(
+        ("code", "body"),
+        [
+            (200, b"<html>welcome"),
+            (200, b"[]"),
+            (200, b"7"),
+            (404, b"<html>no"),
+            (404, b'{"message": "no such page"}'),
+        ],
+    )
+    def test_of_a_server_that_is_none(self, code, body):
+        words = r"not look like a Kubernetes API server: check the .* in a test, or .* --context"
+        with FakeApi(Answer(code, body)) as api, pytest.raises(AwayError, match=words):
             api.cluster(patience_s=0.0).get(MAPS)
 
 

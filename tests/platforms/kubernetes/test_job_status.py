@@ -1,14 +1,18 @@
 """What a job's status is, from what the API server holds."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes import manifests
+from elastic.platforms.kubernetes.end_record import dump_end
 from elastic.platforms.kubernetes.job_status import SUBMITTING_S, job_status, needs_warnings
+from elastic.platforms.kubernetes.names import STATUS_KEY
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission
-from elastic.spec.job import JobSpec
+from elastic.spec.job import JobSpec, WorkerRange
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 SPEC = JobSpec(
@@ -22,6 +26,7 @@ RUNNING = JobStatus(
     job_name="mnist",
     phase=JobPhase.RUNNING,
     updated_s=990.0,
+    desired_workers=1,
     workers=(WorkerStatus(index=0, launch=1, phase="Running"),),
 )
 ENDED = JobStatus(job_name="mnist", phase=JobPhase.SUCCEEDED)
@@ -31,11 +36,12 @@ def master(phase="Running", uid="uid-2", deleted=False, node="node-0", condition
     pod = manifests.master_pod(Job(SPEC, "team", uid, "registry/elastic:1"))
     pod["spec"]["nodeName"] = node
     pod["metadata"]["creationTimestamp"] = CREATED
-    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z" if deleted else None
+    if deleted:
+        pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     pod["status"] = {
         "phase": phase,
         "conditions": list(conditions),
-        "containerStatuses": [{"restartCount": 0, **container}],
+        "containerStatuses": [{"name": "elastic", "restartCount": 0, **container}],
     }
     return pod
 
@@ -47,9 +53,14 @@ def waiting(reason, message="why"):
     return {"state": {"waiting": {"reason": reason, "message": message}}}
 
 
-def look(published, pod, warnings=(), age_s=SUBMITTING_S * 2):
-    record = manifests.record(JOB, Submission("uid-2", NOW_S - age_s, "image"))
-    status_map = None if published is None else manifests.status(JOB, published)
+def look(published, pod, warnings=(), age_s=SUBMITTING_S * 2, control=None, **settings):
+    job = replace(JOB, spec=SPEC.model_copy(update=settings))
+    record = manifests.record(job, Submission("uid-2", NOW_S - age_s, "image"), control)
+    if isinstance(published, str):
+        status_map = manifests.status(JOB, RUNNING)
+        status_map["data"][STATUS_KEY] = published
+    else:
+        status_map = None if published is None else manifests.status(JOB, published)
     return job_status(record, status_map, pod, NOW_S, warnings)
 
 
@@ -142,21 +153,32 @@ def test_a_pending_master_says_why(pod, warnings, reason, message):
     assert status.message.startswith(message)
 
 
+NEWS = "ed 3 records\n2026-01-01 00:00:00,000 I elastic.master.board: EpochEnded: epoch 1\n"
+"""The end of a log, as a node cuts it."""
+
+
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("code", "reason", "words", "message"),
     [
-        (json.dumps({"reason": "UserError", "message": "no such file"}), "no such file; Error"),
-        ("Traceback\nImportError: torch", "Traceback\nImportError: torch; Error"),
-        ("", "Error"),
+        pytest.param(1, "Error", json.dumps({"reason": "UserError", "message": "no such file"}),
+                     "no such file", id="its-own-words"),
+        pytest.param(1, "Error", "Traceback\nImportError: torch", "ImportError: torch",
+                     id="last-line-of-a-traceback"),
+        pytest.param(1, "Error", "", "exit code 1 and no output", id="mute"),
+        pytest.param(7, "Error", NEWS, "exit code 7, without a word why", id="news-are-no-reason"),
+        pytest.param(137, "Error", NEWS, "killed by SIGKILL", id="killed"),
+        pytest.param(137, "OOMKilled", NEWS, "out of memory (its limit is 1024Mi)", id="memory"),
+        pytest.param(139, "Error", NEWS, "crashed with SIGSEGV", id="crash-in-c"),
+        pytest.param(128, "StartError", "no python", "no python", id="never-started"),
     ],
-)
-def test_a_master_between_two_lives_recovers(words, message):
-    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": words}}
+)  # fmt: skip
+def test_a_master_between_two_lives_recovers(code, reason, words, message):
+    ended = {"terminated": {"exitCode": code, "reason": reason, "message": words}}
     pod = master(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended, restartCount=2)
     status = look(RUNNING, pod)
     assert (status.phase, status.reason) == (JobPhase.RECOVERING, "MasterLost")
     assert status.message == (
-        f"the master ended ({message}, exit code 1) and is started again, after 2 restarts so far"
+        f"the master ended ({message}) and is started again, after 2 restarts so far"
     )
 
 
@@ -185,3 +207,112 @@ def test_only_a_pod_with_a_node_has_events_worth_a_request():
     assert not needs_warnings(master("Pending", node=None))
     assert not needs_warnings(UP)
     assert not needs_warnings(None)
+
+
+GO_ON = "with --resume to go on from its newest checkpoint or with --overwrite to start anew"
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({}, "submit the job again, with --overwrite to start anew"),
+        ({"checkpoint_dir": "/results"}, f"submit the job again, {GO_ON}"),
+        (
+            {"volume": "claim_name=kept,mount_path=/elastic/state"},
+            f"submit the job again, {GO_ON}",
+        ),
+        (
+            {"volume": "claim_name=kept,mount_path=/results"},
+            "submit the job again, with --overwrite to start anew",
+        ),
+    ],
+)
+def test_resuming_is_advised_only_where_it_is_not_refused(settings, advice):
+    lost = look(RUNNING, None, **settings)
+    assert lost.message.endswith(f"its workers with it: {advice}")
+    evicted = look(RUNNING, master("Failed"), **settings)
+    assert evicted.message.endswith(f"(no reason given): {advice}")
+
+
+CANCELLED = JobControl(cancelled=True)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(None, id="gone"),
+        pytest.param(master(deleted=True, state={"running": {}}), id="leaves"),
+        pytest.param(master("Failed"), id="ended"),
+    ],
+)
+def test_a_job_that_its_user_ended_is_cancelled_once_its_master_cannot_say_so(pod):
+    status = look(RUNNING, pod, control=CANCELLED)
+    assert (status.phase, status.reason) == (JobPhase.CANCELLED, "Cancelled")
+    assert status.ended_s == RUNNING.updated_s
+    assert status.workers == RUNNING.workers, "their pods tell what became of them"
+
+
+def test_it_is_about_to_be_while_its_master_runs():
+    status = look(RUNNING, UP, control=CANCELLED)
+    assert (status.phase, status.reason) == (JobPhase.RUNNING, "Cancelling")
+
+
+def test_an_end_that_was_reached_before_stays():
+    assert look(ENDED, None, control=CANCELLED).phase is JobPhase.SUCCEEDED
+
+
+@pytest.mark.parametrize("control", [None, CANCELLED])
+def test_an_end_that_only_the_pod_tells_counts(control):
+    left = master("Succeeded", state={"terminated": {"exitCode": 0, "message": dump_end(ENDED)}})
+    status = look(RUNNING, left, control=control)
+    assert (status.phase, status.workers) == (JobPhase.SUCCEEDED, ())
+    assert status.desired_workers == ENDED.desired_workers
+
+
+@pytest.mark.parametrize(
+    ("control", "expected"),
+    [(None, 4), (JobControl(num_workers=3), 3), (JobControl(num_workers=1), 2)],
+)
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(master("Pending"), id="pending"),
+        pytest.param(master(state={"waiting": {}}, restartCount=1), id="between-lives"),
+        pytest.param(UP, id="begins"),
+    ],
+)
+def test_the_workers_wanted_are_known_before_the_master_says_so(pod, control, expected):
+    status = look(None, pod, control=control, num_workers=WorkerRange(minimum=2, maximum=4))
+    assert (status.desired_workers, status.workers) == (expected, ())
+
+
+UNREADABLE = ["{broken", json.dumps({"job_name": "mnist", "phase": "Dreaming"})]
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+@pytest.mark.parametrize(
+    ("pod", "phase"),
+    [
+        pytest.param(UP, JobPhase.RUNNING, id="runs"),
+        pytest.param(master("Pending"), JobPhase.PENDING, id="waits"),
+        pytest.param(
+            master(state={"waiting": {}}, restartCount=1), JobPhase.RECOVERING, id="between-lives"
+        ),
+        pytest.param(master("Succeeded"), JobPhase.FAILED, id="has-ended"),
+        pytest.param(None, JobPhase.FAILED, id="gone"),
+    ],
+)
+def test_a_status_that_cannot_be_read_leaves_what_the_pod_tells(text, pod, phase):
+    status = look(text, pod)
+    assert (status.job_name, status.phase, status.reason) == ("mnist", phase, "StatusUnreadable")
+    assert status.message.startswith(
+        "status.json of ConfigMap team/elastic-mnist-status is damaged or of a newer version: "
+    )
+    assert status.submitted_s == NOW_S - 2 * SUBMITTING_S
+
+
+def test_a_record_of_another_version_costs_what_it_says_and_no_more():
+    record = manifests.record(JOB, Submission("uid-2", NOW_S - 200, "image"))
+    record["data"] |= {"spec.json": '{"newer": 1}', "control.json": "{broken"}
+    status = job_status(record, manifests.status(JOB, RUNNING), UP, NOW_S)
+    assert (status.phase, status.desired_workers) == (JobPhase.RUNNING, 1)

@@ -1,6 +1,7 @@
 """The objects of a job."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -170,8 +171,51 @@ def test_volumes_are_mounted_in_master_and_workers():
         assert {"name": "user-1", "mountPath": "/e"} in mounts
 
 
+class TestAVolumeForTheState:
+    """Cuts that outlive the master's pod: in its pod alone, below a folder of the job's own."""
+
+    def mounts(self, **settings):
+        pod = manifests.master_pod(make_job(**settings))
+        return {m["mountPath"]: m for m in container_of(pod)["volumeMounts"]}, pod["spec"][
+            "volumes"
+        ]
+
+    def test_the_master_keeps_its_cuts_there_and_the_rest_in_its_pod(self):
+        mounts, volumes = self.mounts(volume="claim_name=c,mount_path=/elastic/state,sub_path=a")
+        assert {"name": "kept-state", "persistentVolumeClaim": {"claimName": "c"}} in volumes
+        assert {"name": "state", "emptyDir": {}} in volumes
+        # What a master counts of its own lives must not be another pod's.
+        assert mounts["/elastic/state"] == {"name": "state", "mountPath": "/elastic/state"}
+        for name in ("cuts", "checkpoints"):
+            path = f"/elastic/state/{name}"
+            assert mounts[path] == {
+                "name": "kept-state", "mountPath": path, "subPath": f"a/j/uid-s/{name}",
+            }  # fmt: skip
+
+    def test_workers_have_none_of_it(self):
+        volume = "host_path=/s,mount_path=/elastic/state;host_path=/d,mount_path=/d"
+        worker = manifests.example_worker_pod(make_job(volume=volume))
+        assert [v["name"] for v in worker["spec"]["volumes"]] == ["job", "token", "user-1"]
+        paths = [mount["mountPath"] for mount in container_of(worker)["volumeMounts"]]
+        assert paths == ["/elastic/job", "/elastic/token", "/d"]
+
+    def test_the_record_tells_whose_folder_it_is(self):
+        submission = Submission("uid-s", 1.0, "img:1")
+        assert "state_of" not in manifests.record(make_job(), submission)["data"]
+        kept = make_job(volume="host_path=/s,mount_path=/elastic/state")
+        assert manifests.record(kept, submission)["data"]["state_of"] == "uid-s"
+        resumed = replace(kept, resumed_uid="uid-1")
+        assert manifests.record(resumed, submission)["data"]["state_of"] == "uid-1"
+        (mount,) = [
+            m
+            for m in container_of(manifests.master_pod(resumed))["volumeMounts"]
+            if m["mountPath"] == "/elastic/state/cuts"
+        ]
+        assert mount["subPath"] == "j/uid-1/cuts"
+
+
 def test_the_users_environment_is_passed_on_but_not_over_ours():
-    job = make_job(envs={"A": "x,$(B)", "HOME": "/home", "ELASTIC_JOB_NAME": "stolen"})
+    job = make_job(envs={"A": "x,$(B)", "HOME": "/home"})
     env = env_of(manifests.example_worker_pod(job))
     # Unescaped, Kubernetes would put another variable's value there.
     assert env["A"] == "x,$$(B)"
@@ -211,11 +255,41 @@ def test_where_pods_may_run_and_what_pulls_their_image():
         ({"image_pull_secrets": "A_b"}, "no name of an object"),
         ({"volume": "claim_name=a,mount_path=/d;host_path=/b,mount_path=/d"}, "two volumes"),
         ({"volume": "claim_name=a,mount_path=/d,read_only=maybe"}, "neither true nor false"),
+        ({"volume": "claim_name=a,mount_path=/d;host_path=/b,mount_path=/d/"}, "two volumes"),
+        ({"volume": ";"}, "';' names no volume"),
+        ({"volume": "claim_name=a,mount_path=/"}, "mount_path=/ would hide the whole image"),
+        ({"volume": "claim_name=a,mount_path=//"}, "mount_path=// would hide"),
+        ({"volume": "claim_name=a,mount_path=/a/../b"}, r"holds ':' or '\.\.'"),
+        ({"volume": "claim_name=a,mount_path=/a:b"}, r"holds ':' or '\.\.'"),
+        ({"volume": "claim_name=a,mount_path=/elastic/token"}, "is the project's own"),
+        ({"volume": "claim_name=a,mount_path=/elastic/"}, "is the project's own"),
+        ({"volume": "claim_name=a,mount_path=/elastic/state,read_only=true"}, "leave read_only"),
+        ({"volume": "claim_name=A_B,mount_path=/d"}, "claim_name=A_B is no name of a claim"),
+        ({"image": "foo bar"}, "'foo bar' is no reference of an image"),
+        ({"image": "Upper"}, "no reference of an image"),
+        ({"image": "a:tag:tag"}, "no reference of an image"),
+        ({"image_base": "a//b"}, "no reference of an image"),
+        ({"envs": "A=1,ELASTIC_REPLICA=b"}, "ELASTIC_REPLICA is reserved"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         make_job(**settings)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "a",
+        "elastic:ci",
+        "127.0.0.1:5000/x/elastic:93df",
+        "registry.example.com/team_a/sub-team/name__x.y:V1.0-rc_1",
+        "localhost/a@sha256:" + "0" * 64,
+        "Registry.Example.com:443/a/b:t@sha256:" + "0" * 64,
+    ],
+)
+def test_references_of_images_are_taken(image):
+    assert make_job(image=image).spec.image == image
 
 
 PYTHON_HOOK = """

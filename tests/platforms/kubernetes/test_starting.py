@@ -36,7 +36,7 @@ def master(container, phase="Pending"):
     pod = manifests.master_pod(JOB)
     pod["metadata"]["creationTimestamp"] = "1970-01-01T00:00:00Z"
     pod["spec"]["nodeName"] = "node-0"
-    pod["status"] = {"phase": phase, "containerStatuses": [container]}
+    pod["status"] = {"phase": phase, "containerStatuses": [{"name": "elastic", **container}]}
     return pod
 
 

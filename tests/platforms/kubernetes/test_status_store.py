@@ -3,15 +3,19 @@
 import json
 
 import pytest
+from support.cluster import eventually
 from support.fake_api import Answer, FakeApi, refusal
+from support.pods import pod, terminated
 
 from elastic.errors import PlatformError
+from elastic.platforms.base import StatusRefusedError
 from elastic.platforms.kubernetes import manifests
+from elastic.platforms.kubernetes.end_record import end_of
 from elastic.platforms.kubernetes.names import LAST_WORDS_KEY, STATUS_KEY
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.status_store import MAX_LAST_WORDS, StatusStore
 from elastic.spec.job import JobSpec
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import EpochAudit, JobEvent, JobPhase, JobStatus
 
 SPEC = JobSpec(
     job_name="mnist", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
@@ -42,7 +46,7 @@ def test_last_words_travel_with_the_next_status_and_with_no_other():
 
 
 def test_they_are_tried_again_with_the_status():
-    with FakeApi(refusal(403), Answer()) as api:
+    with FakeApi(refusal(409), Answer()) as api:
         store = StatusStore(api.cluster(), JOB)
         store.keep_last_words("worker-0", "ValueError: bad")
         with pytest.raises(PlatformError):
@@ -73,3 +77,80 @@ def test_a_restarted_master_keeps_those_of_its_earlier_life():
         store.keep_last_words("worker-0", "ValueError")
         store.publish(END)
         assert words(api.requests[1]) == {"worker-3": "KeyError", "worker-0": "ValueError"}
+
+
+LONG = END.model_copy(
+    update={
+        "events": (JobEvent(time_s=1.0, kind="EpochEnded", message="epoch 0"),),
+        "audits": (EpochAudit(epoch=0, num_epochs=3, records=4, committed=4, skipped=0),),
+    }
+)
+
+
+def sent(seen):
+    return JobStatus.model_validate_json(seen.body["data"][STATUS_KEY])
+
+
+def refuse(code):
+    """A server that takes no status, by `code`, unless it is short."""
+
+    def answer(seen):
+        return Answer() if not sent(seen).events else refusal(code, "Too long")
+
+    return answer
+
+
+@pytest.mark.parametrize("code", [400, 403, 413, 422])
+def test_an_end_that_is_refused_for_good_is_published_without_its_lists(code):
+    with FakeApi(answer=refuse(code)) as api:
+        store = StatusStore(api.cluster(), JOB)
+        store.keep_last_words("worker-0", "ValueError: bad")
+        store.publish(LONG)
+        whole, short = api.requests
+        assert sent(whole) == LONG
+        assert sent(short).phase is END.phase
+        assert (sent(short).audits, sent(short).audits_left_out) == ((), 3)
+        assert words(short) is None
+        store.publish(END)
+        assert words(api.requests[2]) == {"worker-0": "ValueError: bad"}, "they are still there"
+
+
+def test_one_that_is_refused_in_every_form_is_left_to_the_pod(tmp_path):
+    path = tmp_path / "termination-log"
+    with FakeApi(refusal(403, "not yours")) as api:
+        store = StatusStore(api.cluster(), JOB, termination_path=path)
+        with pytest.raises(StatusRefusedError, match="not yours"):
+            store.publish(LONG)
+    left = pod(terminated(0, "Succeeded", "Completed", path.read_text()))
+    assert end_of(left, JobStatus(job_name="mnist")).phase is END.phase
+
+
+def test_a_missing_folder_costs_nothing_more(tmp_path):
+    with FakeApi(refusal(422)) as api:
+        store = StatusStore(api.cluster(), JOB, termination_path=tmp_path / "none" / "log")
+        with pytest.raises(StatusRefusedError):
+            store.publish(END)
+
+
+@pytest.mark.parametrize("code", [408, 409, 429, 500, 503])
+def test_what_passes_is_for_the_caller_to_try_again_as_it_is(code, tmp_path):
+    path = tmp_path / "termination-log"
+    with FakeApi(refusal(code)) as api:
+        store = StatusStore(api.cluster(patience_s=0.0), JOB, termination_path=path)
+        with pytest.raises(PlatformError) as error:
+            store.publish(LONG)
+        assert not isinstance(error.value, StatusRefusedError)
+        assert [sent(seen) for seen in api.requests] == [LONG]
+    assert not path.exists()
+
+
+def test_a_running_job_is_told_in_short_too():
+    with FakeApi(answer=refuse(422)) as api:
+        store = StatusStore(api.cluster(), JOB, interval_s=0.01)
+        store.start()
+        try:
+            store.publish(LONG.model_copy(update={"phase": JobPhase.RUNNING}))
+            eventually(lambda: len(api.requests) == 2)
+            assert sent(api.requests[1]).phase is JobPhase.RUNNING
+        finally:
+            store.close()

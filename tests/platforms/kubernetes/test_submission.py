@@ -65,7 +65,7 @@ class TestWhatIsThere:
         jobs.remove("pods", f"elastic-{job_name}-master")
         status = jobs.until(JobPhase.FAILED, job_name)
         assert status.reason == "MasterDeleted"
-        assert "--resume" in status.message
+        assert "--overwrite" in status.message
         eventually(
             lambda: (
                 [b for b in jobs.belongings() if job_name in b]
@@ -211,6 +211,24 @@ class TestNames:
         jobs.until(JobPhase.SUCCEEDED, job_name)
         with pytest.raises(JobSpecError, match=r"--resume finds nothing.*--checkpoint_dir"):
             jobs.submit(job_name, resume=True)
+
+    def test_resume_goes_on_in_the_folder_that_the_earlier_masters_volume_has(self, jobs, job_name):
+        def folder(resumed=True, path="/tmp", **settings):
+            volume = f"host_path={path},mount_path=/elastic/state"
+            objects = jobs.submit(job_name, "finish", volume=volume, resume=resumed, **settings)
+            jobs.until(JobPhase.SUCCEEDED, job_name)
+            (container,) = objects.find_master()["spec"]["containers"]
+            (mount,) = [m for m in container["volumeMounts"] if m["mountPath"].endswith("/cuts")]
+            return mount["subPath"]
+
+        first = folder(resumed=False)
+        assert first == f"{job_name}/{jobs.objects(job_name).submission().uid}/cuts"
+        assert folder() == first
+        assert folder() == first
+        with pytest.raises(JobSpecError, match=r"--resume finds nothing.*at /elastic/state"):
+            folder(path="/var/tmp")
+        # What was begun anew does not go on from what was overwritten.
+        assert folder(resumed=False, overwrite=True) != first
 
     @pytest.mark.parametrize("how", ["overwrite", "resume"])
     def test_a_failed_overwrite_leaves_the_old_job_readable(self, jobs, job_name, how):

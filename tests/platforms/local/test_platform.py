@@ -222,7 +222,7 @@ class TestMaster:
         assert "/no/such/program" in until_phase(platform, JobPhase.FAILED).message
 
     def test_replicas_have_the_environment_of_the_spec(self, jobs):
-        jobs.submit(envs={"COLOUR": "blue", "ELASTIC_JOB_UID": "forged"})
+        jobs.submit(envs={"COLOUR": "blue"})
         environment = Path(f"/proc/{jobs.pid_of('master')}/environ").read_text().split("\0")
         assert "COLOUR=blue" in environment
         assert f"ELASTIC_JOB_UID={jobs.directory().submission().uid}" in environment

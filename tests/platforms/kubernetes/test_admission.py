@@ -1,0 +1,94 @@
+"""Asking the API server before anything of a job is there, and what its answers give away."""
+
+import copy
+
+import pytest
+from support.fake_api import Answer, FakeApi, refusal
+
+from elastic.errors import JobExistsError, JobSpecError, PlatformError
+from elastic.platforms.kubernetes import manifests
+from elastic.platforms.kubernetes.admission import check_admission
+from elastic.platforms.kubernetes.hooks import Hook
+from elastic.platforms.kubernetes.job_objects import JobObjects
+from elastic.platforms.kubernetes.podspec import Job
+from elastic.platforms.kubernetes.submission import _create_one
+from elastic.spec.job import JobSpec
+
+SPEC = JobSpec(
+    job_name="mnist", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
+)
+
+
+def job(hook=""):
+    return Job(SPEC, "team", "uid", "image", Hook("cluster_spec.yaml", hook) if hook else None)
+
+
+class Server:
+    """Takes what it is asked for, but for the fields of pods that it does not know."""
+
+    def __init__(self, *unknown):
+        self.unknown = unknown
+
+    def __call__(self, seen):
+        taken = copy.deepcopy(seen.body)
+        if taken["kind"] == "Pod":
+            spec = taken["spec"]
+            for mapping in (taken["metadata"], spec, *spec["containers"]):
+                for field in self.unknown:
+                    mapping.pop(field, None)
+        return Answer(body=taken)
+
+
+@pytest.mark.parametrize(
+    ("hook", "field", "words"),
+    [
+        ("spec: {foo: 1}", "foo", "spec has no field 'foo': correct it, or leave it out"),
+        ("spec: {nodeSelectr: {a: b}}", "nodeSelectr", "did you mean nodeSelector?"),
+        ("metadata: {annotation: {a: b}}", "annotation", "metadata has .* mean annotations?"),
+        (
+            "spec: {containers: [{name: elastic, enviro: []}]}", "enviro",
+            "container 'elastic' of spec.containers has no field 'enviro'",
+        ),
+    ],
+)  # fmt: skip
+def test_a_field_that_the_server_drops_is_told(hook, field, words):
+    with FakeApi(answer=Server(field)) as api, pytest.raises(JobSpecError, match=words) as refused:
+        check_admission(api.cluster(), job(hook))
+    assert str(refused.value).startswith("cluster_spec (cluster_spec.yaml): ")
+
+
+@pytest.mark.parametrize(
+    ("hook", "unknown"),
+    [
+        pytest.param("spec: {newerThanTheClient: 1}", (), id="the-server-knows-it"),
+        pytest.param("spec: {hostNetwork: false}", ("hostNetwork",), id="dropped-as-the-default"),
+    ],
+)
+def test_a_field_that_means_something_is_taken(hook, unknown):
+    with FakeApi(answer=Server(*unknown)) as api:
+        check_admission(api.cluster(), job(hook))
+        assert all("fieldValidation=Strict" in said for said in api.said())
+
+
+def quota_in_change(seen):
+    words = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
+    return refusal(409, words, "Conflict")
+
+
+@pytest.mark.parametrize("make", [manifests.master_pod, manifests.service])
+def test_a_quota_in_change_is_nobody_elses_submission(make):
+    with FakeApi(answer=quota_in_change) as api:
+        objects = JobObjects(api.cluster(patience_s=0.0), "team", "mnist")
+        with pytest.raises(PlatformError, match="on resourcequotas"):
+            _create_one(objects, job(), make(job()))
+
+
+def test_a_name_that_is_taken_is_somebody_elses_submission():
+    def answer(seen):
+        taken = refusal(409, "already exists", "AlreadyExists")
+        return taken if seen.method == "POST" else refusal(404, "none")
+
+    with FakeApi(answer=answer) as api:
+        objects = JobObjects(api.cluster(patience_s=0.0), "team", "mnist")
+        with pytest.raises(JobExistsError, match="somebody else"):
+            _create_one(objects, job(), manifests.master_pod(job()))

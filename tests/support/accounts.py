@@ -1,0 +1,87 @@
+"""An account whose requests the API server counts apart from everybody else's."""
+
+import re
+
+from elastic.platforms.kubernetes import access
+from elastic.platforms.kubernetes.connection import Cluster
+from elastic.platforms.kubernetes.installing import apply
+from elastic.platforms.kubernetes.kubeconfig import find_access
+from elastic.platforms.kubernetes.names import collection_path, object_path
+from support.cluster import KUBECONFIG, eventually
+
+_FLOWS = "flowcontrol.apiserver.k8s.io"
+_DISPATCHED = re.compile(
+    r'apiserver_flowcontrol_dispatched_requests_total\{flow_schema="([^"]+)".*\} (\S+)'
+)
+_ACCOUNT = "counted"
+_TOKEN_LIFE_S = 3600
+
+
+class CountedAccount:
+    """A service account with a master's rights in a namespace, and a flow schema of its own.
+
+    The API server counts what it lets through of each flow; watches, which stay open, it does not.
+    """
+
+    def __init__(self, cluster, namespace):
+        self._cluster = cluster
+        self._namespace = namespace
+        self._flow = f"counted-{namespace}"
+        list(apply(cluster, access.master_access(namespace, _ACCOUNT)))
+        group = cluster.get(f"/apis/{_FLOWS}")["preferredVersion"]["groupVersion"]
+        self._flows_path = f"/apis/{group}/flowschemas"
+        cluster.create(self._flows_path, self._schema(group))
+
+    def close(self):
+        self._cluster.delete(f"{self._flows_path}/{self._flow}")
+
+    def connect(self, pace):
+        """A connection as this account, from whose first request on all are counted."""
+        path = f"{object_path('serviceaccounts', self._namespace, _ACCOUNT)}/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": _TOKEN_LIFE_S},
+        }
+        token = self._cluster.create(path, request)["status"]["token"]
+        found = find_access(KUBECONFIG)
+        found.configuration.api_key = {"authorization": token}
+        found.configuration.api_key_prefix = {"authorization": "Bearer"}
+        found.configuration.refresh_api_key_hook = None
+        cluster = Cluster(found, pace)
+        pods = collection_path("pods", self._namespace)
+        # A new flow is known after a moment.
+        eventually(lambda: cluster.get(pods, {"limit": "1"}) and self.requests() > 0)
+        return cluster
+
+    def requests(self):
+        """How many of its requests there were, by the API server's own count."""
+        for line in self._cluster.lines("/metrics", {}):
+            found = _DISPATCHED.match(line.decode())
+            if found and found[1] == self._flow:
+                return int(float(found[2]))
+        return 0
+
+    def _schema(self, group):
+        account = {"name": _ACCOUNT, "namespace": self._namespace}
+        everything = {
+            "verbs": ["*"],
+            "apiGroups": ["*"],
+            "resources": ["*"],
+            "namespaces": ["*"],
+            "clusterScope": True,
+        }
+        rule = {
+            "subjects": [{"kind": "ServiceAccount", "serviceAccount": account}],
+            "resourceRules": [everything],
+        }
+        return {
+            "apiVersion": group,
+            "kind": "FlowSchema",
+            "metadata": {"name": self._flow},
+            "spec": {
+                "priorityLevelConfiguration": {"name": "workload-low"},
+                "matchingPrecedence": 10,
+                "rules": [rule],
+            },
+        }
