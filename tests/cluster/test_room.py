@@ -2,6 +2,7 @@
 
 import pytest
 from support.cluster import exists, needs_cluster
+from support.room import filler, free_cpu
 from support.whole_jobs import Workshop
 
 from elastic.platforms.kubernetes.names import collection_path, object_path
@@ -18,48 +19,12 @@ def workshop():
     workshop.close()
 
 
-def _free_cpu(cluster):
-    """Cores of the node that runs containers which no pod has asked for."""
-
-    def cores(amount):
-        return float(amount[:-1]) / 1000 if amount.endswith("m") else float(amount)
-
-    nodes = cluster.get("/api/v1/nodes", {"labelSelector": "elastic.test/hollow!=true"})["items"]
-    [node] = nodes
-    name = node["metadata"]["name"]
-    pods = cluster.get("/api/v1/pods", {"fieldSelector": f"spec.nodeName={name}"})["items"]
-    asked = sum(
-        cores(container["resources"].get("requests", {}).get("cpu", "0"))
-        for pod in pods
-        if pod["status"]["phase"] in ("Pending", "Running")
-        for container in pod["spec"]["containers"]
-    )
-    return cores(node["status"]["allocatable"]["cpu"]) - asked
-
-
 def test_two_workers_are_wanted_and_there_is_room_for_one(workshop):
     cluster, namespace = workshop.cluster, workshop.namespace
     # The master and one worker fit beside the filler, a second worker does not.
-    free = _free_cpu(cluster)
+    free = free_cpu(cluster)
     assert free > 1.0, "other pods take the node"
-    filler = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "filler"},
-        "spec": {
-            "containers": [
-                {
-                    "name": "filler",
-                    "image": "python:3.11-slim",
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["python", "-c", "import time; time.sleep(100000)"],
-                    "resources": {"requests": {"cpu": f"{round((free - 0.6) * 1000)}m"}},
-                }
-            ],
-            "terminationGracePeriodSeconds": 0,
-        },
-    }
-    cluster.create(collection_path("pods", namespace), filler)
+    cluster.create(collection_path("pods", namespace), filler("filler", free - 0.6))
     job = workshop.submit(
         "room",
         num_workers="2",

@@ -115,7 +115,8 @@ def test_a_failed_job_is_told_with_its_reason(home, tmp_path):
         f"({tmp_path}/mine.py:"
     )
     assert code == 100
-    assert (message in out.replace("\n", " "), err) == (True, "")
+    hint = "see what was written with: elastic logs job --platform local\n"
+    assert (message in out.replace("\n", " "), err) == (True, hint)
     assert _run("status", "job")[0] == 100
     _job(home, "job").wait_until_gone()
 

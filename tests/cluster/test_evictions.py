@@ -1,0 +1,91 @@
+"""The cluster takes a worker away, in its own ways: it is replaced, and nothing is lost."""
+
+import pytest
+from support.cluster import eventually, needs_cluster
+from support.room import filler, free_cpu
+from support.whole_jobs import Workshop
+
+from elastic.platforms.kubernetes.names import collection_path, object_path
+
+pytestmark = needs_cluster
+
+NUM_RECORDS = 400
+NUM_EPOCHS = 20
+CRITICAL = "system-cluster-critical"
+"""A class of priority that every cluster has."""
+
+
+@pytest.fixture(scope="module")
+def workshop():
+    workshop = Workshop(NUM_RECORDS, "evictions")
+    yield workshop
+    workshop.close()
+
+
+def _evict(cluster, pod):
+    """Ask for a pod to be evicted, as `kubectl drain` does; it gets its grace."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    versions = {group["name"]: group for group in cluster.get("/apis")["groups"]}["policy"]
+    known = {version["version"] for version in versions["versions"]}
+    eviction = {
+        "apiVersion": "policy/v1" if "v1" in known else "policy/v1beta1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+    }
+    cluster.create(object_path("pods", namespace, name) + "/eviction", eviction)
+
+
+def _lost(status):
+    return [event.message for event in status.events if event.kind == "WorkerLost"]
+
+
+def test_an_evicted_worker_gives_back_what_it_has_not_done(workshop):
+    job = workshop.submit(
+        "evicted",
+        num_workers="1",
+        num_epochs=NUM_EPOCHS,
+        model_params={"num_records": NUM_RECORDS, "delay_ms": 60},
+    )
+    for launch in (1, 2, 3):
+        job.until(lambda s, n=launch: [w.launch for w in s.workers if w.records_done] == [n])
+        _evict(workshop.cluster, job.pod("worker-0"))
+    job.until(lambda s: [w.launch for w in s.workers if w.records_done] == [4])
+    job.hurry()
+    status = job.succeed()
+    assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
+    # The minibatch under way was ended and counted, and the rest of the task given back.
+    assert status.progress.computed_again == 0
+    assert (status.workers_lost, status.worker_failures) == (3, 0)
+    assert len(_lost(status)) == 3
+
+
+def test_a_preempted_worker_comes_back_when_there_is_room(workshop):
+    cluster, namespace = workshop.cluster, workshop.namespace
+    job = workshop.submit(
+        "preempted",
+        num_workers="2",
+        num_epochs=NUM_EPOCHS,
+        grads_to_wait=2,
+        model_params={"num_records": NUM_RECORDS, "delay_ms": 60},
+        master_pod_priority=CRITICAL,
+        worker_resource_request="cpu=0.4,memory=256Mi",
+        worker_resource_limit="cpu=1,memory=512Mi",
+    )
+    job.until(lambda s: [bool(w.records_done) for w in s.workers] == [True, True])
+    # It fits only in the place of one worker.
+    urgent = filler("urgent", free_cpu(cluster) + 0.2, CRITICAL)
+    cluster.create(collection_path("pods", namespace), urgent)
+    path = object_path("pods", namespace, "urgent")
+    eventually(lambda: cluster.get(path)["status"]["phase"] == "Running")
+    alone = job.until(lambda s: any("Insufficient cpu" in w.message for w in s.workers))
+    assert len(_lost(alone)) == 1
+    assert sorted(worker.phase for worker in alone.workers) == ["Pending", "Running"]
+    done = alone.progress.records_done
+    job.until(lambda s: s.progress.records_done >= done + 40)
+    cluster.delete(path, 0)
+    job.until(lambda s: [bool(w.records_done) for w in s.workers] == [True, True])
+    job.hurry()
+    status = job.succeed()
+    assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
+    assert (status.workers_lost, status.worker_failures, status.master_restarts) == (1, 0, 0)
+    assert sorted(worker.launch for worker in status.workers) == [1, 2]
