@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("support.platform_contract")
+pytest.register_assert_rewrite("support.platform_contract", "support.jobs_contract")

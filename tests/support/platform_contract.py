@@ -1,4 +1,7 @@
-"""What every `ReplicaRunner` must do; each implementation runs this suite."""
+"""What every `ReplicaRunner` must do; each implementation runs this suite.
+
+The command line's side of a platform has its own, in `jobs_contract`.
+"""
 
 import time
 from collections.abc import Callable

@@ -1,6 +1,8 @@
 """The command line's side of the Kubernetes platform."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
+from urllib.parse import quote
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
 from elastic.platforms.base import LogLine
@@ -30,6 +32,9 @@ from elastic.platforms.kubernetes.submission import BuildImage, submit_job
 from elastic.policy.fleet import WORKER
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+"""The phases of pods that do nothing any more."""
 
 
 def _build_silently(request: ImageRequest) -> str:
@@ -127,17 +132,17 @@ class KubernetesPlatform:
         """
         job = self._job(job_name)
         record = job.record()
-        allowed = spec_of(record).num_workers
-        if not allowed.minimum <= num_workers <= allowed.maximum:
-            raise JobSpecError(
-                f"{num_workers} workers are outside the range {allowed} of job {job_name!r}: "
-                "choose a number within it, or submit the job with another --num_workers MIN:MAX"
-            )
         status = job.status(record)
         if status.phase.is_final:
             raise JobSpecError(
                 f"job {job_name!r} has ended as {status.phase}, so it has no workers to scale: "
                 "submit it again with --resume"
+            )
+        allowed = spec_of(record).num_workers
+        if not allowed.minimum <= num_workers <= allowed.maximum:
+            raise JobSpecError(
+                f"{num_workers} workers are outside the range {allowed} of job {job_name!r}: "
+                "choose a number within it, or submit the job with another --num_workers MIN:MAX"
             )
         job.ask(num_workers=num_workers)
 
@@ -151,16 +156,19 @@ class KubernetesPlatform:
         kill_job(self._job(job_name), timeout_s)
 
     def forget(self, job_name: str) -> None:
-        """Delete the record and the status of a job that has no pods.
+        """Delete the record, the status and the ended pods of a job that has no others.
 
         Raises:
             JobNotFoundError: No such job.
-            JobExistsError: It has pods.
+            JobExistsError: It has pods that have not ended.
         """
         job = self._job(job_name)
         job.record()
-        if job.pods():
-            raise JobExistsError(f"job {job_name!r} has pods: `elastic kill` it first")
+        pods = job.pods()
+        if any(pod["status"].get("phase") not in _ENDED for pod in pods):
+            raise JobExistsError(f"job {job_name!r} has running pods: `elastic kill` it first")
+        for pod in pods:
+            job.delete("pods", pod["metadata"]["name"], 0.0)
         job.delete_belongings()
         job.delete_memory()
 
@@ -204,6 +212,12 @@ class KubernetesPlatform:
             return True
 
     def _job(self, job_name: str) -> JobObjects:
+        # In a path, what stands before a `#` or a `?` would be the name of another job.
+        if quote(job_name, safe="") != job_name:
+            raise JobNotFoundError(
+                f"no job {job_name!r} in namespace {self._namespace!r}: the name of a job has "
+                "lower-case letters, digits and '-' only"
+            )
         return JobObjects(self._cluster, self._namespace, job_name)
 
     def _records(self) -> list[tuple[Manifest, Manifest | None]]:

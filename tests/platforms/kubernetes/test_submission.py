@@ -12,7 +12,7 @@ from elastic.platforms.kubernetes.access import priority_classes
 from elastic.platforms.kubernetes.connection import AwayError, Cluster
 from elastic.platforms.kubernetes.kubeconfig import find_access
 from elastic.platforms.kubernetes.platform import KubernetesPlatform
-from elastic.spec.status import JobPhase, JobStatus, Progress
+from elastic.spec.status import JobPhase, JobStatus
 
 pytestmark = needs_cluster
 
@@ -172,30 +172,6 @@ class TestRefused:
 
 
 class TestNames:
-    def test_a_job_that_is_there_is_not_touched(self, jobs, job_name):
-        objects = jobs.submit(job_name)
-        before = objects.find_master()["metadata"]["uid"]
-        for settings in ({}, {"overwrite": True}, {"resume": True}):
-            with pytest.raises(JobExistsError, match="has not ended"):
-                jobs.submit(job_name, **settings)
-        assert objects.find_master()["metadata"]["uid"] == before
-
-    def test_an_ended_job_is_kept_unless_told(self, jobs, job_name):
-        jobs.submit(job_name, "finish")
-        jobs.until(JobPhase.SUCCEEDED, job_name)
-        with pytest.raises(JobExistsError, match=r"ended as Succeeded.*--resume.*--overwrite"):
-            jobs.submit(job_name)
-        assert jobs.platform.status(job_name).phase is JobPhase.SUCCEEDED
-
-    def test_overwrite_begins_anew(self, jobs, job_name):
-        objects = jobs.submit(job_name, "finish")
-        jobs.until(JobPhase.SUCCEEDED, job_name)
-        old = objects.submission().uid
-        jobs.submit(job_name, "obey", overwrite=True)
-        assert objects.submission().uid != old
-        status = jobs.until(JobPhase.RUNNING, job_name)
-        assert status.progress == Progress()
-
     def test_resume_keeps_what_was_reached(self, jobs, job_name):
         objects = jobs.submit(job_name, "finish")
         jobs.until(JobPhase.SUCCEEDED, job_name)
@@ -256,10 +232,6 @@ class TestNames:
         (pod,) = jobs.objects(job_name).pods()
         uid = json.loads(jobs.objects(job_name).record()["data"]["submission.json"])["uid"]
         assert pod["metadata"]["labels"]["elastic-submission"] == uid
-
-    def test_a_job_needs_a_name(self, jobs):
-        with pytest.raises(JobSpecError, match="--job_name"):
-            jobs.submit("")
 
 
 class TestDryRunsLeaveNothing:

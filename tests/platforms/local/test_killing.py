@@ -74,20 +74,6 @@ def test_a_healthy_master_publishes_the_end_itself(jobs, platform):
     assert (status.phase, status.message) == (JobPhase.CANCELLED, "")
 
 
-def test_kill_twice_is_kill_once(jobs, platform):
-    platform.kill("job", TIMEOUT_S)
-    first = platform.status("job")
-    platform.kill("job", TIMEOUT_S)
-    assert platform.status("job") == first
-
-
-def test_the_end_of_an_ended_job_stays(jobs):
-    platform = jobs.submit(master="finish")
-    eventually(lambda: platform.status("job").phase is JobPhase.SUCCEEDED)
-    platform.kill("job", 5.0)
-    assert platform.status("job").phase is JobPhase.SUCCEEDED
-
-
 def test_kill_while_the_master_ends_again_and_again_cancels(jobs):
     platform = jobs.submit(master="falter")
     eventually(lambda: platform.status("job").phase is JobPhase.RECOVERING)

@@ -34,12 +34,6 @@ def kill_all(jobs):
 
 
 class TestSubmit:
-    def test_a_job_runs_to_its_end_and_leaves_no_process(self, jobs):
-        platform = jobs.submit(master="finish")
-        until_phase(platform, JobPhase.SUCCEEDED)
-        until_gone(jobs)
-        eventually(lambda: not jobs.directory().supervisor_lock.is_held())
-
     def test_only_the_owner_can_read_the_job(self, jobs):
         jobs.submit()
         directory = jobs.directory()
@@ -47,24 +41,11 @@ class TestSubmit:
         assert directory.token_path.stat().st_mode & 0o777 == 0o600
         assert len(bytes.fromhex(directory.token())) == 32
 
-    def test_a_running_job_is_not_touched(self, jobs):
-        jobs.submit()
-        with pytest.raises(JobExistsError, match="is running"):
-            jobs.submit(overwrite=True)
-        assert len(jobs.members(role="supervisor")) == 1
-
-    def test_an_ended_job_is_kept_unless_told(self, jobs):
-        platform = jobs.submit(master="finish")
-        until_phase(platform, JobPhase.SUCCEEDED)
-        with pytest.raises(JobExistsError, match=r"ended as Succeeded.*--resume.*--overwrite"):
-            jobs.submit()
-
-    def test_overwrite_begins_anew(self, jobs):
+    def test_overwrite_removes_the_cuts(self, jobs):
         until_phase(jobs.submit(master="finish"), JobPhase.SUCCEEDED)
         (jobs.directory().cuts_path / "cut").touch()
-        platform = jobs.submit(overwrite=True)
+        jobs.submit(overwrite=True)
         assert list(jobs.directory().cuts_path.iterdir()) == []
-        assert platform.status("job").phase is JobPhase.PENDING
 
     def test_resume_keeps_cuts_logs_and_what_was_reached(self, jobs):
         until_phase(jobs.submit(master="finish"), JobPhase.SUCCEEDED)
@@ -118,21 +99,6 @@ class TestSubmit:
         jobs.uids.add(jobs.directory().submission().uid)
         jobs.pid_of("master")
         eventually(lambda: len(jobs.members()) == 2)
-
-    def test_two_jobs_run_side_by_side(self, jobs, worker):
-        jobs.arrange(worker, "run")
-        jobs.submit("first", master="obey")
-        platform = jobs.submit("second", master="obey")
-        for name in ("first", "second"):
-            jobs.pid_of("worker", name)
-        assert platform.jobs() == ["first", "second"]
-        platform.kill("first", 60.0)
-        assert jobs.members("first") == []
-        assert jobs.members("second", "worker")
-
-    def test_a_job_needs_a_name(self, jobs):
-        with pytest.raises(JobSpecError, match="--job_name"):
-            jobs.platform().submit(jobs.spec(""))
 
     def test_a_full_disk_leaves_nothing_behind(self, jobs):
         platform = jobs.platform()
@@ -229,17 +195,12 @@ class TestMaster:
 
 
 class TestStatusAndScale:
-    def test_unknown_jobs_are_not_found(self, jobs):
+    def test_who_asks_for_an_unknown_job_is_told_the_known_ones(self, jobs):
         platform = jobs.submit()
-        for ask in (
-            lambda: platform.status("other"),
-            lambda: platform.spec("../jobs/job"),
-            lambda: platform.scale("", 1),
-            lambda: platform.kill("other", 1.0),
-            lambda: platform.logs("other", [], False, None),
-        ):
+        # The second is the path of the folder of one that there is.
+        for name in ("other", "../jobs/job"):
             with pytest.raises(JobNotFoundError, match="known jobs: job"):
-                ask()
+                platform.status(name)
 
     def test_a_job_without_processes_says_so(self, jobs, worker):
         jobs.arrange(worker, "run")
@@ -264,57 +225,12 @@ class TestStatusAndScale:
         platform.scale("job", 3)
         eventually(lambda: len(jobs.members(role="worker")) == 3)
 
-    def test_scale_checks_the_range_and_the_job(self, jobs):
-        platform = jobs.submit(num_workers="1:3")
-        with pytest.raises(JobSpecError, match="4 workers are outside the range 1:3"):
-            platform.scale("job", 4)
-        platform = jobs.submit("ended", master="finish", num_workers="1:3")
-        until_phase(platform, JobPhase.SUCCEEDED, "ended")
-        for num_workers in (2, 4):
-            with pytest.raises(JobSpecError, match="has ended as Succeeded"):
-                platform.scale("ended", num_workers)
-
-
-class TestForget:
-    def test_an_ended_job_is_gone(self, jobs):
-        platform = jobs.submit(master="finish")
-        until_phase(platform, JobPhase.SUCCEEDED)
-        until_gone(jobs)
-        eventually(lambda: not jobs.directory().supervisor_lock.is_held())
-        platform.forget("job")
-        assert platform.jobs() == []
-        assert platform.statuses() == []
-        with pytest.raises(JobNotFoundError):
-            platform.forget("job")
-
-    def test_a_running_job_is_not_touched(self, jobs):
-        platform = jobs.submit()
-        with pytest.raises(JobExistsError, match="elastic kill"):
-            platform.forget("job")
-        assert [status.job_name for status in platform.statuses()] == ["job"]
-
 
 class TestLogs:
     def test_there_is_no_life_before_in_a_local_log(self, jobs):
         platform = jobs.submit(master="finish")
         with pytest.raises(JobSpecError, match="holds all lives"):
             platform.logs("job", [], False, None, previous=True)
-
-    def test_all_replicas_or_the_named_ones(self, jobs, worker):
-        jobs.arrange(worker, "run")
-        platform = jobs.submit(master="obey")
-        eventually(lambda: jobs.is_ready(worker))
-
-        def read(names, tail=None):
-            return [(x.replica, x.text) for x in platform.logs("job", names, False, tail)]
-
-        assert [replica for replica, _ in read([])] == ["master-0"] * 2 + ["worker-0"] * 2
-        assert {replica for replica, _ in read(["worker-0"])} == {"worker-0"}
-        assert {replica for replica, _ in read(["worker"])} == {"worker-0"}
-        assert read(["master"], tail=1) == [("master-0", "master obey")]
-        assert read([], tail=0) == []
-        with pytest.raises(PlatformError, match=r"no log of 'worker-7'.*master-0, worker-0"):
-            read(["worker-7"])
 
     def test_follow_ends_with_the_job_and_loses_nothing(self, jobs, worker):
         jobs.arrange(worker, "chatty")

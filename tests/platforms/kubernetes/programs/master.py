@@ -4,7 +4,9 @@ Only the standard library is there. It reads and writes its ConfigMaps as a mast
 service account.
 
 obey    publishes Running, and when it is cancelled, Cancelled
+lead    does so too, and tells of workers as running, also with its last word
 finish  publishes Succeeded and exits with 0
+fail    publishes Failed and exits with 0
 crash   exits with 1 in every life, with last words
 deaf    publishes Running, and neither reads what users want nor heeds SIGTERM
 mute    exits with 0 and publishes nothing
@@ -69,22 +71,29 @@ def main():
     if does == "finish":
         publish("Succeeded", progress={"model_version": 7}, ended_s=time.time())
         print("last line")
+    elif does == "fail":
+        publish("Failed", reason="BadRecords", ended_s=time.time())
+        print("last line")
     elif does == "crash":
         sys.exit("these are its last words")
     elif does == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         publish("Running")
         time.sleep(3600)
-    elif does == "obey":
+    elif does in ("obey", "lead"):
         # Not the default of a container's first process, which is to ignore it.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        count = 0
+        count, rows = 0, []
         while not (wanted := control())["cancelled"]:
-            publish("Running", desired_workers=wanted["num_workers"] or 1)
+            size = wanted["num_workers"] or 1
+            if does == "lead":
+                rows = [{"index": i, "launch": 1, "phase": "Running"} for i in range(size)]
+            publish("Running", desired_workers=size, workers=rows)
             count += 1
             print(f"master line {count}")
             time.sleep(0.5)
-        publish("Cancelled", reason="Cancelled", message="the master says so")
+        end = {"reason": "Cancelled", "message": "the master says so", "ended_s": time.time()}
+        publish("Cancelled", workers=rows, **end)
 
 
 main()

@@ -2,8 +2,9 @@
 
 `idle` only waits, `crash` raises, `falter` ends as if the cluster had ended it, so that it is
 started again without end, ever later; `depart` ends in the middle of its preparation; `finish`
-publishes success and ends, `linger` only publishes, `vanish` only ends, `obey` starts the workers
-that are asked for, replaces lost ones and ends the job when it is cancelled.
+publishes success and ends, `fail` failure, `linger` only publishes, `vanish` only ends, `obey`
+starts the workers that are asked for, replaces lost ones and ends the job when it is cancelled;
+`lead` does so too, and tells of all its workers as running, also with its last word.
 """
 
 import os
@@ -15,18 +16,24 @@ from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.platforms.last_words import STEP_NAME
 from elastic.platforms.local.replica import own_replica_id, read_spec, write_termination
 from elastic.platforms.local.runner import LocalReplicaRunner
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 
-def publish(runner, phase, job_name):
-    runner.publish_status(JobStatus(job_name=job_name, phase=phase))
+def publish(runner, phase, job_name, **more):
+    ended_s = time.time() if phase.is_final else None
+    runner.publish_status(JobStatus(job_name=job_name, phase=phase, ended_s=ended_s, **more))
 
 
-def obey(runner, spec):
+def obey(runner, spec, tells_of_workers=False):
     runner.publish_address(f"127.0.0.1:{own_replica_id().launch}")
-    publish(runner, JobPhase.RUNNING, spec.job_name)
+    told = {}
     while not (control := runner.control()).cancelled:
         wanted = control.num_workers or spec.num_workers.minimum
+        rows = [WorkerStatus(index=i, launch=1, phase="Running") for i in range(wanted)]
+        tell = {"desired_workers": wanted, "workers": rows if tells_of_workers else ()}
+        if tell != told:
+            publish(runner, JobPhase.RUNNING, spec.job_name, **tell)
+            told = tell
         launches = dict.fromkeys(range(wanted), 0)
         for replica in runner.observe():
             if replica.exit_reason is None:
@@ -38,7 +45,7 @@ def obey(runner, spec):
         runner.wait(10.0)
     # A real master says goodbye to its workers first; whoever kills it must wait for that.
     time.sleep(0.3)
-    publish(runner, JobPhase.CANCELLED, spec.job_name)
+    publish(runner, JobPhase.CANCELLED, spec.job_name, **told)
 
 
 def main():
@@ -59,7 +66,11 @@ def main():
             (Path(job_dir) / STEP_NAME).write_text("dataset_fn of mine")
             os._exit(3)
         case "finish":
-            publish(runner, JobPhase.SUCCEEDED, spec.job_name)
+            publish(runner, JobPhase.SUCCEEDED, spec.job_name, progress=Progress(model_version=7))
+            print("last line", flush=True)
+        case "fail":
+            publish(runner, JobPhase.FAILED, spec.job_name, reason="BadRecords")
+            print("last line", flush=True)
         case "linger":
             publish(runner, JobPhase.SUCCEEDED, spec.job_name)
             while True:
@@ -68,6 +79,8 @@ def main():
             pass
         case "obey":
             obey(runner, spec)
+        case "lead":
+            obey(runner, spec, tells_of_workers=True)
 
 
 if __name__ == "__main__":
