@@ -14,6 +14,7 @@ from elastic.master.environment import (
     local_environment,
 )
 from elastic.platforms.surroundings import Surroundings
+from elastic.policy.aggregation import num_computing_beside_update
 from elastic.policy.replicas import ExitReason
 
 
@@ -33,10 +34,9 @@ def main() -> int:
             level=spec.log_level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
         )
         # An update that takes the cores of workers that compute is ten times slower than one that
-        # takes its own, since its threads wait for each other. Those whose gradients it is made of
-        # wait for it.
-        num_computing = max(spec.num_workers.maximum - spec.grads_to_wait, 0)
-        surroundings.prepare(num_computing + 1)
+        # takes its own, since its threads wait for each other.
+        beside = num_computing_beside_update(spec.num_workers.maximum, spec.grads_to_wait)
+        surroundings.prepare(beside + 1)
         environment = kubernetes_environment() if job_dir is None else local_environment(job_dir)
         if environment is not None:
             _run(environment)

@@ -20,11 +20,11 @@ from elastic.master.parameters import ParameterStore
 from elastic.master.sessions import RateMeter, Sessions, WorkerSession
 from elastic.policy.aggregation import (
     Accept,
+    LateGradients,
     RefuseStale,
     UpdateRule,
     is_update_due,
     judge_gradient,
-    late_hint,
     should_hold_reply,
 )
 from elastic.policy.evaluation import may_evaluate
@@ -107,9 +107,7 @@ class Coordinator:
         self._group = WeightedSum(store.parameter_layout, store.state_layout)
         self._staged: list[StagedRange] = []
         self._staleness = 0
-        self._num_accepted = 0
-        self._num_late = 0
-        self._is_hint_given = False
+        self._late = LateGradients(rule)
         self._computing: set[str] = set()
         self._woken = asyncio.Event()
         if ledger.is_finished:
@@ -199,7 +197,7 @@ class Coordinator:
         assert isinstance(verdict, Accept)
         contribution.learning_rate_scale = verdict.learning_rate_scale
         self._group.add(contribution)
-        self._num_accepted += 1
+        self._late.accept()
         self._staged.append(staged)
         self.loss = report.loss
         now_s = time.monotonic()
@@ -300,12 +298,8 @@ class Coordinator:
 
     def _count_late(self, session: WorkerSession, report: GradientReport) -> None:
         self._count_refused(session, report)
-        self._num_late += 1
-        if self._is_hint_given:
-            return
-        hint = late_hint(self._rule, self._num_accepted, self._num_late, len(self.sessions.all()))
+        hint = self._late.refuse(len(self.sessions.all()))
         if hint is not None:
-            self._is_hint_given = True
             self._on_event("GradientsTooLate", hint)
 
     def _count_refused(self, session: WorkerSession, report: GradientReport) -> None:

@@ -66,28 +66,51 @@ def judge_gradient(
     return Accept()
 
 
-def late_hint(rule: UpdateRule, num_accepted: int, num_late: int, num_workers: int) -> str | None:
-    """What to do where much of the work is thrown away because updates come too often for it.
+class LateGradients:
+    """Counts what is thrown away because updates come too often for it, and says so once."""
+
+    def __init__(self, rule: UpdateRule) -> None:
+        self._rule = rule
+        self._num_accepted = 0
+        self._num_late = 0
+        self._is_told = False
+
+    def accept(self) -> None:
+        """Count a gradient that counts."""
+        self._num_accepted += 1
+
+    def refuse(self, num_workers: int) -> str | None:
+        """Count one that was refused because a newer version was there.
+
+        Args:
+            num_workers: Workers that compute at the moment.
+
+        Returns:
+            What the user can do about it, once and where much is lost; else None.
+        """
+        self._num_late += 1
+        num_judged = self._num_accepted + self._num_late
+        is_much = num_judged >= ENOUGH_JUDGED and self._num_late >= LATE_SHARE * num_judged
+        is_grouped = self._rule.is_async or num_workers <= self._rule.grads_to_wait
+        if self._is_told or is_grouped or not is_much:
+            return None
+        self._is_told = True
+        return (
+            f"{self._num_late} of {num_judged} gradients came too late and were computed again, "
+            f"since {num_workers} workers share updates of "
+            f"grads_to_wait={self._rule.grads_to_wait}: --grads_to_wait {num_workers} uses all of "
+            "them, and so does --use_async"
+        )
+
+
+def num_computing_beside_update(num_workers: int, grads_to_wait: int) -> int:
+    """Workers that compute while an update is applied: those it is made of wait for it.
 
     Args:
-        rule: How gradients become updates.
-        num_accepted: Gradients that counted.
-        num_late: Gradients that were refused because a newer version was there.
-        num_workers: Workers that compute at the moment.
-
-    Returns:
-        A sentence for the user, or None where there is nothing to say.
+        num_workers: As many as there can be.
+        grads_to_wait: Gradients of one update; 1 where each is applied as it comes.
     """
-    num_judged = num_accepted + num_late
-    if rule.is_async or num_workers <= rule.grads_to_wait:
-        return None
-    if num_judged < ENOUGH_JUDGED or num_late < LATE_SHARE * num_judged:
-        return None
-    return (
-        f"{num_late} of {num_judged} gradients came too late and were computed again, since "
-        f"{num_workers} workers share updates of grads_to_wait={rule.grads_to_wait}: "
-        f"--grads_to_wait {num_workers} uses all of them, and so does --use_async"
-    )
+    return max(num_workers - grads_to_wait, 0)
 
 
 def is_update_due(rule: UpdateRule, num_accepted: int, only_staged_left: bool) -> bool:

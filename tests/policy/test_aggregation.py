@@ -4,11 +4,12 @@ import pytest
 
 from elastic.policy.aggregation import (
     Accept,
+    LateGradients,
     RefuseStale,
     UpdateRule,
     is_update_due,
     judge_gradient,
-    late_hint,
+    num_computing_beside_update,
     should_hold_reply,
 )
 
@@ -88,13 +89,32 @@ def test_async_never_holds():
         pytest.param(UpdateRule(), 0, 40, 0, False, id="all-gone-by-now"),
     ],
 )
-def test_late_hint(rule, num_accepted, num_late, num_workers, is_told):
-    hint = late_hint(rule, num_accepted, num_late, num_workers)
-    assert (hint is not None) == is_told
+def test_late_gradients_are_told(rule, num_accepted, num_late, num_workers, is_told):
+    hints = hints_of(rule, num_accepted, num_late, num_workers)
+    assert (hints[-1] is not None) == is_told
 
 
-def test_late_hint_says_what_to_do():
-    assert late_hint(UpdateRule(), 55, 45, 3) == (
-        "45 of 100 gradients came too late and were computed again, since 3 workers share updates "
+def hints_of(rule, num_accepted, num_late, num_workers):
+    """What is said after each gradient that comes too late."""
+    late = LateGradients(rule)
+    for _ in range(num_accepted):
+        late.accept()
+    return [late.refuse(num_workers) for _ in range(num_late)]
+
+
+def test_late_gradients_are_told_once_with_what_to_do():
+    hints = hints_of(UpdateRule(), 55, 45, 3)
+    assert [hint for hint in hints if hint] == [
+        "19 of 74 gradients came too late and were computed again, since 3 workers share updates "
         "of grads_to_wait=1: --grads_to_wait 3 uses all of them, and so does --use_async"
-    )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "grads_to_wait", "expected"),
+    [(1, 1, 0), (2, 1, 1), (2, 2, 0), (4, 2, 2), (2, 4, 0)],
+)
+def test_workers_whose_gradients_make_the_update_do_not_compute(
+    num_workers, grads_to_wait, expected
+):
+    assert num_computing_beside_update(num_workers, grads_to_wait) == expected
