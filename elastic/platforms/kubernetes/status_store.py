@@ -14,9 +14,9 @@ from elastic.platforms.kubernetes.connection import Cluster, RefusedError
 from elastic.platforms.kubernetes.end_record import dump_end, reduced
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.record import last_words_of, status_of
+from elastic.platforms.kubernetes.record import StatusUnreadableError, last_words_of, status_of
 from elastic.platforms.kubernetes.retrying import is_permanent
-from elastic.spec.status import JobStatus
+from elastic.spec.status import JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)
 
@@ -114,11 +114,19 @@ class StatusStore:
             if error.code == HTTPStatus.NOT_FOUND:
                 return None
             raise
-        earlier = status_of(config_map)
+        earlier = self._readable(config_map)
         with self._changed:
             self._last_words = last_words_of(config_map) | self._last_words
             self._earlier = earlier
         return earlier
+
+    def _readable(self, config_map: Manifest) -> JobStatus | None:
+        try:
+            return status_of(config_map)
+        except StatusUnreadableError as error:
+            # Lost is what the job had told of itself, and no reason to let it end.
+            logger.warning("%s", error)
+            return JobStatus(job_name=self._job.name, phase=JobPhase.RECOVERING)
 
     def _run(self) -> None:
         while True:

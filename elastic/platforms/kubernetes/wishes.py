@@ -12,12 +12,12 @@ from elastic.platforms.kubernetes.mirror import Mirror
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import control_of
-from elastic.platforms.kubernetes.watch import Watch
+from elastic.platforms.kubernetes.watch import Watch, Watched
 
 logger = logging.getLogger(__name__)
 
 
-class Wishes:
+class Wishes(Watched):
     """The newest wishes that could be read; a record that is damaged or gone changes nothing."""
 
     def __init__(
@@ -34,30 +34,10 @@ class Wishes:
         self._lock = lock
         self._on_change = on_change
         self._control = JobControl()
-        self._watch = Watch(
-            cluster,
-            names.collection_path("configmaps", job.namespace),
-            {"fieldSelector": f"metadata.name={names.record_name(job.name)}"},
-            Mirror(self._on_record, lock),
-            on_change,
-        )
-
-    def start(self) -> None:
-        """Read them, and follow them from then on.
-
-        Raises:
-            PlatformError: The cluster cannot be read.
-        """
-        self._watch.start()
-
-    def close(self) -> None:
-        """Follow them no longer."""
-        self._watch.close()
-
-    @property
-    def failure(self) -> PlatformError | None:
-        """Why nobody knows at the moment what they are, or None."""
-        return self._watch.failure
+        path = names.collection_path("configmaps", job.namespace)
+        selector = {"fieldSelector": f"metadata.name={names.record_name(job.name)}"}
+        mirror = Mirror(self._on_record, lock)
+        super().__init__(Watch(cluster, path, selector, mirror, on_change))
 
     def control(self) -> JobControl:
         """What users have asked for."""

@@ -12,7 +12,7 @@ from elastic.platforms.kubernetes.manifests import Owner
 from elastic.platforms.kubernetes.mirror import Mirror, OnChange
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.watch import Watch
+from elastic.platforms.kubernetes.watch import Watch, Watched
 
 MakePod: TypeAlias = Callable[[Job, ReplicaId, Owner | None], Manifest]
 
@@ -21,7 +21,7 @@ class NameTakenError(PlatformError):
     """A pod of somebody else has the name."""
 
 
-class WorkerPods:
+class WorkerPods(Watched):
     """All pods that carry this job's labels; those that its master owns are its own."""
 
     def __init__(
@@ -52,24 +52,7 @@ class WorkerPods:
         self._path = names.collection_path("pods", job.namespace)
         self._mirror = Mirror(on_change, lock)
         selector = {"labelSelector": names.worker_selector(job.name)}
-        self._watch = Watch(cluster, self._path, selector, self._mirror, on_contact)
-
-    def start(self) -> None:
-        """Look at all of them, and follow them from then on.
-
-        Raises:
-            PlatformError: The cluster cannot be read.
-        """
-        self._watch.start()
-
-    def close(self) -> None:
-        """Follow them no longer."""
-        self._watch.close()
-
-    @property
-    def failure(self) -> PlatformError | None:
-        """Why nobody knows at the moment how they are, or None."""
-        return self._watch.failure
+        super().__init__(Watch(cluster, self._path, selector, self._mirror, on_contact))
 
     def own(self) -> list[Manifest]:
         """Those that belong to the master's pod."""

@@ -154,3 +154,23 @@ def test_a_running_job_is_told_in_short_too():
             assert sent(api.requests[1]).phase is JobPhase.RUNNING
         finally:
             store.close()
+
+
+def stored(text):
+    return Answer(body={"metadata": {"name": "elastic-mnist-status"}, "data": {STATUS_KEY: text}})
+
+
+def test_the_status_of_an_earlier_life_is_read_once():
+    earlier = JobStatus(job_name="mnist", phase=JobPhase.RUNNING, master_restarts=2)
+    with FakeApi(stored(earlier.model_dump_json())) as api:
+        store = StatusStore(api.cluster(), JOB)
+        assert store.last() == store.last() == earlier
+        assert len(api.requests) == 1
+
+
+@pytest.mark.parametrize("text", ["{broken", '{"job_name": "mnist", "phase": "Dancing"}'])
+def test_a_status_that_cannot_be_read_does_not_keep_a_master_from_its_work(text):
+    with FakeApi(stored(text)) as api:
+        last = StatusStore(api.cluster(), JOB).last()
+    # No job that is only about to start: that one could be taken for too late.
+    assert last == JobStatus(job_name="mnist", phase=JobPhase.RECOVERING)
