@@ -77,7 +77,8 @@ class EpochAudit(_Published):
 class Progress(_Published):
     """How far training has come, as committed by the ledger.
 
-    `computed_again` counts records whose work was thrown away: refused gradients and lost leases.
+    `computed_again` counts the records of gradients that were refused; what a lost process had in work
+    nobody knows.
     """
 
     epoch: int = 0
