@@ -114,9 +114,9 @@ class StatusStore:
             if error.code == HTTPStatus.NOT_FOUND:
                 return None
             raise
-        earlier = self._readable(config_map)
+        earlier, words = self._readable(config_map), _readable_words(config_map)
         with self._changed:
-            self._last_words = last_words_of(config_map) | self._last_words
+            self._last_words = words | self._last_words
             self._earlier = earlier
         return earlier
 
@@ -191,3 +191,11 @@ class StatusStore:
                 raise
             collection = names.collection_path("configmaps", self._job.namespace)
             self._cluster.create(collection, manifest)
+
+
+def _readable_words(config_map: Manifest) -> dict[str, str]:
+    try:
+        return last_words_of(config_map)
+    except PlatformError as error:
+        logger.warning("%s", error)
+        return {}

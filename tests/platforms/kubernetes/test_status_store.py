@@ -174,3 +174,11 @@ def test_a_status_that_cannot_be_read_does_not_keep_a_master_from_its_work(text)
         last = StatusStore(api.cluster(), JOB).last()
     # No job that is only about to start: that one could be taken for too late.
     assert last == JobStatus(job_name="mnist", phase=JobPhase.RECOVERING)
+
+
+def test_last_words_that_cannot_be_read_are_lost_alone():
+    status = JobStatus(job_name="mnist", phase=JobPhase.RUNNING)
+    answer = stored(status.model_dump_json())
+    answer.body["data"][LAST_WORDS_KEY] = "{broken"
+    with FakeApi(answer) as api:
+        assert StatusStore(api.cluster(), JOB).last() == status
