@@ -77,8 +77,8 @@ class EpochAudit(_Published):
 class Progress(_Published):
     """How far training has come, as committed by the ledger.
 
-    `computed_again` counts the records of gradients that were refused; what a lost process had in work
-    nobody knows.
+    `computed_again` counts the records of gradients that were refused; nobody knows what a lost
+    process had in work.
     """
 
     epoch: int = 0
