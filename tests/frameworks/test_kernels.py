@@ -23,6 +23,14 @@ class OwnStep(keras.optimizers.SGD):
     """A class of the user's, which is never given a kernel."""
 
 
+class OwnAdam(keras.optimizers.Adam):
+    """Another one."""
+
+
+class OwnAdamW(keras.optimizers.AdamW):
+    """Another one."""
+
+
 class Weights(keras.Model):
     def __init__(self, shapes, dtype):
         super().__init__()
@@ -67,10 +75,42 @@ def _keras_pair(shapes, dtype, optimizer):
 )
 def test_keras_sgd(shapes, dtype, momentum, nesterov, learning_rate, more, seed):
     settings = {"momentum": momentum, "nesterov": nesterov, **more}
-    pairs = [
-        _keras_pair(shapes, dtype, lambda cls=cls: cls(learning_rate, **settings))
-        for cls in (keras.optimizers.SGD, OwnStep)
-    ]
+    _check_keras_pair(
+        [
+            _keras_pair(shapes, dtype, lambda cls=cls: cls(learning_rate, **settings))
+            for cls in (keras.optimizers.SGD, OwnStep)
+        ],
+        dtype,
+        seed,
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shapes=SHAPES,
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    classes=st.sampled_from([(keras.optimizers.Adam, OwnAdam), (keras.optimizers.AdamW, OwnAdamW)]),
+    beta_1=st.sampled_from([0.0, 0.5, 0.9]),
+    epsilon=st.sampled_from([1e-3, 1e-1]),
+    learning_rate=st.floats(1e-4, 0.1),
+    more=st.sampled_from(
+        [{}, {"weight_decay": 0.1}, {"clipnorm": 0.5}, {"use_ema": True}, {"amsgrad": True}]
+    ),
+    seed=st.integers(0, 1000),
+)
+def test_keras_adam(shapes, dtype, classes, beta_1, epsilon, learning_rate, more, seed):
+    settings = {"beta_1": beta_1, "epsilon": epsilon, **more}
+    _check_keras_pair(
+        [
+            _keras_pair(shapes, dtype, lambda cls=cls: cls(learning_rate, **settings))
+            for cls in classes
+        ],
+        dtype,
+        seed,
+    )
+
+
+def _check_keras_pair(pairs, dtype, seed):
     random = np.random.default_rng(seed)
     for _ in range(NUM_STEPS):
         gradients = {
@@ -104,6 +144,12 @@ def test_a_kernel_leaves_arrays_alone_that_were_read_before():
     [
         pytest.param(keras.optimizers.SGD, True, id="its-own-class"),
         pytest.param(OwnStep, False, id="a-subclass"),
+        pytest.param(keras.optimizers.Adam, True, id="adam"),
+        pytest.param(keras.optimizers.AdamW, True, id="adamw"),
+        pytest.param(OwnAdam, False, id="a-subclass-of-adam"),
+        pytest.param(
+            lambda rate: keras.optimizers.Adam(rate, amsgrad=True), False, id="adam-with-amsgrad"
+        ),
     ],
 )
 def test_which_keras_optimizers_get_one(optimizer, is_fused):
