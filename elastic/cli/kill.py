@@ -9,10 +9,10 @@ from elastic.cli.platform import open_platform, platform_option
 @click.command(
     "kill",
     short_help="Cancel a job and end its processes.",
-    epilog="\b\nExample:\n  elastic kill mnist --timeout 60",
+    epilog="\b\nExample:\n  elastic kill mnist --timeout 120",
 )
 @click.argument("job")
-@click.option("--timeout", type=click.FloatRange(min=0), default=30.0, show_default=True,
+@click.option("--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True,
               metavar="SECONDS", help="How long the job's processes may take to end.")  # fmt: skip
 @click.option("--forget", is_flag=True, help="Also drop its status and all else that is kept.")
 @platform_option

@@ -16,6 +16,8 @@ from elastic.spec.status import JobPhase, JobStatus
 logger = logging.getLogger(__name__)
 
 POLL_S: Final = 0.25
+MASTER_S: Final = 15.0
+"""What the master gets at the most: one that hears nothing should not use up a patient caller."""
 TERM_GRACE_S: Final = 5.0
 """What a pod gets to end by itself: its work is thrown away, so only last words are waited for."""
 HURRY_GRACE_S: Final = 1.0
@@ -28,7 +30,8 @@ def kill_job(job: JobObjects, timeout_s: float) -> None:
     """Cancel a job and wait until none of its pods is left.
 
     At most half of the time is the master's, to publish the end; then all pods are asked to end,
-    and with the last quarter they are not asked any more. With no time at all the API server
+    and with the last quarter they are not asked any more. A node that is busy may need long to
+    say that a pod is gone. With no time at all the API server
     forgets them at once, whether or not their nodes answer.
 
     Raises:
@@ -45,7 +48,7 @@ def kill_job(job: JobObjects, timeout_s: float) -> None:
             job.write_status(found, uid)
     elif timeout_s > 0:
         job.ask(cancelled=True)
-        _await(started_s + timeout_s / 2, lambda: _has_left(job))
+        _await(started_s + min(MASTER_S, timeout_s / 2), lambda: _has_left(job))
     end_pods(job, started_s, timeout_s)
     if not found.phase.is_final and not _has_published_end(job):
         job.write_status(_cancelled(job), uid)

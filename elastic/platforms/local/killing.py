@@ -19,6 +19,8 @@ from elastic.spec.status import JobPhase
 logger = logging.getLogger(__name__)
 
 POLL_S: Final = 0.05
+MASTER_S: Final = 15.0
+"""What the master gets at the most: one that hears nothing should not use up a patient caller."""
 TERM_GRACE_S: Final = 5.0
 FORCE_TIMEOUT_S: Final = 1.0
 """Even a hurried caller waits this long for SIGKILL to take effect."""
@@ -81,7 +83,7 @@ def kill_job(directory: JobDirectory, timeout_s: float) -> None:
             if watch.members():
                 _ask(directory)
                 if _has_trained(directory):
-                    _await_clean_end(directory, watch, now_s + timeout_s / 2)
+                    _await_clean_end(directory, watch, now_s + min(MASTER_S, timeout_s / 2))
                 signal_members(watch.members(), signal.SIGTERM)
                 term_grace_s = min(TERM_GRACE_S, timeout_s / 4)
                 _await_end(watch, time.monotonic() + term_grace_s)
