@@ -232,9 +232,7 @@ class JobSpec(BaseModel):
     )
     data_reader_params: Params = setting({}, "arguments of the reader, as a=1,b=two", group="Data")
     records_per_task: Count = setting(1000, "records leased to a worker at a time", group="Data")
-    minibatch_size: Count = setting(
-        ..., "records of one gradient", group="Data"
-    )
+    minibatch_size: Count = setting(..., "records of one gradient", group="Data")
     num_epochs: Count = setting(1, "how often every record counts", group="Data", kinds=TRAIN)
     shuffle: Truth = setting(
         True, "hand out the tasks of an epoch in a seeded random order", group="Data", kinds=TRAIN
