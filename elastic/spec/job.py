@@ -202,7 +202,11 @@ class JobSpec(BaseModel):
         "custom_data_reader", "symbol of the user's own reader", group="Model"
     )
     prediction_outputs_processor: str = setting(
-        "PredictionOutputsProcessor", "symbol that receives predictions", group="Model"
+        "PredictionOutputsProcessor",
+        "symbol that receives predictions",
+        group="Model",
+        # Where it is named for every command of a model, as in ElasticDL, training needs no other.
+        kinds=TRAIN + PREDICT,
     )
 
     # -- the data
