@@ -111,20 +111,24 @@ class TorchModel:
                 f"--model={path} cannot be read as safetensors: {error}: name a file that a "
                 "torch job has written with --output"
             ) from error
-        # A module may have tied weights, of which an export holds each name.
-        own = {n: to_array(t) for n, t in self.module.state_dict().items() if _is_tensor(t)}
-        check_fit("tensors", own, {name: to_array(tensor) for name, tensor in tensors.items()})
+        own = {n: t for n, t in self.module.state_dict().items() if isinstance(t, torch.Tensor)}
+        check_fit(
+            f"tensors of --model={path}",
+            {name: to_array(tensor) for name, tensor in own.items()},
+            {name: to_array(tensor) for name, tensor in tensors.items()},
+        )
         travels = self.trained.keys() | self._buffers.keys()
-        tied = {own[name].ctypes.data for name in travels}
+        # Tied weights have several names, of which one travels.
+        travelling = {own[name].data_ptr() for name in travels}
         for name in own.keys() - travels:
-            if own[name].ctypes.data not in tied and not torch.equal(
-                to_tensor(own[name]), tensors[name].cpu()
+            if own[name].data_ptr() not in travelling and not torch.equal(
+                own[name].cpu(), tensors[name].cpu()
             ):
                 raise CheckpointError(
                     f"--model={path} has other values of {name}, which is not trained and which "
                     "every process makes anew: give the --seed that it was trained with"
                 )
-        self.module.load_state_dict(tensors)
+        self.module.load_state_dict(tensors, strict=False)
 
     def export(self, path: str) -> str:
         """Write the state_dict as safetensors."""
@@ -197,10 +201,6 @@ def _check_depends(loss: torch.Tensor) -> None:
             "the loss depends on no trained parameter: compute it from the predictions with torch "
             "operations, without detach() or no_grad()"
         )
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 def _array_of(output: Any) -> Array | None:

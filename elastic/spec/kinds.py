@@ -19,6 +19,11 @@ class JobKind(StrEnum):
         return _MODES[self]
 
     @property
+    def can_resume(self) -> bool:
+        """Whether such a job keeps anything that another can go on from."""
+        return self is not JobKind.EVALUATE
+
+    @property
     def data_setting(self) -> str:
         """The setting that names the records of such a job."""
         return f"{self.mode}_data_dir"
