@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,7 +18,7 @@ from elastic.master.destinations import advice, in_words
 from elastic.master.environment import MasterEnvironment
 from elastic.master.evaluation import EvaluationRound, Round
 from elastic.master.parameters import ParameterStore
-from elastic.master.prediction import Counted, Journal, PredictionRound
+from elastic.master.prediction import Counted, Journal, PredictionRound, replace_text
 from elastic.master.preparation import Sources, checkpoint_path
 from elastic.master.status_board import StatusBoard
 from elastic.policy.aggregation import UpdateRule
@@ -28,6 +29,10 @@ from elastic.spec.kinds import JobKind
 
 JOURNAL: Final = "predictions.jsonl"
 PINNED: Final = "parameters.json"
+
+SIGHT_S: Final = 60.0
+"""How long another machine's file may take to show in a folder of a network file system."""
+SIGHT_POLL_S: Final = 0.2
 
 Until = Callable[[Coordinator, asyncio.Event], Awaitable[None]]
 """Waits for an event, or raises what ends the job before."""
@@ -121,7 +126,7 @@ class Prediction:
             return
         parts = self._parts()
         names = [part.file for part in parts if part.file is not None]
-        missing = self._folder.missing(names)
+        missing = self._missing(names)
         if missing:
             raise TrainingError(
                 f"{len(missing)} files of predictions have gone from {self.path}, such as "
@@ -131,6 +136,14 @@ class Prediction:
         self._on_disk(lambda folder: folder.remove_others(names))
         self._on_disk(lambda folder: folder.finish(self._description(), parts))
         self._board.predictions = str(self.path)
+
+    def _missing(self, names: Sequence[str]) -> list[str]:
+        """The files that are not there, nor come into sight."""
+        assert self._folder is not None
+        deadline_s = time.monotonic() + SIGHT_S
+        while (missing := self._folder.missing(names)) and time.monotonic() < deadline_s:
+            time.sleep(SIGHT_POLL_S)
+        return missing
 
     def _parts(self) -> list[Part]:
         ledger = self.round.ledger
@@ -237,10 +250,7 @@ def pinned(env: MasterEnvironment) -> JobSpec:
     is_of_run = known.get("run_id") == env.run_id or spec.resume
     if not is_of_run or known.get("asked") != asked:
         known = {"run_id": env.run_id, "asked": asked, "used": str(checkpoint_path(Path(asked)))}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        begun = path.with_suffix(".begun")
-        begun.write_text(json.dumps(known), encoding="utf-8")
-        begun.replace(path)
+        replace_text(path, json.dumps(known))
     return spec.model_copy(update={"checkpoint_filename_for_init": known["used"]})
 
 

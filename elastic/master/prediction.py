@@ -78,10 +78,7 @@ class Journal:
 
     def _begin(self, counted: Sequence[Counted]) -> None:
         head = {"run_id": self._run_id, "fingerprint": self._fingerprint}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        begun = self._path.with_suffix(".begun")
-        begun.write_text(json.dumps(head) + "\n" + "".join(map(_line, counted)), encoding="utf-8")
-        begun.replace(self._path)
+        replace_text(self._path, json.dumps(head) + "\n" + "".join(map(_line, counted)))
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         try:
@@ -96,6 +93,17 @@ class Journal:
                 continue
             if isinstance(value, dict):
                 yield value
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace a file that only spares a restarted master work; a full disk is no reason to fail."""
+    begun = path.with_suffix(".begun")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        begun.write_text(text, encoding="utf-8")
+        begun.replace(path)
+    except OSError as error:
+        log.warning("%s: %s", path, error)
 
 
 class PredictionRound(Round):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support.gate import Gate
 from support.single_pass import (
     logits_in,
     logits_of,
@@ -227,6 +228,25 @@ class TestFolder:
         assert {path: path.stat().st_mtime_ns for path in written} == written
         (message,) = events(status, "Resumed")
         assert message == f"{10 * len(written)} of 50 records have been predicted already"
+
+    def test_a_file_that_goes_before_the_end_fails_the_job(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("elastic.master.one_pass.SIGHT_S", 0.0)
+        data = write_records(tmp_path / "data.npz")
+        save_model(tmp_path / "model.safetensors")
+        gate = Gate(tmp_path / "gate")
+        spec = single_pass_spec(
+            "predict", data, tmp_path / "model.safetensors",
+            model_params={"gate": str(gate.folder), "free_records": 30}, hang_timeout=3600,
+        )  # fmt: skip
+        with ThreadJob(spec, tmp_path / "cuts") as job, gate:
+            job.wait_until(lambda statuses: statuses and statuses[-1].progress.records_done == 30)
+            gone = tmp_path / "predictions" / "part-00000-000000000010-000000000020.csv"
+            gone.unlink()
+            gate.open()
+            status = job.wait()
+        assert (status.phase, status.reason) == (JobPhase.FAILED, "PredictionsLost")
+        assert gone.name in status.message
+        assert not (tmp_path / "predictions" / "_manifest.json").exists()
 
     def test_resume_with_another_cut_into_tasks_is_refused(self, job, tmp_path):
         settings = {"prediction_outputs": str(tmp_path / "out")}
