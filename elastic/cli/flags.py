@@ -1,11 +1,12 @@
-"""The flags of `elastic train`, made from the fields of `JobSpec`."""
+"""The flags of `elastic train`, `evaluate` and `predict`, made from the fields of `JobSpec`."""
 
 from itertools import groupby
 from typing import Any, Final
 
 import click
 
-from elastic.spec.describe import Setting, settings
+from elastic.spec.describe import Setting, flag_settings, settings
+from elastic.spec.kinds import JobKind
 
 TRUE_TEXT: Final = "true"
 """What a truth flag without a value stands for."""
@@ -17,10 +18,11 @@ _HELP_WIDTH: Final = 80
 def setting_options() -> list[click.Option]:
     """One option per setting, and a hidden `--no_NAME` per truth setting.
 
-    All values stay text, None where the user gave none: `JobSpec` is the one that reads them.
+    All values stay text, None where the user gave none: `JobSpec` is the one that reads them. They
+    are those of every kind of job, so that one without a meaning is refused by its name.
     """
     options = []
-    for setting in settings():
+    for setting in filter(lambda setting: setting.is_flag, settings()):
         declared = [setting.name, *(f"--{name}" for name in (setting.name, *setting.aliases))]
         if setting.name in _SHORT:
             declared.append(_SHORT[setting.name])
@@ -34,15 +36,19 @@ def setting_options() -> list[click.Option]:
     return options
 
 
-def default_note(setting: Setting) -> str:
+def default_note(setting: Setting, kind: JobKind) -> str:
     """`[default: …]`, `[required]`, or nothing where the default is to leave it out."""
-    if setting.default is None:
+    if kind in setting.required_by:
         return "[required]"
     return f"[default: {setting.default}]" if setting.default else ""
 
 
 class SettingsCommand(click.Command):
-    """A command whose flags are the settings of a job, told by group in its help."""
+    """A command whose flags are the settings of a job of its name, told by group in its help."""
+
+    @property
+    def kind(self) -> JobKind:
+        return JobKind(str(self.name))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # Errors name a flag as the user wrote it, which the parsed options no longer tell.
@@ -58,16 +64,17 @@ class SettingsCommand(click.Command):
         ]
         with formatter.section("Command"):
             formatter.write_dl(own)
-        for group, members in groupby(settings(), key=lambda setting: setting.group):
+        used = flag_settings(self.kind)
+        for group, members in groupby(used, key=lambda setting: setting.group):
             with formatter.section(group):
-                formatter.write_dl([_help_record(setting) for setting in members])
+                formatter.write_dl([_help_record(setting, self.kind) for setting in members])
 
 
-def _help_record(setting: Setting) -> tuple[str, str]:
+def _help_record(setting: Setting, kind: JobKind) -> tuple[str, str]:
     flags = [f"--{name}" for name in (setting.name, *setting.aliases)]
     names = ", ".join([*filter(None, [_SHORT.get(setting.name)]), *flags])
     value = f"[={setting.metavar}]" if setting.is_truth else f" {setting.metavar}"
-    return names + value, f"{setting.help}  {default_note(setting)}".rstrip()
+    return names + value, f"{setting.help}  {default_note(setting, kind)}".rstrip()
 
 
 def flag_as_typed(context: click.Context, setting: Setting) -> str:

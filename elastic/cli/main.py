@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SUMMARIES: Final = {
     "train": "Train a model as an elastic job.",
+    "evaluate": "Evaluate a trained model as an elastic job.",
+    "predict": "Compute the predictions of a trained model as an elastic job.",
     "status": "Show all jobs, or one in depth.",
     "logs": "Print the logs of a job's replicas.",
     "scale": "Give a running job another number of workers.",

@@ -19,12 +19,19 @@ from elastic.spec.cluster_forms import parse_volumes, state_volume
 from elastic.spec.describe import Setting, problem_text, settings
 from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place, PlatformName
 from elastic.spec.job_file import known_name, nearest_setting, read_job_file
+from elastic.spec.kinds import JobKind
 
 _NAME_SUFFIX_LENGTH: Final = 4
 _ASYNC_ONLY: Final = ("lr_staleness_modulation", "max_staleness")
-_PLANNED: Final = ("tensorboard_log_dir", "callbacks", "prediction_outputs_processor")
+_PLANNED: Final = ("tensorboard_log_dir", "callbacks")
 """Known from ElasticDL and accepted; nothing reads them yet, and nothing is dropped in silence."""
-_RESULTS: Final = ("checkpoint_dir", "output", "commit_log", "tensorboard_log_dir")
+_RESULTS: Final = (
+    "checkpoint_dir",
+    "output",
+    "commit_log",
+    "tensorboard_log_dir",
+    "prediction_outputs",
+)
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
 _PATH_SIGN: Final = re.compile(r"[/*?~\[]")
 
@@ -37,19 +44,21 @@ class Given:
     label: str
 
 
-def resolve(given: Mapping[str, Given], problems: Iterable[str] = ()) -> JobSpec:
+def resolve(kind: JobKind, given: Mapping[str, Given], problems: Iterable[str] = ()) -> JobSpec:
     """Validate what was given, with the defaults for the rest.
 
     Args:
+        kind: What the command does.
         given: Setting name → value.
         problems: What is known to be wrong already; told together with what is found here.
 
     Raises:
         JobSpecError: With one line per problem.
     """
-    found = list(problems)
+    found = [*problems, *_misplaced(kind, given)]
+    values = {name: item.value for name, item in given.items()}
     try:
-        spec = JobSpec(**{name: item.value for name, item in given.items()})
+        spec = JobSpec(**values | {"kind": kind})
     except ValidationError as error:
         found += [
             problem_text(item, lambda name: given[name].label if name in given else f"--{name}")
@@ -61,6 +70,22 @@ def resolve(given: Mapping[str, Given], problems: Iterable[str] = ()) -> JobSpec
     if len(lines) == 1:
         raise JobSpecError(lines[0])
     raise JobSpecError("\n  ".join([f"{len(lines)} settings cannot be used:", *lines]))
+
+
+def _misplaced(kind: JobKind, given: Mapping[str, Given]) -> list[str]:
+    """What was given to the command of one kind, and belongs to another."""
+    told = given.get("kind")
+    if told is not None and told.value != kind:
+        return [f"{told.label} is {told.value}, and the command is elastic {kind}: use one of them"]
+    found = []
+    for setting in settings():
+        if setting.name in given and kind not in setting.kinds:
+            others = " and ".join(f"elastic {other}" for other in JobKind if other in setting.kinds)
+            found.append(
+                f"{given[setting.name].label} has no meaning for elastic {kind}, only for "
+                f"{others}: leave it out"
+            )
+    return found
 
 
 def from_environment() -> dict[str, Given]:
@@ -101,7 +126,7 @@ def from_flags(
     """
     given: dict[str, Given] = {}
     problems = []
-    for setting in settings():
+    for setting in filter(lambda setting: setting.is_flag, settings()):
         flag = flag_as_typed(context, setting)
         try:
             value = _flag_value(setting, values)
@@ -181,6 +206,9 @@ def notes(spec: JobSpec, given: Mapping[str, Given]) -> list[str]:
             f"records_per_task={spec.records_per_task}, so that no minibatch holds more than "
             f"{spec.records_per_task} records: raise --records_per_task"
         )
+    if spec.kind is not JobKind.PREDICT and "prediction_outputs_processor" in given:
+        label = given["prediction_outputs_processor"].label
+        lines.append(f"used by elastic predict alone: {label}")
     lost = [given[name].label for name in _goes_with_the_pod(spec) if name in given]
     if lost:
         lines.append(f"below no --volume, so it goes with its pod: {', '.join(lost)}")
@@ -203,7 +231,9 @@ def _goes_with_the_pod(spec: JobSpec) -> list[str]:
 
 
 def keeps_parameters(spec: JobSpec) -> bool:
-    """Whether what was trained can still be read when the master's pod is gone."""
+    """Whether what was trained, if anything, can be read when the master's pod is gone."""
+    if spec.kind is not JobKind.TRAIN:
+        return True
     if spec.platform is not PlatformName.KUBERNETES or state_volume(spec.volume) is not None:
         return True
     named = [text for text in (spec.output, spec.checkpoint_dir) if text]

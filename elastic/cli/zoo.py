@@ -24,7 +24,7 @@ def _setting_option(name: str) -> Callable[[_Decorated], _Decorated]:
     return click.option(
         name,
         *names,
-        default=setting.default or "",
+        default=setting.default,
         show_default=bool(setting.default),
         metavar=setting.metavar,
         help=setting.help,

@@ -105,6 +105,24 @@ class Model(Protocol):
     def metric_results(self, states: Sequence[MetricState]) -> dict[str, float]:
         """The values that merged metric states stand for."""
 
+    def predict(self, batch: Batch) -> Any:
+        """What the model gives for one minibatch in evaluation mode.
+
+        Returns:
+            The model's dict, list, tuple or single tensor with NumPy arrays for its tensors, whose
+            first dimension is `num_examples`. bfloat16, of which NumPy has none, becomes float32.
+
+        Raises:
+            ModelDefError: The model failed, or gave something else.
+        """
+
+    def load_export(self, path: str) -> None:
+        """Take the values of a file that `export` wrote.
+
+        Raises:
+            CheckpointError: It is missing, unreadable, or of another model.
+        """
+
     def export(self, path: str) -> str:
         """Write the model for use without this project; returns the file that was written.
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from elastic.errors import ModelDefError
+from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
 from elastic.frameworks.keras_arrays import to_array
 from elastic.frameworks.keras_errors import keras_code
@@ -15,7 +15,7 @@ from elastic.frameworks.keras_metrics import KerasMetrics
 from elastic.frameworks.keras_names import variable_names
 from elastic.frameworks.keras_variables import VariableGroup
 from elastic.frameworks.tensors import mean_state
-from elastic.frameworks.user_code import leaves
+from elastic.frameworks.user_code import leaves, predicted_arrays
 from elastic.spec.model_def import ModelDef
 
 _SEED_STRIDE: Final = 0x9E3779B1
@@ -49,6 +49,7 @@ class KerasModel:
         self._metrics: KerasMetrics | None = None
         self._evaluation: Callable[..., Any] = self._evaluate
         self._is_evaluated = False
+        self._prediction = tf.function(self._predict, reduce_retracing=True)
 
     def parameters(self) -> Tensors:
         """The trained variables."""
@@ -109,6 +110,28 @@ class KerasModel:
             results |= metrics.result(state)
         return results
 
+    def predict(self, batch: Batch) -> Any:
+        """What the model gives in inference mode."""
+        with keras_code("the model's forward pass"):
+            outputs = self._prediction(batch.features)
+        return predicted_arrays(outputs, batch.num_examples, _array_of)
+
+    def load_export(self, path: str) -> None:
+        """Take the values of a `.keras` file."""
+        if not path.endswith(".keras"):
+            raise CheckpointError(
+                f"--model={path} is no .keras file: name one that a Keras job has written with "
+                "--output"
+            )
+        try:
+            # Keras raises whatever the file makes it stumble over.
+            with keras_code(f"reading --model={path}"):
+                self.model.load_weights(path)
+        except ModelDefError as error:
+            raise CheckpointError(
+                f"{error}: name a file that a job with this model_def has written with --output"
+            ) from error
+
     def export(self, path: str) -> str:
         """Write a `.keras` file."""
         target = Path(path if path.endswith(".keras") else f"{path}.keras")
@@ -145,9 +168,27 @@ class KerasModel:
         ]
         return loss, dense, [variable.value.read_value() for variable in self._state.values()]
 
+    def _predict(self, features: Any) -> Any:
+        return self.model(features, training=False)
+
     def _evaluate(self, features: Any, labels: Any) -> Any:
         loss, predictions = total_loss(self.model, self._loss, features, labels, training=False)
         return loss, self._built_metrics().update(labels, predictions)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _array_of(output: Any) -> Array | None:
+    """An array of a dense tensor; text as Python strings."""
+    if not isinstance(output, tf.Tensor):
+        return None
+    array: Array = output.numpy()
+    if output.dtype == tf.string:
+        texts: Array = np.vectorize(_text, otypes=[object])(array)
+        return texts
+    return array
 
 
 def total_loss(

@@ -10,11 +10,11 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from elastic.errors import ModelDefError
+from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
 from elastic.frameworks.tensors import check_fit, disk_error, mean_of, mean_state
 from elastic.frameworks.torch_arrays import to_array, to_device, to_tensor
-from elastic.frameworks.user_code import leaves, metric_functions, user_code
+from elastic.frameworks.user_code import leaves, metric_functions, predicted_arrays, user_code
 from elastic.spec.model_def import ModelDef
 
 
@@ -94,6 +94,42 @@ class TorchModel:
         """Means over all examples."""
         return {state.name: mean_of(state) for state in states}
 
+    def predict(self, batch: Batch) -> Any:
+        """What the module gives in evaluation mode."""
+        self.module.eval()
+        features, _ = self._on_device(batch)
+        with torch.no_grad(), user_code("the model's forward pass"):
+            outputs = self.module(features)
+        return predicted_arrays(outputs, batch.num_examples, _array_of)
+
+    def load_export(self, path: str) -> None:
+        """Take the values of a state_dict as safetensors."""
+        try:
+            tensors = safetensors.torch.load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"--model={path} cannot be read as safetensors: {error}: name a file that a "
+                "torch job has written with --output"
+            ) from error
+        own = {n: t for n, t in self.module.state_dict().items() if isinstance(t, torch.Tensor)}
+        check_fit(
+            f"tensors of --model={path}",
+            {name: to_array(tensor) for name, tensor in own.items()},
+            {name: to_array(tensor) for name, tensor in tensors.items()},
+        )
+        travels = self.trained.keys() | self._buffers.keys()
+        # Tied weights have several names, of which one travels.
+        travelling = {own[name].data_ptr() for name in travels}
+        for name in own.keys() - travels:
+            if own[name].data_ptr() not in travelling and not torch.equal(
+                own[name].cpu(), tensors[name].cpu()
+            ):
+                raise CheckpointError(
+                    f"--model={path} has other values of {name}, which is not trained and which "
+                    "every process makes anew: give the --seed that it was trained with"
+                )
+        self.module.load_state_dict(tensors, strict=False)
+
     def export(self, path: str) -> str:
         """Write the state_dict as safetensors."""
         target = Path(path if path.endswith(".safetensors") else f"{path}.safetensors")
@@ -165,6 +201,10 @@ def _check_depends(loss: torch.Tensor) -> None:
             "the loss depends on no trained parameter: compute it from the predictions with torch "
             "operations, without detach() or no_grad()"
         )
+
+
+def _array_of(output: Any) -> Array | None:
+    return to_array(output) if isinstance(output, torch.Tensor) else None
 
 
 def _gradient(parameter: torch.nn.Parameter) -> Array:

@@ -1,10 +1,14 @@
 """The line between this project and the user's functions: their exceptions become ours."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import ml_dtypes
+import numpy as np
+
 from elastic.errors import ElasticError, ModelDefError
+from elastic.frameworks.base import Array
 from elastic.spec.mode import Mode
 from elastic.spec.user_frames import describe
 
@@ -34,6 +38,40 @@ def leaves(structure: Any) -> Iterator[Any]:
                 yield from leaves(value)
         case _:
             yield structure
+
+
+def predicted_arrays(
+    outputs: Any, num_examples: int, to_array: Callable[[Any], Array | None]
+) -> Any:
+    """A model's outputs with NumPy arrays for tensors.
+
+    Args:
+        outputs: A tensor, or a nested dict, list or tuple of them.
+        num_examples: What the first dimension of each must be.
+        to_array: An array for a tensor of the framework, None for anything else.
+
+    Raises:
+        ModelDefError: There is something else in it, or the first dimension is another.
+    """
+    match outputs:
+        case Mapping():
+            return {k: predicted_arrays(v, num_examples, to_array) for k, v in outputs.items()}
+        case list() | tuple():
+            return [predicted_arrays(v, num_examples, to_array) for v in outputs]
+    array = to_array(outputs)
+    if array is None:
+        raise ModelDefError(
+            f"the model gives a {type(outputs).__name__} as prediction: return a tensor, or a "
+            "dict, list or tuple of them"
+        )
+    if array.shape[:1] != (num_examples,):
+        raise ModelDefError(
+            f"the model gives a prediction of shape {list(array.shape)} for {num_examples} "
+            "examples: its first dimension must count them"
+        )
+    if array.dtype == ml_dtypes.bfloat16:
+        return array.astype(np.float32)
+    return array
 
 
 def check_pair(element: Any, mode: Mode) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from elastic.errors import TrainingError
 from elastic.master.averaging import Contribution, WeightedSum
 from elastic.master.commit_log import CommitLog
-from elastic.master.evaluation import FIRST_TASK_ID, EvaluationRound
+from elastic.master.evaluation import FIRST_TASK_ID, Round
 from elastic.master.parameters import ParameterStore
 from elastic.master.sessions import RateMeter, Sessions, WorkerSession
 from elastic.policy.aggregation import (
@@ -90,7 +90,7 @@ class Coordinator:
         self.store = store
         self.sessions = Sessions()
         self.liveness = liveness
-        self.evaluation: EvaluationRound | None = None
+        self.evaluation: Round | None = None
         self.loss: float | None = None
         self.rejected_gradients = 0
         self.rate = RateMeter()
@@ -200,16 +200,29 @@ class Coordinator:
         self._late.accept()
         self._staged.append(staged)
         self.loss = report.loss
+        self._note_contribution(session, report.end - report.start, report.step_s)
+        self._staleness = version - report.model_version
+        return Outcome(None, version)
+
+    def _note_contribution(
+        self, session: WorkerSession, records: int, step_s: float | None
+    ) -> None:
         now_s = time.monotonic()
-        records = report.end - report.start
-        self.liveness.progressed(session.worker, now_s, report.step_s)
+        self.liveness.progressed(session.worker, now_s, step_s)
         session.records_done += records
         session.rate.add(now_s, records)
         self.rate.add(now_s, records)
         self.last_contribution_s = now_s
         self.on_contribution(session.index)
-        self._staleness = version - report.model_version
-        return Outcome(None, version)
+
+    def note_round_progress(
+        self, session: WorkerSession, records: int, step_s: float | None
+    ) -> None:
+        """A worker has come further in a round: the work of a job that trains nothing."""
+        if self.ledger.num_records:
+            self.liveness.progressed(session.worker, time.monotonic())
+        else:
+            self._note_contribution(session, records, step_s)
 
     async def _apply_if_due(self) -> bool:
         """Apply and commit the open group if it is complete; the caller holds the lock."""

@@ -15,7 +15,26 @@ FIRST_TASK_ID: Final = 1 << 48
 TASK_IDS_PER_ROUND: Final = 1 << 32
 
 
-class EvaluationRound:
+class Round:
+    """One pass of the workers over some records, on one version of the model."""
+
+    def __init__(self, version: int, ledger: Ledger) -> None:
+        self.version = version
+        self.ledger = ledger
+        self.done = asyncio.Event()
+
+    def lease(self, worker: str) -> Task | NoTask:
+        """The next range for a worker, with the version to use."""
+        task = self.ledger.lease(worker)
+        return replace(task, model_version=self.version) if isinstance(task, Task) else task
+
+    def note_progress(self) -> None:
+        """Wake whoever waits for the end of the round, if it has come."""
+        if self.ledger.is_finished:
+            self.done.set()
+
+
+class EvaluationRound(Round):
     """Leases the evaluation records and adds up what workers report of them.
 
     A report counts together with its records, so that a worker lost between two reports neither
@@ -31,8 +50,7 @@ class EvaluationRound:
             shards: The evaluation records.
             spec: How they are cut into tasks, and what a failing record means.
         """
-        self.version = version
-        self.ledger = Ledger(
+        ledger = Ledger(
             shards,
             LedgerConfig(
                 records_per_task=spec.records_per_task,
@@ -44,13 +62,8 @@ class EvaluationRound:
                 skip_bad_records=spec.skip_bad_records,
             ),
         )
-        self.done = asyncio.Event()
+        super().__init__(version, ledger)
         self._sums: dict[str, list[Array]] = {}
-
-    def lease(self, worker: str) -> Task | NoTask:
-        """The next range for a worker, with the version to evaluate."""
-        task = self.ledger.lease(worker)
-        return replace(task, model_version=self.version) if isinstance(task, Task) else task
 
     def add(
         self, task_id: int, attempt: int, start: int, end: int, metrics: Sequence[MetricState]
@@ -73,11 +86,6 @@ class EvaluationRound:
                     total += value
         self.note_progress()
         return True
-
-    def note_progress(self) -> None:
-        """Wake whoever waits for the end of the round, if it has come."""
-        if self.ledger.is_finished:
-            self.done.set()
 
     def states(self) -> list[MetricState]:
         """The merged metrics."""

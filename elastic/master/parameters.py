@@ -46,7 +46,8 @@ class ParameterStore:
     ledger together holds it.
     """
 
-    def __init__(self, model: Model, updater: Updater) -> None:
+    def __init__(self, model: Model, updater: Updater | None) -> None:
+        """Take a model, and what updates it; nothing where its parameters stay as they are."""
         self._model = model
         self._updater = updater
         self.version = 0
@@ -65,8 +66,13 @@ class ParameterStore:
         return self._model
 
     @property
+    def _optimizer(self) -> Updater:
+        assert self._updater is not None, "parameters that are not trained are not updated"
+        return self._updater
+
+    @property
     def learning_rate(self) -> float:
-        return self._updater.learning_rate()
+        return self._optimizer.learning_rate()
 
     async def apply(self, total: WeightedSum, state_share: float = 1.0) -> None:
         """Apply one update and move to the next version; the caller holds `lock`.
@@ -97,7 +103,7 @@ class ParameterStore:
 
     def end_epoch(self) -> None:
         """Advance a schedule that counts epochs."""
-        self._updater.end_epoch()
+        self._optimizer.end_epoch()
 
     async def packed(self, reader: Hashable, version: int | None = None) -> PackedModel | None:
         """A version packed once for all who ask; it stays until `release`.
@@ -146,7 +152,7 @@ class ParameterStore:
         """
         self._model.load(parameters, state)
         if optimizer is not None:
-            self._updater.load_state(optimizer)
+            self._optimizer.load_state(optimizer)
         self.version = version
         self._drop_packed()
 
@@ -155,7 +161,7 @@ class ParameterStore:
     ) -> None:
         names = (spec.name for spec in self.parameter_layout.specs)
         try:
-            self._updater.apply(dict(zip(names, gradients, strict=True)), scale)
+            self._optimizer.apply(dict(zip(names, gradients, strict=True)), scale)
         except Exception as error:
             raise TrainingError(
                 f"the optimizer failed at step {self.version + 1}: {type(error).__name__}: {error}"
@@ -191,7 +197,7 @@ class ParameterStore:
         self._buffers.release(self)
 
     def _copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
-        optimizer = self._updater.state()
+        optimizer = self._optimizer.state()
         return (
             {name: array.copy() for name, array in self._model.parameters().items()},
             {name: array.copy() for name, array in self._model.state().items()},

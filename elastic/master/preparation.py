@@ -17,6 +17,7 @@ from elastic.master.sampling import first_part, sample_batch
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.spec.job import JobSpec
+from elastic.spec.kinds import JobKind
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef, load_model_def
 
@@ -29,7 +30,12 @@ def _untold(_step: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The checked model_def and data of a job."""
+    """The checked model_def and data of a job.
+
+    Attributes:
+        shards: The records that the job goes through.
+        evaluation_shards: Those that a training job evaluates on besides.
+    """
 
     model_def: ModelDef
     reader: DataReader
@@ -49,11 +55,11 @@ def check_sources(spec: JobSpec, at: Callable[[str], None] = _untold) -> Sources
     """
     at(f"import of {spec.model_def}")
     model_def = load_model_def(spec.model_zoo, spec.model_def, spec.symbol_names())
-    at(f"records of training_data_dir={spec.training_data_dir}")
-    reader = _open(spec, model_def, spec.training_data_dir)
-    shards = _shards(reader, "training_data_dir", spec.training_data_dir)
+    at(f"records of {spec.kind.data_setting}={spec.data_origin}")
+    reader = _open(spec, model_def, spec.data_origin)
+    shards = _shards(reader, spec.kind.data_setting, spec.data_origin)
     evaluation_shards: Sequence[Shard] = ()
-    if spec.evaluation_data_dir:
+    if spec.kind is JobKind.TRAIN and spec.evaluation_data_dir:
         at(f"records of evaluation_data_dir={spec.evaluation_data_dir}")
         evaluation = _open(spec, model_def, spec.evaluation_data_dir)
         evaluation_shards = _shards(evaluation, "evaluation_data_dir", spec.evaluation_data_dir)
@@ -63,7 +69,7 @@ def check_sources(spec: JobSpec, at: Callable[[str], None] = _untold) -> Sources
 def build_store(
     spec: JobSpec, sources: Sources, sample: Task, at: Callable[[str], None] = _untold
 ) -> ParameterStore:
-    """Build model and optimizer, with the initial parameters of the seed or of a checkpoint.
+    """Build model and, to train, optimizer, with the parameters of the seed or of a file.
 
     Args:
         spec: Of the job.
@@ -76,15 +82,21 @@ def build_store(
     """
     framework = load_framework(sources.model_def.framework)
     name = sources.model_def.module_name
-    batch = sample_batch(framework, sources.model_def, sources.reader, sample)
+    batch = sample_batch(framework, sources.model_def, sources.reader, sample, spec.kind.mode)
     at(f"model of {name}")
     model = framework.build_model(sources.model_def, spec.model_params, batch, spec.seed)
-    at(f"optimizer of {name}")
-    store = ParameterStore(model, framework.build_updater(sources.model_def, model))
+    is_trained = spec.kind is JobKind.TRAIN
+    if is_trained:
+        at(f"optimizer of {name}")
+    updater = framework.build_updater(sources.model_def, model) if is_trained else None
+    store = ParameterStore(model, updater)
     if spec.checkpoint_filename_for_init:
         at(f"checkpoint_filename_for_init={spec.checkpoint_filename_for_init}")
-        cut = read_cut(_cut_path(Path(spec.checkpoint_filename_for_init)))
-        store.load(0, cut.parameters, cut.state, None)
+        cut = read_cut(checkpoint_path(Path(spec.checkpoint_filename_for_init)))
+        store.load(0 if is_trained else cut.version, cut.parameters, cut.state, None)
+    elif spec.model:
+        at(f"model={spec.model}")
+        model.load_export(spec.model)
     return store
 
 
@@ -118,8 +130,8 @@ def choose_sample(spec: JobSpec, sources: Sources, at: Callable[[str], None] = _
     framework = load_framework(model_def.framework)
     at(f"dataset_fn of {model_def.module_name} on the first records")
     sample, _ = first_part(
-        _first_minibatch(spec, sources.shards, TaskKind.TRAINING),
-        lambda part: sample_batch(framework, model_def, sources.reader, part),
+        _first_minibatch(spec, sources.shards, TaskKind(spec.kind.mode)),
+        lambda part: sample_batch(framework, model_def, sources.reader, part, spec.kind.mode),
     )
     return sample
 
@@ -127,12 +139,14 @@ def choose_sample(spec: JobSpec, sources: Sources, at: Callable[[str], None] = _
 def check_evaluation(
     spec: JobSpec, sources: Sources, model: Model, at: Callable[[str], None] = _untold
 ) -> None:
-    """Evaluate the untrained model on the first records, if the job will evaluate at all.
+    """Evaluate the model on the first records, if the job will evaluate at all.
 
     Raises:
         UserError: What would else be found when everything is trained.
     """
-    if not sources.evaluation_shards:
+    is_all = spec.kind is JobKind.EVALUATE
+    shards = sources.shards if is_all else sources.evaluation_shards
+    if not shards:
         return
     model_def = sources.model_def
     framework = load_framework(model_def.framework)
@@ -140,11 +154,11 @@ def check_evaluation(
     at(f"evaluation by {model_def.module_name} of the first records")
 
     def evaluate(part: Task) -> None:
-        batch = sample_batch(framework, model_def, reader, part, Mode.EVALUATION)
+        batch = sample_batch(framework, model_def, reader, part, Mode.EVALUATION, may_be_empty=True)
         if batch.num_examples:
             model.metrics(batch)
 
-    first_part(_first_minibatch(spec, sources.evaluation_shards, TaskKind.EVALUATION), evaluate)
+    first_part(_first_minibatch(spec, shards, TaskKind.EVALUATION), evaluate)
 
 
 def _first_minibatch(spec: JobSpec, shards: Sequence[Shard], kind: TaskKind) -> Task:
@@ -166,7 +180,7 @@ def _shards(reader: DataReader, setting: str, origin: str) -> Sequence[Shard]:
     return shards
 
 
-def _cut_path(path: Path) -> Path:
+def checkpoint_path(path: Path) -> Path:
     """A checkpoint itself, or the newest of a folder of checkpoints.
 
     Raises:

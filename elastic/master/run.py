@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,14 @@ from elastic.master.cutter import Cutter
 from elastic.master.destinations import advice, check_destinations, in_words
 from elastic.master.environment import MasterEnvironment
 from elastic.master.evaluator import Evaluator
+from elastic.master.one_pass import (
+    Prediction,
+    coordinator_of,
+    go_through,
+    open_one_pass,
+    pinned,
+)
+from elastic.master.parameters import ParameterStore
 from elastic.master.preparation import (
     Sources,
     build_store,
@@ -35,6 +44,7 @@ from elastic.policy.masters import PREPARING
 from elastic.policy.records import Task
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.spec.job import JobSpec
+from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobPhase
 from elastic.spec.user_frames import user_traceback
 
@@ -114,6 +124,7 @@ class Master:
         if self._is_first_life:
             # A disk that has filled since costs a restarted master its checkpoints, not the job.
             await asyncio.to_thread(check_destinations, self._spec)
+        self._spec = await asyncio.to_thread(pinned, self._env)
         sources = await self._preparation.run(
             partial(check_sources, self._spec, self._preparation.at)
         )
@@ -123,12 +134,11 @@ class Master:
             sample = await self._preparation.run(
                 partial(choose_sample, self._spec, sources, self._preparation.at)
             )
-            coordinator, cutter, evaluator = await self._build(sources, sample)
+            coordinator, work, prediction_dir = await self._build(sources, sample)
             self._end_preparation()
-            server = await self._serve(coordinator, sample)
+            server = await self._serve(coordinator, sample, prediction_dir)
             try:
-                await self._train(coordinator, cutter)
-                await self._finish(coordinator, cutter, evaluator, sources)
+                await work()
             except (UserError, Cancelled):
                 await self._dismiss_workers(coordinator)
                 raise
@@ -152,11 +162,42 @@ class Master:
         self._preparation.end()
         self._board.explain("", "")
 
-    async def _build(self, sources: Sources, sample: Task) -> tuple[Coordinator, Cutter, Evaluator]:
+    async def _build(
+        self, sources: Sources, sample: Task
+    ) -> tuple[Coordinator, Callable[[], Awaitable[None]], Path | None]:
+        """Make what the job needs; gives its work, and where its workers put predictions."""
         spec = self._spec
         at = self._preparation.at
         store = await self._preparation.run(partial(build_store, spec, sources, sample, at))
         await self._preparation.run(partial(check_evaluation, spec, sources, store.model, at))
+        if spec.kind is not JobKind.TRAIN:
+            return await self._build_one_pass(sources, store)
+        coordinator, cutter, evaluator = await self._build_training(sources, store)
+
+        async def train() -> None:
+            await self._train(coordinator, cutter)
+            await self._finish(coordinator, cutter, evaluator, sources)
+
+        return coordinator, train, None
+
+    async def _build_one_pass(
+        self, sources: Sources, store: ParameterStore
+    ) -> tuple[Coordinator, Callable[[], Awaitable[None]], Path | None]:
+        one_pass = open_one_pass(self._env, sources, store, self._board)
+        self._preparation.at("what has been done before")
+        await self._preparation.run(one_pass.prepare)
+        coordinator = coordinator_of(self._spec, store, self._board.note)
+        self._board.ledger = one_pass.round.ledger
+        self._board.coordinator = coordinator
+        self._manager.attach(coordinator)
+        prediction_dir = one_pass.path if isinstance(one_pass, Prediction) else None
+        return coordinator, partial(go_through, one_pass, coordinator, self._until), prediction_dir
+
+    async def _build_training(
+        self, sources: Sources, store: ParameterStore
+    ) -> tuple[Coordinator, Cutter, Evaluator]:
+        spec = self._spec
+        at = self._preparation.at
         ledger = training_ledger(spec, sources.shards)
         at("newest cut")
         metrics = await self._preparation.run(
@@ -203,8 +244,10 @@ class Master:
             return Path(self._spec.checkpoint_dir)
         return self._env.checkpoint_dir if self._spec.checkpoint_steps else None
 
-    async def _serve(self, coordinator: Coordinator, sample: Task) -> grpc.aio.Server:
-        servicer = MasterServicer(coordinator, sample, self._fleet.current_launch)
+    async def _serve(
+        self, coordinator: Coordinator, sample: Task, prediction_dir: Path | None
+    ) -> grpc.aio.Server:
+        servicer = MasterServicer(coordinator, sample, self._fleet.current_launch, prediction_dir)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers((MasterHandler(servicer, self._env.token),))
         host, port = self._env.host, self._spec.master_port

@@ -51,7 +51,9 @@ def sample_batch(
     model_def: ModelDef,
     reader: DataReader,
     sample: Task,
-    mode: Mode = Mode.TRAINING,
+    mode: Mode,
+    *,
+    may_be_empty: bool = False,
 ) -> Batch:
     """Read and prepare the sample.
 
@@ -60,7 +62,7 @@ def sample_batch(
     """
     task = ReadTask(sample.shard, sample.records.start, sample.records.end)
     batch = framework.make_batch(model_def, list(reader.read_records(task)), mode)
-    if batch.num_examples == 0 and mode is Mode.TRAINING:
+    if batch.num_examples == 0 and not may_be_empty:
         raise ModelDefError(
             f"dataset_fn made no example of the first {sample.records.num_records} records of "
             f"{sample.shard.name!r}: the model cannot be built without one"

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import grpc
@@ -13,6 +14,8 @@ from elastic.errors import TrainingError
 from elastic.frameworks.base import MetricState
 from elastic.master.averaging import Contribution
 from elastic.master.coordinator import Coordinator, GradientReport, Outcome
+from elastic.master.evaluation import EvaluationRound
+from elastic.master.prediction import PredictionRound
 from elastic.master.receiving import GradientReceiver
 from elastic.master.sessions import WorkerSession
 from elastic.policy.aggregation import RefuseStale
@@ -38,11 +41,16 @@ class MasterServicer:
     """Implements `MasterService`: checks what peers send, and answers reports once."""
 
     def __init__(
-        self, coordinator: Coordinator, sample: Task, current_launch: Callable[[int], int]
+        self,
+        coordinator: Coordinator,
+        sample: Task,
+        current_launch: Callable[[int], int],
+        prediction_dir: Path | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._sample = task_to_proto(sample)
         self._current_launch = current_launch
+        self._prediction_dir = prediction_dir
         self._proof = _make_proof()
         self._receiver = GradientReceiver(
             coordinator.store, lambda: [s.key for s in coordinator.sessions.all()]
@@ -65,6 +73,8 @@ class MasterServicer:
         reply = pb.RegisterReply(
             session=session.key, heartbeat_interval_s=HEARTBEAT_S, sample=self._sample
         )
+        if self._prediction_dir is not None:
+            reply.prediction_dir = str(self._prediction_dir)
         if self._proof is not None:
             reply.proof.CopyFrom(self._proof.handle())
         return reply
@@ -160,6 +170,8 @@ class MasterServicer:
             match request.outcome:
                 case outcomes.OUTCOME_EVALUATED:
                     accepted = self._evaluated(session, request)
+                case outcomes.OUTCOME_PREDICTING | outcomes.OUTCOME_PREDICTED:
+                    accepted = self._predicted(session, request)
                 case outcomes.OUTCOME_FAILED:
                     accepted = await self._coordinator.record_failed(
                         session,
@@ -253,11 +265,30 @@ class MasterServicer:
 
     def _evaluated(self, session: WorkerSession, request: pb.ReportTaskResultRequest) -> bool:
         evaluation = self._coordinator.evaluation
-        if evaluation is None:
+        if not isinstance(evaluation, EvaluationRound):
             return False
-        self._coordinator.liveness.progressed(session.worker, time.monotonic())
         metrics = [MetricState(m.name, tensors_from_proto(m.values)) for m in request.metrics]
+        self._note_progress(session, request)
         return evaluation.add(request.task_id, request.attempt, request.start, request.end, metrics)
+
+    def _predicted(self, session: WorkerSession, request: pb.ReportTaskResultRequest) -> bool:
+        """A part of a task has its predictions, or all of it has, which then counts."""
+        prediction = self._coordinator.evaluation
+        if not isinstance(prediction, PredictionRound):
+            return False
+        task_id, attempt, start, end = request.task_id, request.attempt, request.start, request.end
+        if request.outcome == pb.ReportTaskResultRequest.OUTCOME_PREDICTING:
+            self._note_progress(session, request)
+            return prediction.ledger.is_leased(task_id, attempt)
+        self._coordinator.note_round_progress(session, 0, None)
+        return prediction.add(task_id, attempt, start, end, request.num_predictions)
+
+    def _note_progress(self, session: WorkerSession, request: pb.ReportTaskResultRequest) -> None:
+        step_s = request.step_s if request.HasField("step_s") else None
+        records = request.end - request.start
+        if records < 0 or not (step_s is None or 0 <= step_s < math.inf):
+            raise malformed(f"a report of {records} records in {step_s} s")
+        self._coordinator.note_round_progress(session, records, step_s)
 
 
 _Answered = tuple[int, "asyncio.Future[pb.ReportGradientReply] | None"]

@@ -18,6 +18,7 @@ from elastic.platforms.base import (
     StatusRefusedError,
 )
 from elastic.policy.fleet import WORKER
+from elastic.policy.ledger import Ledger
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (
     EpochAudit,
@@ -61,6 +62,8 @@ class StatusBoard:
         self.checkpoint: str | None = self._base.checkpoint
         self.checkpoint_problem = ""
         self.export: str | None = None
+        self.predictions: str | None = None
+        self.ledger: Ledger | None = None
         self.desired_workers = 0
         self.replicas: tuple[Replica, ...] = ()
         self.last_exits: dict[int, str] = {}
@@ -123,6 +126,7 @@ class StatusBoard:
         audits, audits_left_out = self._told_audits()
         return JobStatus(
             job_name=self._spec.job_name,
+            kind=self._spec.kind,
             phase=self.phase,
             reason=self.reason,
             message=self.message,
@@ -139,6 +143,7 @@ class StatusBoard:
             checkpoint=self.checkpoint,
             checkpoint_problem=self.checkpoint_problem,
             export=self.export,
+            predictions=self.predictions,
             master_restarts=self.master_restarts,
             worker_failures=self.worker_failures,
             workers_lost=self.workers_lost,
@@ -146,14 +151,14 @@ class StatusBoard:
         )
 
     def _progress(self) -> Progress:
-        coordinator = self.coordinator
-        if coordinator is None:
+        coordinator, ledger = self.coordinator, self._counting()
+        if coordinator is None or ledger is None:
             return self._base.progress
-        ledger = coordinator.ledger
         epochs = self._spec.num_epochs
         return Progress(
             epoch=min(ledger.epoch, epochs - 1),
-            num_epochs=epochs,
+            # A single pass is no epoch of anything.
+            num_epochs=epochs if self.ledger is None else 0,
             records_done=ledger.epoch * ledger.num_records + ledger.records_done,
             records_total=epochs * ledger.num_records,
             skipped=len(ledger.skipped_records),
@@ -164,9 +169,16 @@ class StatusBoard:
             rejected_gradients=coordinator.rejected_gradients,
         )
 
+    def _counting(self) -> Ledger | None:
+        """The ledger of the job's own records: of its one pass, else of training."""
+        if self.coordinator is None:
+            return None
+        return self.ledger or self.coordinator.ledger
+
     def _told_audits(self) -> tuple[tuple[EpochAudit, ...], int]:
-        if self.coordinator is not None:
-            audits = self.coordinator.ledger.audits
+        ledger = self._counting()
+        if ledger is not None:
+            audits = ledger.audits
             # Told four times a second, of what may be a hundred thousand epochs.
             if len(audits) != self._num_audited:
                 self._audits, self._num_audited = audit_runs(audits), len(audits)

@@ -48,6 +48,7 @@ class TaskKind(StrEnum):
 
     TRAINING = "training"
     EVALUATION = "evaluation"
+    PREDICTION = "prediction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class Task:
         epoch: 0-based.
         records: The range to work through, in order.
         shard: The shard that `records` indexes into.
-        model_version: Evaluation: the version of the model to use.
+        model_version: Evaluation and prediction: the version of the model to use.
+        skipped: Prediction: indices of records in the range that are to be left out.
     """
 
     task_id: int
@@ -70,3 +72,4 @@ class Task:
     records: RecordRange
     shard: Shard
     model_version: int | None = None
+    skipped: tuple[int, ...] = ()

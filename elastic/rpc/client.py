@@ -61,6 +61,7 @@ class Session:
     heartbeat_interval_s: float
     sample: Task
     shares_memory: bool
+    prediction_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ class MasterClient:
             reply.heartbeat_interval_s,
             task_from_proto(reply.sample),
             shares_memory,
+            reply.prediction_dir if reply.HasField("prediction_dir") else None,
         )
 
     def heartbeat(self, session: str) -> None:

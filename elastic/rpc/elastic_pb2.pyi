@@ -44,15 +44,17 @@ class Shard(_message.Message):
     def __init__(self, name: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., offset_bytes: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("task_id", "attempt", "kind", "epoch", "shard", "shard_index", "start", "end", "model_version")
+    __slots__ = ("task_id", "attempt", "kind", "epoch", "shard", "shard_index", "start", "end", "model_version", "skipped")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Task.Kind]
         KIND_TRAINING: _ClassVar[Task.Kind]
         KIND_EVALUATION: _ClassVar[Task.Kind]
+        KIND_PREDICTION: _ClassVar[Task.Kind]
     KIND_UNSPECIFIED: Task.Kind
     KIND_TRAINING: Task.Kind
     KIND_EVALUATION: Task.Kind
+    KIND_PREDICTION: Task.Kind
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +64,7 @@ class Task(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     task_id: int
     attempt: int
     kind: Task.Kind
@@ -71,7 +74,8 @@ class Task(_message.Message):
     start: int
     end: int
     model_version: int
-    def __init__(self, task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Task.Kind, str]] = ..., epoch: _Optional[int] = ..., shard: _Optional[_Union[Shard, _Mapping]] = ..., shard_index: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ...) -> None: ...
+    skipped: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Task.Kind, str]] = ..., epoch: _Optional[int] = ..., shard: _Optional[_Union[Shard, _Mapping]] = ..., shard_index: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("worker_index", "launch", "host", "pid")
@@ -86,16 +90,18 @@ class RegisterRequest(_message.Message):
     def __init__(self, worker_index: _Optional[int] = ..., launch: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("session", "heartbeat_interval_s", "sample", "proof")
+    __slots__ = ("session", "heartbeat_interval_s", "sample", "proof", "prediction_dir")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_DIR_FIELD_NUMBER: _ClassVar[int]
     session: str
     heartbeat_interval_s: float
     sample: Task
     proof: SharedBuffer
-    def __init__(self, session: _Optional[str] = ..., heartbeat_interval_s: _Optional[float] = ..., sample: _Optional[_Union[Task, _Mapping]] = ..., proof: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
+    prediction_dir: str
+    def __init__(self, session: _Optional[str] = ..., heartbeat_interval_s: _Optional[float] = ..., sample: _Optional[_Union[Task, _Mapping]] = ..., proof: _Optional[_Union[SharedBuffer, _Mapping]] = ..., prediction_dir: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("session",)
@@ -224,7 +230,7 @@ class ReportGradientReply(_message.Message):
     def __init__(self, verdict: _Optional[_Union[ReportGradientReply.Verdict, str]] = ..., model_version: _Optional[int] = ..., model: _Optional[_Union[SharedModel, _Mapping]] = ...) -> None: ...
 
 class ReportTaskResultRequest(_message.Message):
-    __slots__ = ("session", "sequence", "task_id", "attempt", "outcome", "start", "end", "message", "traceback", "metrics", "model_version")
+    __slots__ = ("session", "sequence", "task_id", "attempt", "outcome", "start", "end", "message", "traceback", "metrics", "model_version", "num_predictions", "step_s")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[ReportTaskResultRequest.Outcome]
@@ -233,12 +239,16 @@ class ReportTaskResultRequest(_message.Message):
         OUTCOME_RELEASED: _ClassVar[ReportTaskResultRequest.Outcome]
         OUTCOME_NOT_FINITE: _ClassVar[ReportTaskResultRequest.Outcome]
         OUTCOME_EMPTY: _ClassVar[ReportTaskResultRequest.Outcome]
+        OUTCOME_PREDICTING: _ClassVar[ReportTaskResultRequest.Outcome]
+        OUTCOME_PREDICTED: _ClassVar[ReportTaskResultRequest.Outcome]
     OUTCOME_UNSPECIFIED: ReportTaskResultRequest.Outcome
     OUTCOME_EVALUATED: ReportTaskResultRequest.Outcome
     OUTCOME_FAILED: ReportTaskResultRequest.Outcome
     OUTCOME_RELEASED: ReportTaskResultRequest.Outcome
     OUTCOME_NOT_FINITE: ReportTaskResultRequest.Outcome
     OUTCOME_EMPTY: ReportTaskResultRequest.Outcome
+    OUTCOME_PREDICTING: ReportTaskResultRequest.Outcome
+    OUTCOME_PREDICTED: ReportTaskResultRequest.Outcome
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +260,8 @@ class ReportTaskResultRequest(_message.Message):
     TRACEBACK_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
     session: str
     sequence: int
     task_id: int
@@ -261,7 +273,9 @@ class ReportTaskResultRequest(_message.Message):
     traceback: str
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
     model_version: int
-    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., outcome: _Optional[_Union[ReportTaskResultRequest.Outcome, str]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., model_version: _Optional[int] = ...) -> None: ...
+    num_predictions: int
+    step_s: float
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., outcome: _Optional[_Union[ReportTaskResultRequest.Outcome, str]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., model_version: _Optional[int] = ..., num_predictions: _Optional[int] = ..., step_s: _Optional[float] = ...) -> None: ...
 
 class Metric(_message.Message):
     __slots__ = ("name", "values")

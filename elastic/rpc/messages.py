@@ -19,6 +19,7 @@ from elastic.rpc.layout import (
 _KINDS = {
     TaskKind.TRAINING: pb.Task.KIND_TRAINING,
     TaskKind.EVALUATION: pb.Task.KIND_EVALUATION,
+    TaskKind.PREDICTION: pb.Task.KIND_PREDICTION,
 }
 _KINDS_BACK = {number: kind for kind, number in _KINDS.items()}
 
@@ -37,6 +38,7 @@ def task_to_proto(task: Task) -> pb.Task:
         shard_index=task.records.shard_index,
         start=task.records.start,
         end=task.records.end,
+        skipped=task.skipped,
     )
     if task.model_version is not None:
         message.model_version = task.model_version
@@ -54,6 +56,7 @@ def task_from_proto(message: pb.Task) -> Task:
         records=RecordRange(message.shard_index, message.start, message.end),
         shard=Shard(message.shard.name, message.shard.start, message.shard.end, offset),
         model_version=message.model_version if message.HasField("model_version") else None,
+        skipped=tuple(message.skipped),
     )
 
 

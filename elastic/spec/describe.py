@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from elastic.spec.job import JobSpec, Place, PlatformName, WorkerRange
+from elastic.spec.kinds import JobKind
 
 _KINDS: Final = {
     int: ("N", "a whole number"),
@@ -19,6 +20,7 @@ _KINDS: Final = {
     dict: ("K=V,...", "names with values"),
     WorkerRange: ("N|MIN:MAX", "a number like 2 or a range like 2:8"),
     PlatformName: ("|".join(PlatformName), f"one of {', '.join(PlatformName)}"),
+    JobKind: ("|".join(JobKind), f"one of {', '.join(JobKind)}"),
 }
 
 
@@ -29,8 +31,10 @@ class Setting:
     Attributes:
         metavar: Stands for the value in help texts.
         expected: What a usable value is, bounds included; ends a sentence "expected …".
-        default: The default as a person would type it, or None where the setting is required.
+        default: The default as a person would type it; empty where it is to leave the setting out.
         only: The one platform that uses it, or None for all.
+        kinds: The jobs that it has a meaning for.
+        required_by: Those of them that cannot do without.
     """
 
     name: str
@@ -39,17 +43,30 @@ class Setting:
     help: str
     metavar: str
     expected: str
-    default: str | None
+    default: str
     is_truth: bool
     is_mapping: bool
     place: Place | None
     only: PlatformName | None
+    kinds: frozenset[JobKind]
+    required_by: frozenset[JobKind]
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it can be given on a command line, where the command says the kind."""
+        return self.name != "kind"
 
 
 @cache
 def settings() -> tuple[Setting, ...]:
     """Every setting, in the order of declaration."""
     return tuple(_setting(name, field) for name, field in JobSpec.model_fields.items())
+
+
+@cache
+def flag_settings(kind: JobKind) -> tuple[Setting, ...]:
+    """Those that the command of a kind takes as flags."""
+    return tuple(setting for setting in settings() if setting.is_flag and kind in setting.kinds)
 
 
 def _setting(name: str, field: FieldInfo) -> Setting:
@@ -67,11 +84,17 @@ def _setting(name: str, field: FieldInfo) -> Setting:
         help=field.description or "",
         metavar=metavar,
         expected=expected + _bounds(field),
-        default=None if field.is_required() else _default_text(field.default),
+        default="" if field.is_required() else _default_text(field.default),
         is_truth=kind is bool,
         is_mapping=kind is dict,
         place=Place(extra["place"]) if "place" in extra else None,
         only=PlatformName(extra["only"]) if "only" in extra else None,
+        kinds=frozenset(extra["kinds"]),
+        required_by=frozenset(
+            kind
+            for kind in extra["kinds"]
+            if field.is_required() or name == JobKind(kind).data_setting
+        ),
     )
 
 

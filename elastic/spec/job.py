@@ -14,9 +14,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from elastic.spec.cluster_forms import (
     Image,
@@ -30,6 +32,7 @@ from elastic.spec.cluster_forms import (
     Volumes,
     WorkerPriority,
 )
+from elastic.spec.kinds import EVALUATE, EVERY_KIND, PREDICT, TRAIN, JobKind
 from elastic.spec.model_def import SymbolNames
 from elastic.spec.text_forms import Count, Number, Params, Truth, Whole
 
@@ -88,6 +91,7 @@ def setting(
     *,
     group: str,
     only: PlatformName | None = None,
+    kinds: tuple[JobKind, ...] = EVERY_KIND,
     aliases: tuple[str, ...] = (),
     place: Place | None = None,
     **limits: Any,
@@ -98,13 +102,14 @@ def setting(
         default: The default; `...` for a required setting.
         help: One sentence for people, with the unit.
         group: Heading it stands under in `elastic train --help` and in the docs.
+        kinds: The jobs that it has a meaning for; the commands of others refuse it.
         only: The platform that uses it; elsewhere it is accepted and said to be unused.
         aliases: Other names that flags and job files may use.
         place: Set where the value names a place in the file system; it is made absolute for the
             local platform, whose replicas have another working directory than the user.
         limits: Passed to `pydantic.Field` (ge, gt, le, …).
     """
-    extra: dict[str, Any] = {"group": group, "aliases": list(aliases)}
+    extra: dict[str, Any] = {"group": group, "aliases": list(aliases), "kinds": list(kinds)}
     if place is not None:
         extra["place"] = place.value
     if only is not None:
@@ -138,6 +143,11 @@ class JobSpec(BaseModel):
     )
 
     # -- the job
+    kind: JobKind = setting(
+        JobKind.TRAIN,
+        "what the job does; its command says so, and a job file may repeat it",
+        group="Job",
+    )
     job_name: str = setting(
         "",
         "name of the job; made from the model_def where none is given",
@@ -158,6 +168,13 @@ class JobSpec(BaseModel):
     model_def: str = setting(
         ..., "package.module.Symbol of the model, below --model_zoo", group="Model"
     )
+    model: str = setting(
+        "",
+        "exported model whose parameters the job takes: a .keras file, or torch's .safetensors",
+        group="Model",
+        place=Place.PATH,
+        kinds=EVALUATE + PREDICT,
+    )
     model_params: Params = setting(
         {}, "arguments of the model, as a=1,b=two; values are YAML", group="Model"
     )
@@ -167,26 +184,39 @@ class JobSpec(BaseModel):
     loss: str = setting("loss", "symbol of the loss function", group="Model")
     optimizer: str = setting("optimizer", "symbol that makes the optimizer", group="Model")
     eval_metrics_fn: str = setting(
-        "eval_metrics_fn", "symbol that names the metrics", group="Model"
+        "eval_metrics_fn",
+        "symbol that names the metrics",
+        group="Model",
+        kinds=(JobKind.TRAIN, JobKind.EVALUATE),
     )
-    callbacks: str = setting("callbacks", "symbol that makes the callbacks", group="Model")
+    callbacks: str = setting(
+        "callbacks", "symbol that makes the callbacks", group="Model", kinds=TRAIN
+    )
     lr_scheduler: str = setting(
-        "lr_scheduler", "symbol that makes the learning-rate schedule (torch)", group="Model"
+        "lr_scheduler",
+        "symbol that makes the learning-rate schedule (torch)",
+        group="Model",
+        kinds=TRAIN,
     )
     custom_data_reader: str = setting(
         "custom_data_reader", "symbol of the user's own reader", group="Model"
     )
     prediction_outputs_processor: str = setting(
-        "PredictionOutputsProcessor", "symbol that receives predictions", group="Model"
+        "PredictionOutputsProcessor",
+        "symbol that receives predictions",
+        group="Model",
+        # Where it is named for every command of a model, as in ElasticDL, training needs no other.
+        kinds=TRAIN + PREDICT,
     )
 
     # -- the data
     training_data_dir: str = setting(
-        ...,
+        "",
         "file, folder or glob of the training records",
         group="Data",
         aliases=("training_data",),
         place=Place.SOURCE,
+        kinds=TRAIN,
     )
     evaluation_data_dir: str = setting(
         "",
@@ -194,13 +224,22 @@ class JobSpec(BaseModel):
         group="Data",
         aliases=("evaluation_data",),
         place=Place.SOURCE,
+        kinds=(JobKind.TRAIN, JobKind.EVALUATE),
+    )
+    prediction_data_dir: str = setting(
+        "",
+        "file, folder or glob of the records to predict",
+        group="Data",
+        aliases=("prediction_data",),
+        place=Place.SOURCE,
+        kinds=PREDICT,
     )
     data_reader_params: Params = setting({}, "arguments of the reader, as a=1,b=two", group="Data")
     records_per_task: Count = setting(1000, "records leased to a worker at a time", group="Data")
     minibatch_size: Count = setting(..., "records of one gradient", group="Data")
-    num_epochs: Count = setting(1, "how often every record counts", group="Data")
+    num_epochs: Count = setting(1, "how often every record counts", group="Data", kinds=TRAIN)
     shuffle: Truth = setting(
-        True, "hand out the tasks of an epoch in a seeded random order", group="Data"
+        True, "hand out the tasks of an epoch in a seeded random order", group="Data", kinds=TRAIN
     )
     skip_bad_records: Whole = setting(
         0, "records that may fail for good before the job does", group="Data", ge=0
@@ -209,22 +248,29 @@ class JobSpec(BaseModel):
 
     # -- updates
     grads_to_wait: Count = setting(
-        1, "gradients averaged into one synchronous update", group="Updates"
+        1, "gradients averaged into one synchronous update", group="Updates", kinds=TRAIN
     )
-    use_async: Truth = setting(False, "apply each gradient as it comes", group="Updates")
+    use_async: Truth = setting(
+        False, "apply each gradient as it comes", group="Updates", kinds=TRAIN
+    )
     lr_staleness_modulation: Truth = setting(
         False,
         "divide the learning rate of a late gradient by its staleness (asynchronous)",
         group="Updates",
+        kinds=TRAIN,
     )
     max_staleness: Whole | None = setting(
         None,
         "refuse gradients older than this many updates (asynchronous); no bound by default",
         group="Updates",
         ge=0,
+        kinds=TRAIN,
     )
     get_model_steps: Count = setting(
-        1, "pull the model every so many steps and apply own gradients in between", group="Updates"
+        1,
+        "pull the model every so many steps and apply own gradients in between",
+        group="Updates",
+        kinds=TRAIN,
     )
 
     # -- workers and failures
@@ -262,12 +308,17 @@ class JobSpec(BaseModel):
         "folder for checkpoints that are kept; without it they are in the job's own folder",
         group="Checkpoints",
         place=Place.PATH,
+        kinds=TRAIN,
     )
     checkpoint_steps: Whole = setting(
-        0, "updates between checkpoints; 0 keeps none but the final one", group="Checkpoints", ge=0
+        0,
+        "updates between checkpoints; 0 keeps none but the final one",
+        group="Checkpoints",
+        ge=0,
+        kinds=TRAIN,
     )
     keep_checkpoint_max: Whole = setting(
-        0, "checkpoints kept; 0 keeps all", group="Checkpoints", ge=0
+        0, "checkpoints kept; 0 keeps all", group="Checkpoints", ge=0, kinds=TRAIN
     )
     checkpoint_filename_for_init: str = setting(
         "",
@@ -281,11 +332,13 @@ class JobSpec(BaseModel):
         "seconds between the cuts that a restarted master goes back to",
         group="Checkpoints",
         gt=0,
+        kinds=TRAIN,
     )
     resume: Truth = setting(
         False,
         "go on from the newest checkpoint of this job; where there is none, say so and start",
         group="Checkpoints",
+        kinds=(JobKind.TRAIN, JobKind.PREDICT),
     )
     overwrite: Truth = setting(
         False, "start anew where a job of that name has ended", group="Checkpoints"
@@ -295,26 +348,44 @@ class JobSpec(BaseModel):
         "file that the trained model is exported to; its suffix is added where it is missing",
         group="Checkpoints",
         place=Place.PATH,
+        kinds=TRAIN,
     )
     commit_log: str = setting(
         "",
         "file that lists the records behind every update, in order",
         group="Checkpoints",
         place=Place.PATH,
+        kinds=TRAIN,
+    )
+
+    # -- predictions
+    prediction_outputs: str = setting(
+        "",
+        "folder for the predictions; without it, below the job's own folder on one machine",
+        group="Predictions",
+        place=Place.PATH,
+        kinds=PREDICT,
+    )
+    prediction_format: Literal["csv", "parquet"] = setting(
+        "csv", "form of the files of predictions", group="Predictions", kinds=PREDICT
     )
 
     # -- evaluation and telemetry
     evaluation_steps: Whole = setting(
-        0, "updates between evaluations; 0 evaluates at the end", group="Evaluation", ge=0
+        0,
+        "updates between evaluations; 0 evaluates at the end",
+        group="Evaluation",
+        ge=0,
+        kinds=TRAIN,
     )
     evaluation_throttle_secs: Number = setting(
-        0.0, "seconds between evaluations, at the least", group="Evaluation", ge=0
+        0.0, "seconds between evaluations, at the least", group="Evaluation", ge=0, kinds=TRAIN
     )
     evaluation_start_delay_secs: Number = setting(
-        100.0, "seconds before the first evaluation", group="Evaluation", ge=0
+        100.0, "seconds before the first evaluation", group="Evaluation", ge=0, kinds=TRAIN
     )
     tensorboard_log_dir: str = setting(
-        "", "folder for TensorBoard event files", group="Evaluation", place=Place.PATH
+        "", "folder for TensorBoard event files", group="Evaluation", place=Place.PATH, kinds=TRAIN
     )
 
     # -- Kubernetes
@@ -419,6 +490,14 @@ class JobSpec(BaseModel):
         only=K8S,
     )
 
+    @field_validator("training_data_dir", "evaluation_data_dir", "prediction_data_dir")
+    @classmethod
+    def _check_data(cls, value: str, info: ValidationInfo) -> str:
+        kind: JobKind | None = info.data.get("kind")
+        if not value and kind is not None and info.field_name == kind.data_setting:
+            raise PydanticCustomError("missing", "the records of the job are not named")
+        return value
+
     @field_validator("restart_policy")
     @classmethod
     def _check_restart_policy(cls, value: str) -> str:
@@ -450,7 +529,7 @@ class JobSpec(BaseModel):
 
     @model_validator(mode="after")
     def _check_together(self) -> "JobSpec":
-        problems = []
+        problems = [] if self.kind is JobKind.TRAIN else self._source_problems()
         if self.num_workers.maximum < 1:
             problems.append(f"--num_workers is {self.num_workers}: allow at least one worker")
         if self.resume and self.overwrite:
@@ -466,6 +545,25 @@ class JobSpec(BaseModel):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _source_problems(self) -> list[str]:
+        """What is wrong with where a job that does not train takes its parameters from."""
+        sources = (self.model, self.checkpoint_filename_for_init)
+        if all(sources):
+            return [
+                "--model and --checkpoint_filename_for_init both name parameters: leave one out"
+            ]
+        if any(sources):
+            return []
+        return [
+            f"nothing says which parameters to {self.kind} with: name a checkpoint with "
+            "--checkpoint_filename_for_init, or an exported model with --model"
+        ]
+
+    @property
+    def data_origin(self) -> str:
+        """The records that the job goes through."""
+        return str(getattr(self, self.kind.data_setting))
 
     @property
     def is_async(self) -> bool:

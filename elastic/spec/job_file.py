@@ -41,10 +41,11 @@ def _one_line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
 
 
 def write_job_file(spec: JobSpec) -> str:
-    """A whole JobSpec as YAML under headings; `read_job_file` and JobSpec give it back."""
+    """The settings of a job as YAML under headings; `read_job_file` and JobSpec give it back."""
     values = spec.model_dump(mode="json") | {"num_workers": _workers(spec.num_workers)}
     parts = []
-    for group, members in groupby(settings(), key=lambda setting: setting.group):
+    used = [setting for setting in settings() if spec.kind in setting.kinds]
+    for group, members in groupby(used, key=lambda setting: setting.group):
         keys = {setting.name: values[setting.name] for setting in members}
         parts.append(f"# {group}\n{dump_value(keys)}")
     return "\n".join(parts)

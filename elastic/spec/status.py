@@ -13,6 +13,8 @@ from pydantic import (
     WrapValidator,
 )
 
+from elastic.spec.kinds import JobKind
+
 
 class JobPhase(StrEnum):
     """Life of a job.
@@ -75,7 +77,7 @@ class EpochAudit(_Published):
 
 
 class Progress(_Published):
-    """How far training has come, as committed by the ledger.
+    """How far the job has come, as committed by the ledger; `num_epochs` is 0 for a single pass.
 
     `computed_again` counts the records of gradients that were refused; nobody knows what a lost
     process had in work.
@@ -106,10 +108,13 @@ class JobStatus(_Published):
 
     `audits` are of the epochs finished last, without the oldest `audits_left_out` epochs where
     those went too differently to be kept.
+    `kind` is what the job does, as soon as its master runs.
     `checkpoint_problem` says why the final checkpoint is not where the user wants checkpoints.
+    `predictions` is the folder that holds all of them.
     """
 
     job_name: str
+    kind: JobKind = JobKind.TRAIN
     phase: JobPhase = JobPhase.PENDING
     reason: str = ""
     message: str = ""
@@ -126,6 +131,7 @@ class JobStatus(_Published):
     checkpoint: str | None = None
     checkpoint_problem: str = ""
     export: str | None = None
+    predictions: str | None = None
     master_restarts: int = 0
     worker_failures: int = 0
     workers_lost: int = 0

@@ -16,6 +16,7 @@ from elastic.telemetry.summary import (
     epoch_text,
     eta_s,
     first_line,
+    is_training,
     loss_text,
     percent_text,
     run_s,
@@ -113,11 +114,12 @@ def _why(status: JobStatus, message: str) -> str:
 
 def _speed_line(status: JobStatus) -> str:
     progress = status.progress
+    is_trained = is_training(status)
     return "  ".join(
         (
-            f"epoch {epochs_done_text(status)}",
+            *([f"epoch {epochs_done_text(status)}"] if is_trained else []),
             f"{progress.samples_per_s:.0f} samples/s",
-            f"loss {loss_text(status)}",
+            *([f"loss {loss_text(status)}"] if is_trained else []),
             f"{workers_text(status)} workers",
             f"version {progress.model_version}",
         )

@@ -21,6 +21,7 @@ from elastic.telemetry.summary import (
     checkpoint_text,
     duration_text,
     event_line,
+    is_training,
     loss_text,
     losses_text,
     metrics_text,
@@ -81,6 +82,8 @@ def job_screen(status: JobStatus, now_s: float) -> RenderableType:
         Text(
             f"{progress.computed_again} records computed again, {progress.skipped} skipped, "
             f"{progress.rejected_gradients} gradients refused; {losses_text(status)}"
+            if is_training(status)
+            else f"{progress.skipped} records skipped; {losses_text(status)}"
         )
     )
     if status.workers:
@@ -95,13 +98,14 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
     facts = {
         "time": "" if duration_s is None else duration_text(duration_s),
         "epoch": epochs_done_text(status),
-        "updates": str(status.progress.model_version),
+        "updates": str(status.progress.model_version) if is_training(status) else "",
         "loss": loss_text(status),
         "samples/s": f"{status.progress.samples_per_s:.0f}",
         "workers": workers_text(status),
         "evaluation": metrics_text(status),
         "checkpoint": checkpoint_text(status),
         "export": status.export or "",
+        "predictions": status.predictions or "",
     }
     return [(name, value) for name, value in facts.items() if value not in ("", "-")]
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 
 from elastic.policy.replicas import ReplicaPhase
+from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobEvent, JobPhase, JobStatus, WorkerStatus
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
@@ -62,6 +63,11 @@ def loss_text(status: JobStatus) -> str:
     return "-" if loss is None else f"{loss:.4g}"
 
 
+def is_training(status: JobStatus) -> bool:
+    """Whether the job has epochs, updates and a loss to tell about."""
+    return status.kind is JobKind.TRAIN
+
+
 def is_running(worker: WorkerStatus) -> bool:
     return worker.phase == ReplicaPhase.RUNNING
 
@@ -91,9 +97,11 @@ def progress_line(status: JobStatus) -> str:
     parts = [f"{status.phase:<10} {percent_text(status):>4}"]
     if progress.records_total:
         parts.append(f"{progress.records_done}/{progress.records_total} records")
-        parts.append(f"epoch {epoch_text(status)}")
+        if is_training(status):
+            parts.append(f"epoch {epoch_text(status)}")
         parts.append(f"{progress.samples_per_s:.0f} samples/s")
-        parts.append(f"loss {loss_text(status)}")
+        if is_training(status):
+            parts.append(f"loss {loss_text(status)}")
     parts.append(f"{workers_text(status)} workers")
     left_s = eta_s(status)
     if left_s is not None:
@@ -114,7 +122,12 @@ def event_line(event: JobEvent) -> str:
 
 
 def audit_lines(status: JobStatus) -> list[str]:
-    """The account of each finished epoch; those that went alike share a line."""
+    """The account of each finished epoch; those that went alike share a line.
+
+    A job of one pass has none: all that there is to account for is its progress.
+    """
+    if not is_training(status):
+        return []
     lines = []
     if status.audits_left_out:
         left_out = _epochs_text(0, status.audits_left_out)
@@ -165,7 +178,10 @@ def summary_lines(status: JobStatus, now_s: float) -> Iterator[str]:
     yield f"job {status.job_name}: {status.phase}{after}"
     if status.phase is not JobPhase.SUCCEEDED and (status.reason or status.message):
         yield from ": ".join(filter(None, (status.reason, status.message))).splitlines()
-    if progress.records_total:
+    if progress.records_total and not is_training(status):
+        skipped = f", {progress.skipped} of them skipped" if progress.skipped else ""
+        yield f"{progress.records_done} of {progress.records_total} records{skipped}"
+    elif progress.records_total:
         yield (
             f"{progress.records_done} of {progress.records_total} records, "
             f"{progress.model_version} updates, "
@@ -178,4 +194,6 @@ def summary_lines(status: JobStatus, now_s: float) -> Iterator[str]:
         yield f"checkpoint: {checkpoint_text(status)}"
     if status.export:
         yield f"export: {status.export}"
+    if status.predictions:
+        yield f"predictions: {status.predictions}"
     yield losses_text(status)

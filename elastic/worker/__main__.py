@@ -98,7 +98,7 @@ def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> None
 
     try:
         worker = loop.Worker(
-            client, replica.index, replica.launch, assemble(spec, client), stopping
+            client, replica.index, replica.launch, assemble(spec, client, replica), stopping
         )
         worker.run()
     finally:

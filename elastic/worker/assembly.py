@@ -1,20 +1,27 @@
 """Makes a worker's model and readers from the JobSpec."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
+from elastic.data.predictions.files import SystemFiles
 from elastic.frameworks import load_framework
-from elastic.policy.records import Task, TaskKind
-from elastic.rpc.client import MasterClient
+from elastic.policy.records import TaskKind
+from elastic.policy.replicas import ReplicaId
+from elastic.rpc.client import MasterClient, Session
 from elastic.spec.job import JobSpec
+from elastic.spec.kinds import JobKind
 from elastic.spec.mode import Mode
-from elastic.spec.model_def import load_model_def
+from elastic.spec.model_def import ModelDef, load_model_def
 from elastic.worker.batches import BatchStream
+from elastic.worker.outputs import Outputs, open_processor
 from elastic.worker.step import Trainer
 
+Built = tuple[Trainer, BatchStream, Outputs]
 
-def assemble(spec: JobSpec, client: MasterClient) -> Callable[[Task], tuple[Trainer, BatchStream]]:
+
+def assemble(spec: JobSpec, client: MasterClient, replica: ReplicaId) -> Callable[[Session], Built]:
     """Import the model_def now; build the rest once the master has named the sample.
 
     Raises:
@@ -29,18 +36,33 @@ def assemble(spec: JobSpec, client: MasterClient) -> Callable[[Task], tuple[Trai
         for kind, origin in (
             (TaskKind.TRAINING, spec.training_data_dir),
             (TaskKind.EVALUATION, spec.evaluation_data_dir),
+            (TaskKind.PREDICTION, spec.prediction_data_dir),
         )
         if origin
     }
 
-    def build(sample: Task) -> tuple[Trainer, BatchStream]:
+    def build(session: Session) -> Built:
+        sample = session.sample
         task = ReadTask(sample.shard, sample.records.start, sample.records.end)
-        records = list(readers[TaskKind.TRAINING].read_records(task))
-        batch = framework.make_batch(model_def, records, Mode.TRAINING)
+        records = list(readers[sample.kind].read_records(task))
+        batch = framework.make_batch(model_def, records, Mode(sample.kind))
         model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model) if local else None
         trainer = Trainer(client, model, updater, spec.get_model_steps, spec.seed)
-        return trainer, BatchStream(framework, model_def, spec.minibatch_size, readers)
+        stream = BatchStream(framework, model_def, spec.minibatch_size, readers)
+        return trainer, stream, _outputs(spec, model_def, session, replica)
 
     return build
+
+
+def _outputs(spec: JobSpec, model_def: ModelDef, session: Session, replica: ReplicaId) -> Outputs:
+    is_predicting = spec.kind is JobKind.PREDICT
+    folder = None if session.prediction_dir is None else Path(session.prediction_dir)
+    return Outputs(
+        folder,
+        spec.prediction_format,
+        open_processor(model_def, replica.index) if is_predicting else None,
+        f"{replica.name}-{replica.launch}",
+        SystemFiles(),
+    )

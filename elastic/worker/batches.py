@@ -98,7 +98,7 @@ class BatchStream:
     @contextmanager
     def open(self, task: Task) -> Iterator[Minibatches]:
         """The minibatches of a task, in order; what was read ahead is dropped on leaving."""
-        mode = Mode.TRAINING if task.kind is TaskKind.TRAINING else Mode.EVALUATION
+        mode = Mode(task.kind)
         read_task = ReadTask(task.shard, task.records.start, task.records.end)
         records = self._readers[task.kind].read_records(read_task)
 

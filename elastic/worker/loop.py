@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Final
 
 from elastic.errors import ElasticError, RpcError
@@ -22,6 +23,8 @@ from elastic.rpc.client import (
 )
 from elastic.rpc.messages import task_from_proto
 from elastic.worker.batches import BatchStream, LoadedBatch, Minibatches
+from elastic.worker.outputs import Outputs
+from elastic.worker.prediction import BadRecordError, Predictor
 from elastic.worker.step import LeaseLostError, NotFiniteError, Trainer
 
 log = logging.getLogger(__name__)
@@ -40,7 +43,7 @@ class Worker:
         client: MasterClient,
         index: int,
         launch: int,
-        build: Callable[[Task], tuple[Trainer, BatchStream]],
+        build: Callable[[Session], tuple[Trainer, BatchStream, Outputs | None]],
         stopping: threading.Event,
     ) -> None:
         """Keep the parts; `run` does the work.
@@ -49,7 +52,8 @@ class Worker:
             client: Connection to the master.
             index: Which worker this is.
             launch: Which life of it.
-            build: Makes model and reader from the sample task, after the first registration.
+            build: Makes model, reader and, to predict, outputs from the sample task, after the
+                first registration.
             stopping: Set from outside (SIGTERM) to end after the running minibatch.
         """
         self._client = client
@@ -75,23 +79,23 @@ class Worker:
             RpcError: The master stayed away for too long.
         """
         session = self._register()
-        trainer, stream = self._build(session.sample)
+        trainer, stream, outputs = self._build(session)
         log.info("the model is built: asking for tasks")
         heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         heart.start()
         self._is_at_work = True
         try:
-            self._work(trainer, stream)
+            self._work(trainer, stream, outputs)
             is_asked = self._stopping.is_set()
             log.info("leaving, as asked" if is_asked else "finished: the job has no more tasks")
         finally:
             self._stopping.set()
             heart.join(FAREWELL_S)
 
-    def _work(self, trainer: Trainer, stream: BatchStream) -> None:
+    def _work(self, trainer: Trainer, stream: BatchStream, outputs: Outputs | None) -> None:
         while not self._stopping.is_set():
             try:
-                if not self._work_once(trainer, stream):
+                if not self._work_once(trainer, stream, outputs):
                     return
             except SessionLostError:
                 log.info("the master has forgotten this session: registering again")
@@ -127,7 +131,7 @@ class Worker:
         assert self._session is not None
         return self._session
 
-    def _work_once(self, trainer: Trainer, stream: BatchStream) -> bool:
+    def _work_once(self, trainer: Trainer, stream: BatchStream, outputs: Outputs | None) -> bool:
         """Do one task; False when there is nothing left to do, ever."""
         reply = self._client.get_task(self._current.key)
         kind = reply.WhichOneof("reply")
@@ -138,6 +142,10 @@ class Worker:
             return True
         task = task_from_proto(reply.task)
         self._say_task(task)
+        if task.kind is TaskKind.PREDICTION:
+            assert outputs is not None, "the master and its workers have one specification"
+            self._predict(task, Predictor(stream, trainer, outputs), trainer)
+            return True
         with stream.open(task) as batches:
             if task.kind is TaskKind.TRAINING:
                 self._train(task, batches, trainer)
@@ -206,6 +214,7 @@ class Worker:
         """Report each minibatch by itself: what is reported is progress, or the worker hangs."""
         trainer.pull_version(self._current, task.model_version)
         for loaded in batches:
+            began_s = time.perf_counter()
             try:
                 batch = loaded.result()
                 metrics = trainer.metrics(batch) if batch.num_examples else []
@@ -215,18 +224,40 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                 self._report_failed(task, loaded.start, loaded.end, error)
                 return
-            self._report_evaluated(task, loaded, metrics)
+            self._report_evaluated(task, loaded, metrics, time.perf_counter() - began_s)
             if self._stopping.is_set() and loaded.end < task.records.end:
                 self._report(task, OUTCOMES.OUTCOME_RELEASED, loaded.end, task.records.end)
                 return
 
     def _report_evaluated(
-        self, task: Task, loaded: LoadedBatch, metrics: Sequence[MetricState]
+        self, task: Task, loaded: LoadedBatch, metrics: Sequence[MetricState], step_s: float
     ) -> None:
         request = self._request(task, OUTCOMES.OUTCOME_EVALUATED, loaded.start, loaded.end)
         request.metrics.extend(metrics_to_proto([(m.name, m.values) for m in metrics]))
-        if not self._client.report_result(request):
-            raise LeaseLostError
+        request.step_s = step_s
+        self._send(request)
+
+    # -- prediction ----------------------------------------------------------------------------
+
+    def _predict(self, task: Task, predictor: Predictor, trainer: Trainer) -> None:
+        """Have a task predicted and report it whole; each minibatch is told as progress."""
+        trainer.pull_version(self._current, task.model_version)
+        start, end = task.records.start, task.records.end
+        try:
+            with closing(predictor.run(task)) as steps:
+                for step in steps:
+                    request = self._request(task, OUTCOMES.OUTCOME_PREDICTING, step.start, step.end)
+                    request.step_s = step.step_s
+                    self._send(request)
+                    if self._stopping.is_set() and step.end < end:
+                        self._report(task, OUTCOMES.OUTCOME_RELEASED, start, end)
+                        return
+        except BadRecordError as bad:
+            self._report_failed(task, bad.index, bad.index + 1, bad.error)
+            return
+        request = self._request(task, OUTCOMES.OUTCOME_PREDICTED, start, end)
+        request.num_predictions = predictor.finish(task)
+        self._send(request)
 
     # -- reports -------------------------------------------------------------------------------
 
@@ -244,6 +275,9 @@ class Worker:
     ) -> None:
         request = self._request(task, outcome, start, end)
         request.message, request.traceback = message, trace
+        self._send(request)
+
+    def _send(self, request: pb.ReportTaskResultRequest) -> None:
         if not self._client.report_result(request):
             raise LeaseLostError
 

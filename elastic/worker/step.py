@@ -3,6 +3,7 @@
 import math
 import time
 import zlib
+from typing import Any
 
 import numpy as np
 
@@ -179,6 +180,10 @@ class Trainer:
     def metrics(self, batch: Batch) -> list[MetricState]:
         """Loss and metrics of a minibatch on the version pulled last."""
         return self._model.metrics(batch)
+
+    def predict(self, batch: Batch) -> Any:
+        """What the model gives for a minibatch on the version pulled last."""
+        return self._model.predict(batch)
 
 
 def minibatch_seed(seed: int, task: Task, start: int) -> int:

@@ -63,7 +63,7 @@ class ThreadRunner(FakeReplicaRunner):
     def _work(self, replica):
         client = MasterClient(self._find_address, self._token, PATIENCE_S)
         try:
-            build = assemble(self._spec, client)
+            build = assemble(self._spec, client, replica)
             Worker(client, replica.index, replica.launch, build, self._stopping[replica]).run()
         except _JobHasEndedError:
             self.end(replica, ExitReason.KILLED)

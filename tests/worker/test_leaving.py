@@ -120,14 +120,14 @@ class Stream:
 def test_the_rest_of_a_training_task_is_given_back(leave_in, given_back):
     stopping, master = threading.Event(), Master(TaskKind.TRAINING)
     trainer = Trainer(stopping, leave_in)
-    Worker(master, 0, 1, lambda _: (trainer, Stream()), stopping).run()
+    Worker(master, 0, 1, lambda _: (trainer, Stream(), None), stopping).run()
     assert trainer.pushed[-1] == (leave_in, leave_in + MINIBATCH)
     assert (master.reports, master.num_given) == (given_back, 1)
 
 
 def test_the_rest_of_an_evaluation_task_is_given_back():
     stopping, master = threading.Event(), Master(TaskKind.EVALUATION)
-    Worker(master, 0, 1, lambda _: (Trainer(stopping, 8), Stream()), stopping).run()
+    Worker(master, 0, 1, lambda _: (Trainer(stopping, 8), Stream(), None), stopping).run()
     assert master.reports == [
         ("OUTCOME_EVALUATED", 7, 3, 0, 8),
         ("OUTCOME_EVALUATED", 7, 3, 8, 16),

@@ -49,7 +49,7 @@ def _told(caplog, is_asked, level):
     stopping = threading.Event()
     master = Master(leave=stopping if is_asked else None)
     with caplog.at_level(level, "elastic.worker.loop"):
-        Worker(master, 4, 2, lambda _: (None, Stream()), stopping).run()
+        Worker(master, 4, 2, lambda _: (None, Stream(), None), stopping).run()
     return [record.getMessage() for record in caplog.records]
 
 

@@ -49,6 +49,8 @@ def check_may_replace(objects: JobObjects, earlier: Manifest | None, spec: JobSp
         raise JobExistsError(
             f"job {name!r} has ended as {status.phase}: pass --resume to go on from its newest "
             "checkpoint, or --overwrite to remove it and start anew"
+            if spec.kind.can_resume
+            else f"job {name!r} has ended as {status.phase}: pass --overwrite to start anew"
         )
     if spec.resume and not spec.checkpoint_dir and find_kept_state(earlier, spec) is None:
         raise JobSpecError(

@@ -214,7 +214,10 @@ class LocalPlatform:
             end = f", `elastic kill {directory.path.name}` ends it"
         else:
             what, end = "no process of this job is alive", ""
-        message = f"{what}; `elastic train --resume` goes on from its last cut{end}"
+        again = f"`elastic {status.kind} --resume` goes on from its last cut"
+        if not status.kind.can_resume:
+            again = f"`elastic {status.kind} --overwrite` starts it anew"
+        message = f"{what}; {again}{end}"
         return status.model_copy(
             update={"phase": JobPhase.RECOVERING, "reason": "NoMaster", "message": message}
         )

@@ -101,6 +101,8 @@ def _check_may_replace(directory: JobDirectory, spec: JobSpec) -> None:
         raise JobExistsError(
             f"job {name!r} {how}: pass --resume to go on from its last cut, "
             "or --overwrite to remove it and start anew"
+            if spec.kind.can_resume
+            else f"job {name!r} {how}: pass --overwrite to remove it and start anew"
         )
     if old is not None and not end_members(old.uid, time.monotonic() + ENDING_TIMEOUT_S):
         raise PlatformError(

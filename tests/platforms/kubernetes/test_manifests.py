@@ -403,3 +403,26 @@ class TestClusterSpec:
 def test_the_record_serves_any_reader():
     record = manifests.record(make_job(), Submission("u", 1.0, "i"))
     assert all(json.loads(text) is not None for text in record["data"].values())
+
+
+PREDICTION = {
+    "kind": "predict",
+    "training_data_dir": "",
+    "prediction_data_dir": "/data/new",
+    "model": "/results/model.keras",
+    "prediction_outputs": "/results/out",
+    "prediction_format": "parquet",
+    "volume": "claim_name=c,mount_path=/results",
+}
+
+
+def test_a_job_that_predicts_is_told_by_its_record_and_runs_in_the_same_pods():
+    training, predicting = make_job(volume=PREDICTION["volume"]), make_job(**PREDICTION)
+    record = manifests.record(predicting, Submission("uid-s", 1.0, "img:1"))
+    spec = spec_of(record)
+    assert {name: getattr(spec, name) for name in PREDICTION} == PREDICTION
+    for pod in (manifests.master_pod, lambda job: manifests.worker_pod(job, WORKER, OWNER)):
+        # What the processes are told of the kind is in the record, and nowhere in their pods.
+        assert container_of(pod(predicting))["command"] == container_of(pod(training))["command"]
+        mounts = container_of(pod(predicting))["volumeMounts"]
+        assert "/results" in [mount["mountPath"] for mount in mounts]

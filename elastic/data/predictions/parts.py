@@ -1,0 +1,168 @@
+"""What a file of predictions is called and what it holds."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic.errors import ModelDefError
+from elastic.policy.records import RecordRange
+
+Columns: TypeAlias = dict[str, NDArray[Any]]
+
+SHARD: Final = "shard"
+INDEX: Final = "index"
+PREDICTION: Final = "prediction"
+_PART: Final = re.compile(r"part-(\d+)-(\d+)-(\d+)\.(?:csv|parquet)")
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What the model gives for some records of one shard.
+
+    Attributes:
+        shard: The shard's name.
+        indices: (n,) int64, which records of the shard.
+        outputs: An array, or a nested dict or list of them; first dimension n.
+    """
+
+    shard: str
+    indices: NDArray[np.int64]
+    outputs: Any
+
+
+def part_name(records: RecordRange, form: str) -> str:
+    """The name of the file of a range, the same whoever writes it."""
+    return f"part-{records.shard_index:05d}-{records.start:012d}-{records.end:012d}.{form}"
+
+
+def range_of(name: str) -> RecordRange | None:
+    """The range behind the name of a file; None where it is no file of predictions."""
+    match = _PART.fullmatch(name)
+    return None if match is None else RecordRange(*(int(number) for number in match.groups()))
+
+
+def encode(parts: Sequence[Predictions], form: str) -> bytes:
+    """The content of a file.
+
+    Args:
+        parts: In the order of the records.
+        form: `csv` or `parquet`.
+
+    Raises:
+        ModelDefError: The model gives other outputs for some minibatches than for others.
+    """
+    tables = [columns(part) for part in parts]
+    for table in tables[1:]:
+        if list(table) != list(tables[0]):
+            raise ModelDefError(
+                f"the model gives the columns {', '.join(table)} for one minibatch and "
+                f"{', '.join(tables[0])} for another: make them the same"
+            )
+    shards = [part.shard for part in parts for _ in part.indices]
+    indices = np.concatenate([part.indices for part in parts]) if parts else np.array([], np.int64)
+    joined = {name: _joined([table[name] for table in tables]) for name in (tables or [{}])[0]}
+    return (_parquet if form == "parquet" else _csv)(shards, indices, joined)
+
+
+def columns(part: Predictions) -> Columns:
+    """The columns of a model's outputs, each with one value, or array, a record.
+
+    A single number a record is the column `prediction`, a vector the columns `prediction_0`,
+    `prediction_1`, …; the outputs of a dict are called by their names instead, those of a list by
+    their numbers. What has more dimensions stays whole.
+    """
+    found: Columns = {}
+    for name, array in _named(PREDICTION, part.outputs, is_top=True):
+        # Of half the precision; nothing that reads files expects it.
+        wide = array.astype(np.float32) if array.dtype == np.float16 else array
+        if wide.ndim == 2 and wide.shape[1] != 1:
+            found |= {f"{name}_{number}": wide[:, number] for number in range(wide.shape[1])}
+        else:
+            found[name] = wide[:, 0] if wide.ndim == 2 else wide
+    for name in (SHARD, INDEX):
+        if name in found:
+            raise ModelDefError(
+                f"the model calls an output {name!r}, as the column that names the record: "
+                "call it otherwise"
+            )
+    return found
+
+
+def _named(name: str, outputs: Any, *, is_top: bool) -> Iterator[tuple[str, NDArray[Any]]]:
+    items: Iterator[tuple[Any, Any]]
+    match outputs:
+        case Mapping():
+            items = iter(outputs.items())
+            prefix = "" if is_top else f"{name}_"
+        case list() | tuple():
+            items = iter(enumerate(outputs))
+            prefix = f"{name}_"
+        case _:
+            yield name, outputs
+            return
+    for key, value in items:
+        yield from _named(f"{prefix}{key}", value, is_top=False)
+
+
+def _joined(arrays: Sequence[NDArray[Any]]) -> list[Any]:
+    return [value for array in arrays for value in array]
+
+
+def _csv(
+    shards: Sequence[str], indices: NDArray[np.int64], values: Mapping[str, list[Any]]
+) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([SHARD, INDEX, *values])
+    cells = [[_cell(value) for value in column] for column in values.values()]
+    writer.writerows(zip(shards, indices, *cells, strict=True))
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    """A value of a CSV file; an array becomes JSON."""
+    if isinstance(value, np.ndarray):
+        return json.dumps(_plain(value))
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Lists of numbers for JSON, in as few digits as their type needs."""
+    if isinstance(value, np.ndarray):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.floating):
+        return float(str(value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _parquet(
+    shards: Sequence[str], indices: NDArray[np.int64], values: Mapping[str, list[Any]]
+) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    table = {SHARD: pa.array(shards, pa.string()), INDEX: pa.array(indices, pa.int64())}
+    for name, column in values.items():
+        table[name] = _arrow(pa, column)
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pa.table(table), sink)
+    return sink.getvalue()
+
+
+def _arrow(pa: Any, column: list[Any]) -> Any:
+    """An Arrow array; of arrays, one of lists."""
+    if not column or not isinstance(column[0], np.ndarray):
+        first = column[0] if column else None
+        kind = pa.from_numpy_dtype(first.dtype) if isinstance(first, np.generic) else None
+        return pa.array(column, kind)
+    kind = pa.from_numpy_dtype(column[0].dtype)
+    for _ in range(column[0].ndim):
+        kind = pa.list_(kind)
+    return pa.array([item.tolist() for item in column], kind)

@@ -1,0 +1,109 @@
+"""The predictions of one task: a minibatch at a time, and record by record where one fails."""
+
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from elastic.data.predictions.parts import Predictions
+from elastic.errors import ModelDefError
+from elastic.policy.records import RecordRange, Task
+from elastic.worker.batches import BatchStream, LoadedBatch
+from elastic.worker.outputs import Outputs
+from elastic.worker.step import Trainer
+
+
+class BadRecordError(Exception):
+    """The user's code fails on one record.
+
+    Attributes:
+        index: Which of the task's shard.
+        error: What it raised.
+    """
+
+    def __init__(self, index: int, error: Exception) -> None:
+        super().__init__(f"record {index}: {error}")
+        self.index = index
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Records `[start, end)` of a task have been taken care of, which took `step_s`."""
+
+    start: int
+    end: int
+    step_s: float
+
+
+class Predictor:
+    """Works through tasks; what fails is cut in halves until one record stands alone.
+
+    The cutting is done here and not by the master, since a task counts whole or not at all.
+    """
+
+    def __init__(self, stream: BatchStream, trainer: Trainer, outputs: Outputs) -> None:
+        self._stream = stream
+        self._trainer = trainer
+        self._outputs = outputs
+
+    def run(self, task: Task) -> Generator[Predicted, None, None]:
+        """Have the predictions of a task taken, a step at a time; `finish` has them counted.
+
+        Raises:
+            BadRecordError: One of its records fails, others before it may have been taken.
+        """
+        self._outputs.begin()
+        for start, end in _wanted(task):
+            yield from self._run(task, start, end)
+
+    def finish(self, task: Task) -> int:
+        """See `Outputs.finish`."""
+        return self._outputs.finish(task)
+
+    def _run(self, task: Task, start: int, end: int) -> Generator[Predicted, None, None]:
+        part = replace(task, records=RecordRange(task.records.shard_index, start, end))
+        with self._stream.open(part) as batches:
+            for loaded in batches:
+                began_s = time.perf_counter()
+                try:
+                    self._take(task, loaded)
+                except Exception as error:
+                    if loaded.end - loaded.start == 1:
+                        raise BadRecordError(loaded.start, error) from error
+                    is_taken = False
+                else:
+                    is_taken = True
+                batches.read_ahead()
+                if is_taken:
+                    yield Predicted(loaded.start, loaded.end, time.perf_counter() - began_s)
+                    continue
+                middle = (loaded.start + loaded.end) // 2
+                yield from self._run(task, loaded.start, middle)
+                yield from self._run(task, middle, loaded.end)
+
+    def _take(self, task: Task, loaded: LoadedBatch) -> None:
+        batch = loaded.result()
+        num_records = loaded.end - loaded.start
+        if batch.num_examples == 0:
+            # All of them are dropped: there is no question which.
+            return
+        if batch.num_examples != num_records:
+            # Of which records the examples are is told by asking for each record alone.
+            raise ModelDefError(
+                f"dataset_fn made {batch.num_examples} examples of {num_records} records of "
+                f"{task.shard.name!r}, from {loaded.start} on: in mode prediction make one of "
+                "each record, in their order, or none"
+            )
+        indices = np.arange(loaded.start, loaded.end, dtype=np.int64)
+        self._outputs.take(Predictions(task.shard.name, indices, self._trainer.predict(batch)))
+
+
+def _wanted(task: Task) -> Iterator[tuple[int, int]]:
+    """The stretches of a task between the records that it leaves out."""
+    start = task.records.start
+    for index in (*sorted(task.skipped), task.records.end):
+        if index > start:
+            yield start, index
+        start = index + 1

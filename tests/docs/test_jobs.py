@@ -1,0 +1,58 @@
+"""The commands of docs/jobs.md, with the README's model and data of its form."""
+
+import csv
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sklearn.datasets import load_iris
+
+from elastic.data.predictions.folder import MANIFEST
+from elastic.platforms.local.platform import LocalPlatform
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "jobs.md").read_text()
+MODEL = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "my_zoo").mkdir()
+    (tmp_path / "my_zoo" / "my_model.py").write_text(MODEL)
+    iris = load_iris()
+    rows = [[*features, label] for features, label in zip(iris.data, iris.target, strict=True)]
+    for name, part in (("train", [r for i, r in enumerate(rows) if i % 5]), ("test", rows[::5])):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([[*iris.feature_names, "species"], *part])
+    yield tmp_path
+    platform = LocalPlatform(tmp_path / "home")
+    for name in platform.jobs():
+        platform.kill(name, 60.0)
+
+
+def test_the_commands_do_what_the_guide_says(folder):
+    said = []
+    for block in re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL):
+        done = subprocess.run(
+            [sys.executable, "-m", *shlex.split(block.replace("\\\n", " "))],
+            cwd=folder, env=os.environ | {"ELASTIC_HOME": str(folder / "home")},
+            capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        said.append(done.stdout)
+    trained, evaluated, predicted = said
+    (line,) = re.findall(r"^evaluation: .*$", trained, re.MULTILINE)
+    assert line in evaluated
+    assert f"predictions: {folder}/predictions\n" in predicted
+    listed = re.findall(r"^predictions/(\S+)$", GUIDE, re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in (folder / "predictions").iterdir())
+    manifest = json.loads((folder / "predictions" / MANIFEST).read_text())
+    assert (manifest["records"], manifest["predictions"]) == (30, 30)
+    first = (folder / "predictions" / listed[0]).read_text().splitlines()
+    assert first[0] == "shard,index,prediction_0,prediction_1,prediction_2"
+    assert len(first) == 11
