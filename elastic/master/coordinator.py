@@ -27,6 +27,7 @@ from elastic.policy.aggregation import (
     judge_gradient,
     should_hold_reply,
 )
+from elastic.policy.ending import Ending, ending_at
 from elastic.policy.evaluation import may_evaluate
 from elastic.policy.ledger import (
     Audit,
@@ -96,6 +97,7 @@ class Coordinator:
         self.rate = RateMeter()
         self.last_contribution_s = 0.0
         self.failure: TrainingError | None = None
+        self.ending: Ending | None = None
         self.on_update: Callable[[], Awaitable[None]] = _nothing
         self.on_contribution: Callable[[int], None] = lambda _index: None
         self.training_done = asyncio.Event()
@@ -112,6 +114,7 @@ class Coordinator:
         self._woken = asyncio.Event()
         if ledger.is_finished:
             self.training_done.set()
+        self._end_if_due()
 
     # -- tasks ---------------------------------------------------------------------------------
 
@@ -154,6 +157,8 @@ class Coordinator:
             ValueError: The report names a version that does not exist.
         """
         verdict = judge_gradient(self._rule, report.model_version, self.store.version)
+        if self.training_done.is_set():
+            return self._refuse_after_end(session, report)
         if isinstance(verdict, RefuseStale):
             self._count_late(session, report)
             return Outcome(verdict, self.store.version)
@@ -183,6 +188,8 @@ class Coordinator:
     ) -> Outcome:
         version = self.store.version
         verdict = judge_gradient(self._rule, report.model_version, version)
+        if self.training_done.is_set():
+            return self._refuse_after_end(session, report)
         if isinstance(verdict, RefuseStale):
             self._count_late(session, report)
             return Outcome(verdict, version)
@@ -239,6 +246,7 @@ class Coordinator:
         self._wake_held()
         if audit is not None:
             self._end_epoch(audit)
+        self._end_if_due()
         await self.on_update()
 
     async def commit_empty(
@@ -270,8 +278,10 @@ class Coordinator:
         version = self.store.version
         self._computing.discard(session.key)
         self.liveness.waiting(session.worker, time.monotonic())
-        while self.store.version == version and should_hold_reply(
-            self._rule, self._group.count, len(self._computing)
+        while (
+            self.store.version == version
+            and not self.training_done.is_set()
+            and should_hold_reply(self._rule, self._group.count, len(self._computing))
         ):
             left_s = deadline - time.monotonic()
             if left_s <= 0:
@@ -296,6 +306,11 @@ class Coordinator:
         woken, self._woken = self._woken, asyncio.Event()
         woken.set()
 
+    def _refuse_after_end(self, session: WorkerSession, report: GradientReport) -> Outcome:
+        """Say to leave the task; nobody computes its records again."""
+        self.liveness.progressed(session.worker, time.monotonic(), report.step_s)
+        return Outcome(Refusal.LEASE_LOST, self.store.version)
+
     def _count_late(self, session: WorkerSession, report: GradientReport) -> None:
         self._count_refused(session, report)
         hint = self._late.refuse(len(self.sessions.all()))
@@ -307,6 +322,28 @@ class Coordinator:
         self.liveness.progressed(session.worker, time.monotonic(), report.step_s)
         self.rejected_gradients += 1
         self.ledger.computed_again += report.end - report.start
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def end_training(self, ending: Ending) -> None:
+        """Train no further: what has counted stays, and the rest of the epoch is left out.
+
+        The caller holds the parameters' lock. Gradients that wait for others to fill their group
+        are dropped with it.
+        """
+        if self.training_done.is_set():
+            return
+        self.ending = ending
+        self.ledger.stop()
+        self._group, self._staged = self._group.successor(), []
+        self._on_event("TrainingEnded", ending.message)
+        self.training_done.set()
+        self._wake_held()
+
+    def _end_if_due(self) -> None:
+        ending = ending_at(self._rule.max_steps, self.store.version)
+        if ending is not None:
+            self.end_training(ending)
 
     # -- failures ------------------------------------------------------------------------------
 

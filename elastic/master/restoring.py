@@ -55,12 +55,12 @@ def restore(
         _settle_foreign_checkpoints(spec)
         return {}
     path, cut = found
-    _load(path, cut, store, ledger, spec.num_epochs)
+    _load(path, cut, store, ledger, spec)
     note("Resumed", f"resumed from {path} (version {cut.version})")
     return cut.metrics
 
 
-def _load(path: Path, cut: Cut, store: ParameterStore, ledger: Ledger, num_epochs: int) -> None:
+def _load(path: Path, cut: Cut, store: ParameterStore, ledger: Ledger, spec: JobSpec) -> None:
     if cut.ledger is None:
         raise CheckpointError(f"checkpoint {path} has no ledger: use it with --init_from")
     try:
@@ -68,10 +68,15 @@ def _load(path: Path, cut: Cut, store: ParameterStore, ledger: Ledger, num_epoch
         store.load(cut.version, cut.parameters, cut.state, cut.optimizer)
     except (LedgerError, CheckpointError) as error:
         raise CheckpointError(f"checkpoint {path} does not fit this job: {error}") from error
-    if ledger.epoch > num_epochs:
+    if ledger.epoch > spec.num_epochs:
         raise CheckpointError(
             f"checkpoint {path} has trained {ledger.epoch} epochs, this job has "
-            f"num_epochs={num_epochs}: raise it"
+            f"num_epochs={spec.num_epochs}: raise it"
+        )
+    if 0 < spec.max_steps < cut.version:
+        raise CheckpointError(
+            f"checkpoint {path} has {cut.version} updates, this job has "
+            f"max_steps={spec.max_steps}: raise it"
         )
 
 

@@ -29,6 +29,7 @@ from elastic.master.servicer import MasterServicer
 from elastic.master.status_board import StatusBoard
 from elastic.master.worker_manager import WorkerManager
 from elastic.policy.aggregation import UpdateRule
+from elastic.policy.ending import Ending
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.policy.liveness import Liveness
 from elastic.policy.masters import PREPARING
@@ -140,7 +141,8 @@ class Master:
         finally:
             await self._manager.stop()
         # Told last, so that whoever waits for it finds nothing of the job still running.
-        self._board.set_phase(JobPhase.SUCCEEDED, "Succeeded", "every record has counted")
+        ending = coordinator.ending or Ending("Succeeded", "every record has counted")
+        self._board.set_phase(JobPhase.SUCCEEDED, ending.reason, ending.message)
 
     async def _dismiss_workers(self, coordinator: Coordinator) -> None:
         coordinator.closed = True
@@ -173,7 +175,7 @@ class Master:
         )
         cutter = self._cutter(coordinator)
         # Metrics of a cut are those of its last record; training on makes them old.
-        cutter.metrics = metrics if ledger.is_finished else {}
+        cutter.metrics = metrics if coordinator.training_done.is_set() else {}
         evaluator = Evaluator(spec, coordinator, sources.evaluation_shards, self._board.evaluated)
 
         async def on_update() -> None:
@@ -258,10 +260,9 @@ class Master:
 
     def _check_audits(self, coordinator: Coordinator) -> None:
         ledger = coordinator.ledger
-        if len(ledger.audits) != self._spec.num_epochs:
-            raise TrainingError(
-                f"{len(ledger.audits)} of {self._spec.num_epochs} epochs were audited"
-            )
+        num_epochs = self._spec.num_epochs if coordinator.ending is None else ledger.epoch
+        if len(ledger.audits) != num_epochs:
+            raise TrainingError(f"{len(ledger.audits)} of {num_epochs} epochs were audited")
 
     async def _export(self, coordinator: Coordinator, kept: str) -> str:
         try:
@@ -315,4 +316,5 @@ def _update_rule(spec: JobSpec) -> UpdateRule:
         is_async=spec.is_async,
         lr_staleness_modulation=spec.lr_staleness_modulation,
         max_staleness=spec.max_staleness,
+        max_steps=spec.max_steps,
     )

@@ -20,6 +20,7 @@ from elastic.platforms.base import (
 from elastic.policy.fleet import WORKER
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (
+    CutShort,
     EpochAudit,
     JobEvent,
     JobPhase,
@@ -135,6 +136,7 @@ class StatusBoard:
             progress=self._progress(),
             audits=audits,
             audits_left_out=audits_left_out,
+            cut_short=self._cut_short(),
             metrics=self.metrics,
             checkpoint=self.checkpoint,
             checkpoint_problem=self.checkpoint_problem,
@@ -171,6 +173,17 @@ class StatusBoard:
             if len(audits) != self._num_audited:
                 self._audits, self._num_audited = audit_runs(audits), len(audits)
         return self._audits
+
+    def _cut_short(self) -> CutShort | None:
+        account = None if self.coordinator is None else self.coordinator.ledger.cut_short
+        if account is None:
+            return None
+        return CutShort(
+            epoch=account.epoch,
+            records=account.records,
+            committed=account.committed,
+            skipped=account.skipped,
+        )
 
     def has_told_end(self, worker: ReplicaId) -> bool:
         """Whether an earlier life of the master, or an earlier run, has told how it ended."""

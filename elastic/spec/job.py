@@ -199,6 +199,13 @@ class JobSpec(BaseModel):
     records_per_task: Count = setting(1000, "records leased to a worker at a time", group="Data")
     minibatch_size: Count = setting(..., "records of one gradient", group="Data")
     num_epochs: Count = setting(1, "how often every record counts", group="Data")
+    max_steps: Whole = setting(
+        0,
+        "updates after which training ends, be it within an epoch; 0 trains all epochs",
+        group="Data",
+        aliases=("max_step",),
+        ge=0,
+    )
     shuffle: Truth = setting(
         True, "hand out the tasks of an epoch in a seeded random order", group="Data"
     )

@@ -74,6 +74,15 @@ class EpochAudit(_Published):
     skipped: int
 
 
+class CutShort(_Published):
+    """The account of an epoch that ended before its last record; the others are left out."""
+
+    epoch: int
+    records: int
+    committed: int
+    skipped: int
+
+
 class Progress(_Published):
     """How far training has come, as committed by the ledger.
 
@@ -106,6 +115,7 @@ class JobStatus(_Published):
 
     `audits` are of the epochs finished last, without the oldest `audits_left_out` epochs where
     those went too differently to be kept.
+    `cut_short` is of the epoch that training ended in, where that was not its last record.
     `checkpoint_problem` says why the final checkpoint is not where the user wants checkpoints.
     """
 
@@ -122,6 +132,7 @@ class JobStatus(_Published):
     progress: Progress = Field(default_factory=Progress)
     audits: tuple[EpochAudit, ...] = ()
     audits_left_out: int = 0
+    cut_short: CutShort | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
     checkpoint: str | None = None
     checkpoint_problem: str = ""
