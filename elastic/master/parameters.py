@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from elastic.errors import TrainingError
+from elastic.errors import CheckpointError, TrainingError
 from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState
 from elastic.master.averaging import WeightedSum
 from elastic.master.model_buffers import ModelBuffer, ModelBuffers
@@ -63,6 +63,10 @@ class ParameterStore:
     @property
     def model(self) -> Model:
         return self._model
+
+    @property
+    def updater(self) -> Updater:
+        return self._updater
 
     @property
     def learning_rate(self) -> float:
@@ -122,6 +126,32 @@ class ParameterStore:
         packed = await self._pack_newest()
         packed.buffer.readers.add(reader)
         self._kept[packed.version] = packed
+
+    async def keep_values(
+        self, reader: Hashable, version: int, parameters: Tensors, state: Tensors
+    ) -> None:
+        """Keep an older version, by its values, until `reader` releases it.
+
+        Raises:
+            CheckpointError: They are not those of this model.
+        """
+        if Layout.of(parameters, state).specs != self.layout.specs:
+            raise CheckpointError(f"version {version} does not fit this model")
+        buffer = self._buffers.take(reader)
+        arrays = [*parameters.values(), *state.values()]
+        await self._run(partial(self.layout.fill, buffer.data, arrays))
+        self._kept[version] = PackedModel(
+            version, self.layout, len(parameters), self.layout.views(buffer.data), buffer
+        )
+
+    def kept(self, version: int) -> tuple[Tensors, Tensors] | None:
+        """Parameters and state of a version that somebody keeps, as views; None for no such."""
+        packed = self._kept.get(version)
+        if packed is None:
+            return None
+        names = [spec.name for spec in packed.layout.specs]
+        pairs = list(zip(names, packed.arrays, strict=True))
+        return dict(pairs[: packed.num_parameters]), dict(pairs[packed.num_parameters :])
 
     def release(self, reader: Hashable) -> None:
         """A reader is done with the version it got last."""

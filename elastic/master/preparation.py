@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastic.callbacks import Callback
 from elastic.data import open_reader
 from elastic.data.base import DataReader
 from elastic.errors import CheckpointError, DataError
@@ -88,6 +89,21 @@ def build_store(
     return store
 
 
+def build_callbacks(
+    spec: JobSpec, sources: Sources, store: ParameterStore, at: Callable[[str], None] = _untold
+) -> Sequence[Callback]:
+    """Build the user's callbacks around the model.
+
+    Raises:
+        UserError: They cannot be built, or not be served.
+    """
+    model_def = sources.model_def
+    at(f"callbacks of {model_def.module_name}")
+    return load_framework(model_def.framework).build_callbacks(
+        model_def, store.model, store.updater, is_local=spec.get_model_steps > 1
+    )
+
+
 def training_ledger(spec: JobSpec, shards: Sequence[Shard]) -> Ledger:
     """The ledger of the training records."""
     return Ledger(
@@ -126,25 +142,28 @@ def choose_sample(spec: JobSpec, sources: Sources, at: Callable[[str], None] = _
 
 def check_evaluation(
     spec: JobSpec, sources: Sources, model: Model, at: Callable[[str], None] = _untold
-) -> None:
+) -> Sequence[str]:
     """Evaluate the untrained model on the first records, if the job will evaluate at all.
+
+    Returns:
+        The names of the metrics; none where these records do not tell.
 
     Raises:
         UserError: What would else be found when everything is trained.
     """
     if not sources.evaluation_shards:
-        return
+        return ()
     model_def = sources.model_def
     framework = load_framework(model_def.framework)
     reader = _open(spec, model_def, spec.evaluation_data_dir)
     at(f"evaluation by {model_def.module_name} of the first records")
 
-    def evaluate(part: Task) -> None:
+    def evaluate(part: Task) -> Sequence[str]:
         batch = sample_batch(framework, model_def, reader, part, Mode.EVALUATION)
-        if batch.num_examples:
-            model.metrics(batch)
+        return list(model.metric_results(model.metrics(batch))) if batch.num_examples else ()
 
-    first_part(_first_minibatch(spec, sources.evaluation_shards, TaskKind.EVALUATION), evaluate)
+    task = _first_minibatch(spec, sources.evaluation_shards, TaskKind.EVALUATION)
+    return first_part(task, evaluate)[1]
 
 
 def _first_minibatch(spec: JobSpec, shards: Sequence[Shard], kind: TaskKind) -> Task:

@@ -9,14 +9,17 @@ from typing import Final
 import grpc
 
 from elastic.errors import CheckpointError, ElasticError, JobSpecError, TrainingError, UserError
+from elastic.master.best import BestVersions
 from elastic.master.commit_log import CommitLog
 from elastic.master.coordinator import Coordinator
+from elastic.master.cuts import Cut
 from elastic.master.cutter import Cutter
 from elastic.master.destinations import advice, check_destinations, in_words
 from elastic.master.environment import MasterEnvironment
 from elastic.master.evaluator import Evaluator
 from elastic.master.preparation import (
     Sources,
+    build_callbacks,
     build_store,
     check_evaluation,
     check_sources,
@@ -27,6 +30,7 @@ from elastic.master.preparing import Preparation
 from elastic.master.restoring import restore
 from elastic.master.servicer import MasterServicer
 from elastic.master.status_board import StatusBoard
+from elastic.master.steering import Steering
 from elastic.master.worker_manager import WorkerManager
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ending import Ending
@@ -157,11 +161,14 @@ class Master:
     async def _build(self, sources: Sources, sample: Task) -> tuple[Coordinator, Cutter, Evaluator]:
         spec = self._spec
         at = self._preparation.at
-        store = await self._preparation.run(partial(build_store, spec, sources, sample, at))
-        await self._preparation.run(partial(check_evaluation, spec, sources, store.model, at))
+        run = self._preparation.run
+        store = await run(partial(build_store, spec, sources, sample, at))
+        names = await run(partial(check_evaluation, spec, sources, store.model, at))
+        steering = Steering(await run(partial(build_callbacks, spec, sources, store, at)), store)
+        steering.check(bool(sources.evaluation_shards), names)
         ledger = training_ledger(spec, sources.shards)
         at("newest cut")
-        metrics = await self._preparation.run(
+        cut = await run(
             partial(restore, self._env, store, ledger, self._board.note, self._is_first_life)
         )
         self._commit_log.open(store.version)
@@ -174,9 +181,9 @@ class Master:
             self._board.note,
         )
         cutter = self._cutter(coordinator)
+        evaluator = await self._steer(coordinator, cutter, steering, sources, cut)
         # Metrics of a cut are those of its last record; training on makes them old.
-        cutter.metrics = metrics if coordinator.training_done.is_set() else {}
-        evaluator = Evaluator(spec, coordinator, sources.evaluation_shards, self._board.evaluated)
+        cutter.metrics = cut.metrics if cut and coordinator.training_done.is_set() else {}
 
         async def on_update() -> None:
             await cutter.checkpoint_if_due()
@@ -186,6 +193,34 @@ class Master:
         self._board.coordinator = coordinator
         self._manager.attach(coordinator)
         return coordinator, cutter, evaluator
+
+    async def _steer(
+        self,
+        coordinator: Coordinator,
+        cutter: Cutter,
+        steering: Steering,
+        sources: Sources,
+        cut: Cut | None,
+    ) -> Evaluator:
+        """Let callbacks begin, or go on from a cut."""
+        folder = self._kept_dir() or self._env.checkpoint_dir
+        best = BestVersions(self._env.recovery_dir, folder, cutter.writing, self._board.note)
+        best.go_back(cut.version if cut else 0)
+        self._board.steering, self._board.best_path = steering, best.path
+        evaluator = Evaluator(
+            self._spec,
+            coordinator,
+            sources.evaluation_shards,
+            cutter,
+            steering,
+            best,
+            self._board.evaluated,
+            self._board.evaluation_lost,
+        )
+        cutter.steering = evaluator.snapshot
+        await evaluator.start(None if cut is None else cut.steering)
+        coordinator.on_epoch_end = evaluator.epoch_ended
+        return evaluator
 
     def _cutter(self, coordinator: Coordinator) -> Cutter:
         return Cutter(
@@ -241,10 +276,13 @@ class Master:
             evaluating.add_done_callback(lambda _: evaluated.set())
             await self._until(coordinator, evaluated)
             await evaluating
-            cutter.metrics = evaluator.results
+            cutter.metrics = evaluator.final_results
             is_kept = await cutter.final_checkpoint()
+        checkpoint = await evaluator.finish()
         self._board.metrics = cutter.metrics
         self._tell_checkpoint(cutter)
+        if checkpoint is not None:
+            self._board.checkpoint = str(checkpoint)
         kept = f"the trained model is in the checkpoint {self._board.checkpoint}"
         if not is_kept:
             kept = f"the trained model could not be kept as a checkpoint: {cutter.problem}"

@@ -314,6 +314,11 @@ class JobSpec(BaseModel):
     evaluation_steps: Whole = setting(
         0, "updates between evaluations; 0 evaluates at the end", group="Evaluation", ge=0
     )
+    evaluation_at_epoch_end: Truth = setting(
+        False,
+        "evaluate the version at the end of each epoch; callbacks that watch a metric imply it",
+        group="Evaluation",
+    )
     evaluation_throttle_secs: Number = setting(
         0.0, "seconds between evaluations, at the least", group="Evaluation", ge=0
     )

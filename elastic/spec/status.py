@@ -102,6 +102,24 @@ class Progress(_Published):
     rejected_gradients: int = 0
 
 
+class EvaluationStatus(_Published):
+    """The metrics of one version of the model."""
+
+    version: int
+    epoch: int
+    metrics: dict[str, float]
+
+
+class BestStatus(_Published):
+    """The best of the evaluated versions, by the metric that a callback watches."""
+
+    version: int
+    epoch: int
+    monitor: str
+    value: float
+    checkpoint: str
+
+
 class JobEvent(_Published):
     """Something that happened once: a worker lost, a cut written, a master restarted."""
 
@@ -115,6 +133,7 @@ class JobStatus(_Published):
 
     `audits` are of the epochs finished last, without the oldest `audits_left_out` epochs where
     those went too differently to be kept.
+    `evaluations` are the newest ones.
     `cut_short` is of the epoch that training ended in, where that was not its last record.
     `checkpoint_problem` says why the final checkpoint is not where the user wants checkpoints.
     """
@@ -134,6 +153,8 @@ class JobStatus(_Published):
     audits_left_out: int = 0
     cut_short: CutShort | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
+    evaluations: tuple[EvaluationStatus, ...] = ()
+    best: BestStatus | None = None
     checkpoint: str | None = None
     checkpoint_problem: str = ""
     export: str | None = None

@@ -127,10 +127,10 @@ def audit_lines(status: JobStatus) -> list[str]:
         )
     if status.cut_short is not None:
         cut = status.cut_short
-        left_out = cut.records - cut.committed - cut.skipped
+        num_left_out = cut.records - cut.committed - cut.skipped
         lines.append(
             f"epoch {cut.epoch}, cut short: {cut.records} records = {cut.committed} committed + "
-            f"{cut.skipped} skipped + {left_out} left out"
+            f"{cut.skipped} skipped + {num_left_out} left out"
         )
     return lines
 
@@ -141,6 +141,14 @@ def _epochs_text(first: int, number: int) -> str:
 
 def metrics_text(status: JobStatus) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
+
+
+def best_text(status: JobStatus) -> str:
+    """The best version, and where it is kept."""
+    best = status.best
+    if best is None:
+        return ""
+    return f"val_{best.monitor} {best.value:.4g} at version {best.version}, in {best.checkpoint}"
 
 
 def checkpoint_text(status: JobStatus) -> str:
@@ -186,6 +194,8 @@ def summary_lines(status: JobStatus, now_s: float) -> Iterator[str]:
     yield from audit_lines(status)
     if status.metrics:
         yield f"evaluation: {metrics_text(status)}"
+    if best_text(status):
+        yield f"best: {best_text(status)}"
     if checkpoint_text(status):
         yield f"checkpoint: {checkpoint_text(status)}"
     if status.export:
