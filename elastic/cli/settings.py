@@ -153,7 +153,9 @@ def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:
         if setting.place is Place.SOURCE and not _is_path(text, folder):
             continue
         path = folder / Path(text).expanduser()
-        update[setting.name] = path if setting.name == "model_zoo" else str(path)
+        # A slash at the end says that a folder is to be written.
+        slash = "/" if setting.name == "output" and text.endswith("/") else ""
+        update[setting.name] = path if setting.name == "model_zoo" else f"{path}{slash}"
     return spec.model_copy(update=update)
 
 

@@ -107,10 +107,10 @@ class Model(Protocol):
         """The values that merged metric states stand for."""
 
     def export(self, path: str) -> str:
-        """Write the model for use without this project; returns the file that was written.
+        """Write the model for use without this project; returns what was written.
 
-        Keras: a `.keras` file; torch: the state_dict as safetensors. The suffix is added to
-        `path` when it is not there.
+        Keras: a `.keras` file or a SavedModel; torch: the state_dict as safetensors. See
+        `elastic.spec.export_form` for what `path` says.
         """
 
 

@@ -17,6 +17,7 @@ from elastic.master.parameters import ParameterStore
 from elastic.master.sampling import first_part, sample_batch
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.spec.export_form import export_target
 from elastic.spec.job import JobSpec
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef, load_model_def
@@ -50,6 +51,8 @@ def check_sources(spec: JobSpec, at: Callable[[str], None] = _untold) -> Sources
     """
     at(f"import of {spec.model_def}")
     model_def = load_model_def(spec.model_zoo, spec.model_def, spec.symbol_names())
+    if spec.output:
+        export_target(spec.output, model_def.framework)
     at(f"records of training_data_dir={spec.training_data_dir}")
     reader = _open(spec, model_def, spec.training_data_dir)
     shards = _shards(reader, "training_data_dir", spec.training_data_dir)

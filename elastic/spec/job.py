@@ -299,7 +299,7 @@ class JobSpec(BaseModel):
     )
     output: str = setting(
         "",
-        "file that the trained model is exported to; its suffix is added where it is missing",
+        "file or folder that the trained model is exported to; the suffix says in which form",
         group="Checkpoints",
         place=Place.PATH,
     )

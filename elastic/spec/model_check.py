@@ -73,6 +73,19 @@ def check_source(model_zoo: Path, model_def: str, names: SymbolNames) -> None:
         _check_symbol(module, found, names, (rule,))
 
 
+def written_for(model_zoo: Path, model_def: str) -> str | None:
+    """The framework of a checked module, by its imports; None where they do not tell.
+
+    Raises:
+        ModelDefError: The module is not there.
+    """
+    module = contract.find_module(model_zoo, model_def)
+    rules = _optimizer_rules(ast.parse(module.path.read_bytes()))
+    if len(rules) > 1:
+        return None
+    return "torch" if rules[0] is contract.TORCH_OPTIMIZER else "keras"
+
+
 def may_have(model_zoo: Path, model_def: str, name: str) -> bool:
     """Whether a checked module binds a name; also where only running it can tell.
 

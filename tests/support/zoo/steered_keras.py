@@ -4,11 +4,13 @@ The plan is as in `steered`; the model has a layer of batch statistics, so that 
 """
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 _plan: dict[str, Any] = {}
@@ -34,10 +36,17 @@ def optimizer() -> keras.optimizers.Optimizer:
 
 
 def dataset_fn(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:
-    """Features are 1, whatever the record."""
-    return dataset.map(
-        lambda r: (tf.ones((1,)), tf.cast(r["index"], tf.float32)),
-    )
+    """Features are 1, whatever the record, which may take its time."""
+
+    def wait(delay_ms: Any) -> Any:
+        time.sleep(float(delay_ms) / 1000)
+        return np.float32(1.0)
+
+    def example(record: Any) -> Any:
+        one = tf.numpy_function(wait, [record["delay_ms"]], tf.float32)
+        return tf.reshape(one, (1,)), tf.cast(record["index"], tf.float32)
+
+    return dataset.map(example)
 
 
 def value(labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
