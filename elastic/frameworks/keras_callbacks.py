@@ -41,7 +41,7 @@ class KerasCallback(Callback):
         self.wrapped = wrapped
         self._model = model
         self._optimizer = optimizer
-        monitor = getattr(wrapped, "monitor", None)
+        monitor = _monitor(wrapped)
         self.monitor = None if monitor in (None, "loss") else str(monitor).removeprefix("val_")
         self.from_epoch = int(getattr(wrapped, "start_from_epoch", 0))
         self.keeps_best = self.restores_best = False
@@ -130,14 +130,25 @@ def served(
             f"callbacks gives a {name}, but with get_model_steps above 1 workers apply gradients "
             "at rates of their own: give the optimizer a LearningRateSchedule"
         )
-    restores = getattr(made, "restore_best_weights", False)
-    if restores and not str(getattr(made, "monitor", "")).startswith("val_"):
+    monitor = _monitor(made)
+    if monitor not in (None, "loss") and not str(monitor).startswith("val_"):
         raise ModelDefError(
-            f"callbacks gives a {name} that restores the best weights by "
-            f"{getattr(made, 'monitor', None)!r}: versions are compared by evaluations, so watch a "
+            f"callbacks gives a {name} that watches {monitor!r}: of the training records only "
+            "'loss' is told, so watch a metric of the evaluations, which begins with val_"
+        )
+    restores = getattr(made, "restore_best_weights", False)
+    if restores and monitor == "loss":
+        raise ModelDefError(
+            f"callbacks gives a {name} that restores the best weights by 'loss': versions are compared by evaluations, so watch a "
             "metric that begins with val_"
         )
     return KerasCallback(made, model.model, updater.optimizer)
+
+
+def _monitor(made: Any) -> Any:
+    """What a callback waits for; None for nothing."""
+    is_saving = isinstance(made, keras.callbacks.ModelCheckpoint)
+    return None if is_saving and not made.save_best_only else getattr(made, "monitor", None)
 
 
 def _defines(made: Any, hook: str) -> bool:

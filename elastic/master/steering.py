@@ -250,15 +250,18 @@ class Steering:
 
     @contextmanager
     def _showing(self, version: int | None) -> Iterator[None]:
-        """Have the model hold a version that is kept, where a callback may look at it."""
-        reads = any(getattr(member.callback, "reads_model", False) for member in self._members)
-        kept = self._store.kept(version) if reads and version is not None else None
-        if kept is None or version == self._store.version:
+        """Have the model hold a version that is kept, where a callback may look at it.
+
+        What callbacks write to it is put back: only updates change what is trained.
+        """
+        if not any(getattr(member.callback, "reads_model", False) for member in self._members):
             yield
             return
         model = self._store.model
         newest = model.parameters(), model.state()
-        model.load(*kept)
+        kept = None if version is None else self._store.kept(version)
+        if kept is not None:
+            model.load(*kept)
         try:
             yield
         finally:

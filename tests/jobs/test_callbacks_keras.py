@@ -75,6 +75,26 @@ def test_model_checkpoint_saves_the_version_that_was_evaluated(data, tmp_path):
     assert _weight(status) == 15.0
 
 
+def test_a_model_can_be_saved_after_every_epoch_without_any_evaluation(data, tmp_path):
+    path = tmp_path / "after-{epoch:02d}.keras"
+    spec = _spec(
+        data, tmp_path, [["ModelCheckpoint", {"filepath": str(path)}]], [1.0] * 2,
+        evaluation_data_dir="",
+    )  # fmt: skip
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED, status.message
+    one = np.ones((1, 1), np.float32)
+    saved = [keras.models.load_model(each) for each in sorted(tmp_path.glob("after-*"))]
+    assert [model(one).numpy().item() for model in saved] == [5.0, 10.0]
+
+
+def test_what_a_hook_writes_to_the_model_is_put_back(data, tmp_path):
+    spec = _spec(data, tmp_path, [["overwriting", {}]], [1.0] * 2, evaluation_data_dir="")
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED, status.message
+    assert _weight(status) == 10.0
+
+
 def test_rates_follow_the_callbacks_that_set_them(data, tmp_path):
     spec = _spec(data, tmp_path, [["schedule", {"rates": [1.0, 10.0, 100.0]}]], [1.0] * 3)
     status = run_job(spec, tmp_path)
@@ -134,6 +154,11 @@ def test_lambda_callbacks_see_epochs(data, tmp_path):
             [["EarlyStopping", {"monitor": "loss", "restore_best_weights": True}]], {},
             "callbacks gives a EarlyStopping that restores the best weights by 'loss'",
             id="best-by-training-loss",
+        ),
+        pytest.param(
+            [["EarlyStopping", {"monitor": "accuracy"}]], {},
+            "callbacks gives a EarlyStopping that watches 'accuracy': of the training records only",
+            id="training-metric",
         ),
         pytest.param(
             [["EarlyStopping", {"monitor": "val_value"}]], {},

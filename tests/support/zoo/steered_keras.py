@@ -77,7 +77,21 @@ def _batches() -> keras.callbacks.Callback:
     return keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None)
 
 
-OWN = {"lambda": _lambda, "schedule": _schedule, "batches": _batches}
+def _overwriting() -> keras.callbacks.Callback:
+    callback = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: callback.model.set_weights(
+            [weight * 0 - 100 for weight in callback.model.get_weights()]
+        )
+    )
+    return callback
+
+
+OWN = {
+    "lambda": _lambda,
+    "schedule": _schedule,
+    "batches": _batches,
+    "overwriting": _overwriting,
+}
 
 
 def callbacks() -> Iterable[Any]:
