@@ -13,13 +13,7 @@ from elastic.frameworks.keras_model import KerasModel
 from elastic.frameworks.keras_updater import KerasUpdater
 from elastic.frameworks.own_callbacks import own_callback
 from elastic.policy.patience import Goal
-
-_WHEN: Final = ("begin", "end")
-_UNSERVED: Final = (
-    *(f"on_{what}batch_{when}" for what in ("", "train_", "test_", "predict_") for when in _WHEN),
-    *(f"on_{what}_{when}" for what in ("test", "predict") for when in _WHEN),
-)
-"""Hooks around work that is the workers', or that the master does not do."""
+from elastic.spec.callback_check import UNSERVED_HOOKS, unserved
 
 _RATE_CHANGING: Final = (
     keras.callbacks.LearningRateScheduler,
@@ -118,13 +112,9 @@ def served(
     name = type(made).__name__
     by_epoch = isinstance(made, keras.callbacks.ModelCheckpoint) and made.save_freq == "epoch"
     allowed = {"on_train_batch_end"} if by_epoch else set()
-    unserved = [hook for hook in _UNSERVED if hook not in allowed and _defines(made, hook)]
-    if unserved:
-        raise ModelDefError(
-            f"callbacks gives a {name}, whose hook {unserved[0]} cannot be called: minibatches are "
-            "the workers', and the master calls callbacks; leave it out, or use on_epoch_begin, "
-            "on_epoch_end, on_train_begin and on_train_end"
-        )
+    for hook in UNSERVED_HOOKS:
+        if hook not in allowed and _defines(made, hook):
+            raise unserved(name, hook)
     if is_local and isinstance(made, _RATE_CHANGING):
         raise ModelDefError(
             f"callbacks gives a {name}, but with get_model_steps above 1 workers apply gradients "
@@ -139,8 +129,8 @@ def served(
     restores = getattr(made, "restore_best_weights", False)
     if restores and monitor == "loss":
         raise ModelDefError(
-            f"callbacks gives a {name} that restores the best weights by 'loss': versions are compared by evaluations, so watch a "
-            "metric that begins with val_"
+            f"callbacks gives a {name} that restores the best weights by 'loss': versions are "
+            "compared by evaluations, so watch a metric that begins with val_"
         )
     return KerasCallback(made, model.model, updater.optimizer)
 
