@@ -93,6 +93,7 @@ class Evaluator:
         self._open: _Open | None = None
         self._closing: asyncio.Task[None] | None = None
         self._waiting: Occasion | None = None
+        self._epoch_begun = -1
 
     async def begin_if_due(self) -> None:
         """Open a round on the version just applied, if it is time; the lock is held."""
@@ -124,8 +125,7 @@ class Evaluator:
             await self._begin(occasion)
         else:
             self._waiting, self._coordinator.is_held = occasion, True
-        if not self._coordinator.ledger.is_finished:
-            await self._steering.epoch_begins(epoch + 1)
+        await self._begin_epoch()
 
     async def evaluate_final(self) -> None:
         """Evaluate the trained model, unless that has been done."""
@@ -175,6 +175,7 @@ class Evaluator:
         under_way = self._open
         return {
             **self._steering.snapshot(),
+            "epoch_begun": self._epoch_begun,
             "loss": self._coordinator.epoch_loss.snapshot(),
             "evaluating": None
             if under_way is None
@@ -186,8 +187,9 @@ class Evaluator:
         """Let callbacks begin; with a cut's snapshot as they were then."""
         await self._steering.begin()
         if snapshot is None:
-            await self._steering.epoch_begins(0)
+            await self._begin_epoch()
             return
+        self._epoch_begun = snapshot.get("epoch_begun", self._coordinator.ledger.epoch)
         self._steering.restore(snapshot)
         best, ending = self._steering.best, self._steering.ending
         if best is not None and not self._best.path(best.version).exists():
@@ -195,6 +197,14 @@ class Evaluator:
         if ending is not None:
             self._coordinator.end_training(ending)
         await self._resume(snapshot)
+        # Only where a job that had trained all of its epochs is given more of them.
+        await self._begin_epoch()
+
+    async def _begin_epoch(self) -> None:
+        ledger = self._coordinator.ledger
+        if not ledger.is_finished and ledger.epoch > self._epoch_begun:
+            self._epoch_begun = ledger.epoch
+            await self._steering.epoch_begins(ledger.epoch)
 
     async def _resume(self, snapshot: Mapping[str, Any]) -> None:
         """Go on with what was under evaluation when a cut was taken."""
@@ -205,8 +215,7 @@ class Evaluator:
             if waiting is not None and self._evaluates_epochs:
                 self._waiting, self._coordinator.is_held = Occasion(*waiting), True
             evaluating = snapshot.get("evaluating")
-            # Without callbacks nothing hangs on it, and its version is not kept.
-            if evaluating is not None and self._steering.is_active and self._shards:
+            if evaluating is not None and self._shards:
                 version, *occasion = evaluating
                 await self._begin_again(version, Occasion(*occasion))
             if self._open is None:
@@ -215,6 +224,9 @@ class Evaluator:
     async def _begin_again(self, version: int, occasion: Occasion) -> None:
         if version == self._coordinator.store.version:
             await self._begin(occasion)
+            return
+        if not self._steering.is_active:
+            # Nothing hangs on it, and it has not been kept.
             return
         cut = await self._best.read(version)
         if cut is None:

@@ -185,8 +185,9 @@ class Steering:
         where their author has changed them.
         """
         self.history = tuple(_from_list(each) for each in snapshot.get("history", ()))
-        best = snapshot.get("best")
-        self.best = None if best is None or self.best_rule is None else _from_list(best)
+        best, rule = snapshot.get("best"), self.best_rule
+        if best is not None and rule is not None and rule.monitor in best[2]:
+            self.best = _from_list(best)
         stored = snapshot.get("callbacks", [])
         mine = [(member.name, member.settings) for member in self._members]
         for member, state in zip(self._members, stored, strict=False):

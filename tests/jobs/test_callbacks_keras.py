@@ -111,6 +111,8 @@ def test_rates_follow_the_callbacks_that_set_them(data, tmp_path):
 def test_a_schedule_goes_on_where_the_job_does(data, tmp_path):
     use = [["schedule", {"rates": [1.0, 10.0, 100.0]}]]
     run_job(_spec(data, tmp_path, use, [1.0] * 3, max_steps=7), tmp_path)
+    status = run_job(_spec(data, tmp_path, use, [1.0] * 2, resume=True), tmp_path)
+    assert _weight(status) == UPDATES * 11.0
     status = run_job(_spec(data, tmp_path, use, [1.0] * 3, resume=True), tmp_path)
     assert _weight(status) == UPDATES * 111.0
 

@@ -1,6 +1,8 @@
 """Callbacks that nobody could call are found in a module's text."""
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
@@ -40,3 +42,9 @@ def test_a_hook_that_cannot_be_called_is_refused_by_name(text, name, hook):
 )  # fmt: skip
 def test_what_may_be_served_passes(text):
     check_callbacks(ast.parse(text), "callbacks")
+
+
+def test_what_users_import_brings_no_framework():
+    code = "import elastic.callbacks, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "tensorflow", "keras", "numpy", "grpc"} & set(done.stdout.split())
