@@ -111,11 +111,15 @@ def _resolve(
 def _check_model(spec: JobSpec) -> None:
     """Find what is wrong with the user's module now, instead of in a replica's log."""
     # Not needed for --help and --dry_run.
-    from elastic.spec.model_check import check_source, is_in_image
+    from elastic.spec.export_form import export_target
+    from elastic.spec.model_check import check_source, is_in_image, written_for
 
     if is_in_image(spec.image, spec.model_zoo):
         return
     check_source(spec.model_zoo, spec.model_def, spec.symbol_names())
+    framework = written_for(spec.model_zoo, spec.model_def)
+    if spec.output and framework is not None:
+        export_target(spec.output, framework)
 
 
 def _note_nothing_to_resume(platform: Platform, spec: JobSpec) -> None:

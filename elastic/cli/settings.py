@@ -23,7 +23,7 @@ from elastic.spec.kinds import JobKind
 
 _NAME_SUFFIX_LENGTH: Final = 4
 _ASYNC_ONLY: Final = ("lr_staleness_modulation", "max_staleness")
-_PLANNED: Final = ("tensorboard_log_dir", "callbacks")
+_PLANNED: Final = ("tensorboard_log_dir",)
 """Known from ElasticDL and accepted; nothing reads them yet, and nothing is dropped in silence."""
 _RESULTS: Final = (
     "checkpoint_dir",
@@ -178,7 +178,9 @@ def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:
         if setting.place is Place.SOURCE and not _is_path(text, folder):
             continue
         path = folder / Path(text).expanduser()
-        update[setting.name] = path if setting.name == "model_zoo" else str(path)
+        # A slash at the end says that a folder is to be written.
+        slash = "/" if setting.name == "output" and text.endswith("/") else ""
+        update[setting.name] = path if setting.name == "model_zoo" else f"{path}{slash}"
     return spec.model_copy(update=update)
 
 

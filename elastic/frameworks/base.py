@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
+from elastic.callbacks import Callback
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -124,10 +125,10 @@ class Model(Protocol):
         """
 
     def export(self, path: str) -> str:
-        """Write the model for use without this project; returns the file that was written.
+        """Write the model for use without this project; returns what was written.
 
-        Keras: a `.keras` file; torch: the state_dict as safetensors. The suffix is added to
-        `path` when it is not there.
+        Keras: a `.keras` file or a SavedModel; torch: the state_dict as safetensors. See
+        `elastic.spec.export_form` for what `path` says.
         """
 
 
@@ -188,3 +189,18 @@ class Framework(Protocol):
 
     def build_updater(self, model_def: ModelDef, model: Model) -> Updater:
         """Instantiate the user's optimizer (and schedule) over the model's parameters."""
+
+    def build_callbacks(
+        self, model_def: ModelDef, model: Model, updater: Updater, *, is_local: bool
+    ) -> Sequence[Callback]:
+        """Instantiate the user's callbacks around the job's model and optimizer.
+
+        Args:
+            model_def: The user's module.
+            model: Of the master.
+            updater: Of the master.
+            is_local: Whether workers apply gradients of their own between two pulls.
+
+        Raises:
+            ModelDefError: One of them has a hook that cannot be served.
+        """

@@ -5,12 +5,15 @@ from typing import Any
 
 import keras
 
+from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Batch, Model, Updater
 from elastic.frameworks.keras_batches import BatchMaker, num_examples
+from elastic.frameworks.keras_callbacks import served
 from elastic.frameworks.keras_errors import keras_code
 from elastic.frameworks.keras_model import KerasModel, total_loss
 from elastic.frameworks.keras_updater import KerasUpdater
+from elastic.frameworks.own_callbacks import made_callbacks
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -62,6 +65,17 @@ class KerasFramework:
         """Instantiate the user's optimizer over the model's trained variables."""
         assert isinstance(model, KerasModel), "models and updaters come from the same framework"
         return KerasUpdater(model_def, model)
+
+    def build_callbacks(
+        self, model_def: ModelDef, model: Model, updater: Updater, *, is_local: bool
+    ) -> Sequence[Callback]:
+        """Instantiate the user's callbacks, those of Keras included."""
+        assert isinstance(model, KerasModel)
+        assert isinstance(updater, KerasUpdater)
+        each = (
+            served(made, model, updater, is_local=is_local) for made in made_callbacks(model_def)
+        )
+        return [callback for callback in each if callback is not None]
 
     def _check_forward(self, model: Any, model_def: ModelDef, sample: Batch) -> None:
         """Run model and loss once, so that variables are made and errors show early."""

@@ -1,7 +1,6 @@
 """A Keras model with the user's loss and metrics, as compiled functions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -11,11 +10,13 @@ from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
 from elastic.frameworks.keras_arrays import to_array
 from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.keras_export import save_file, save_folder
 from elastic.frameworks.keras_metrics import KerasMetrics
 from elastic.frameworks.keras_names import variable_names
 from elastic.frameworks.keras_variables import VariableGroup
 from elastic.frameworks.tensors import mean_state
 from elastic.frameworks.user_code import leaves, predicted_arrays
+from elastic.spec.export_form import ExportForm, export_target
 from elastic.spec.model_def import ModelDef
 
 _SEED_STRIDE: Final = 0x9E3779B1
@@ -29,7 +30,8 @@ class KerasModel:
         """Take a model whose variables exist.
 
         Args:
-            sample: Builds metrics that make their variables at their first update.
+            sample: Builds metrics that make their variables at their first update, and tells an
+                export what features look like.
         """
         self.model = model
         self._loss = model_def.loss
@@ -133,22 +135,13 @@ class KerasModel:
             ) from error
 
     def export(self, path: str) -> str:
-        """Write a `.keras` file."""
-        target = Path(path if path.endswith(".keras") else f"{path}.keras")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".partial-{target.name}")
-        try:
-            with keras_code("saving the model"):
-                self.model.save(partial)
-            partial.replace(target)
-        except ModelDefError as error:
-            if isinstance(error.__cause__, OSError):
-                # The disk's answer, which is no fault of the model.
-                raise error.__cause__ from None
-            raise
-        finally:
-            partial.unlink(missing_ok=True)
-        return str(target)
+        """Write a `.keras` file, or a SavedModel."""
+        target = export_target(path, "keras")
+        if target.form is ExportForm.SAVED_MODEL:
+            save_folder(self.model, self._sample.features, target.path)
+        else:
+            save_file(self.model, target.path)
+        return str(target.path)
 
     def _built_metrics(self) -> KerasMetrics:
         if self._metrics is None:

@@ -52,6 +52,11 @@ class KerasUpdater:
         self._to_tensor = self._make_to_tensor(variables)
         self._step = tf.function(self._apply)
 
+    @property
+    def optimizer(self) -> Any:
+        """The user's own object."""
+        return self._optimizer
+
     def apply(self, gradients: Mapping[str, Array], learning_rate_scale: float = 1.0) -> None:
         """Update the parameters in place."""
         tensors = self._joining.to_tensors(gradients, self._to_tensor)

@@ -6,8 +6,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, default_collate
 
+from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Batch, Model, Updater
+from elastic.frameworks.own_callbacks import made_callbacks, own_callback
 from elastic.frameworks.torch_model import TorchModel, seed_everything
 from elastic.frameworks.torch_updater import TorchUpdater
 from elastic.frameworks.user_code import check_pair, user_code
@@ -67,6 +69,17 @@ class TorchFramework:
         """Instantiate the user's optimizer over the module's trained parameters."""
         assert isinstance(model, TorchModel), "models and updaters come from the same framework"
         return TorchUpdater(model_def, model)
+
+    def build_callbacks(
+        self,
+        model_def: ModelDef,
+        model: Model,  # noqa: ARG002 - these callbacks see metrics only
+        updater: Updater,  # noqa: ARG002
+        *,
+        is_local: bool,  # noqa: ARG002
+    ) -> Sequence[Callback]:
+        """Instantiate the user's callbacks."""
+        return [own_callback(made) for made in made_callbacks(model_def)]
 
 
 def _iterate(dataset: Any) -> Iterable[Any]:

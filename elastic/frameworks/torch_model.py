@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tenso
 from elastic.frameworks.tensors import check_fit, disk_error, mean_of, mean_state
 from elastic.frameworks.torch_arrays import to_array, to_device, to_tensor
 from elastic.frameworks.user_code import leaves, metric_functions, predicted_arrays, user_code
+from elastic.spec.export_form import export_target
 from elastic.spec.model_def import ModelDef
 
 
@@ -132,7 +132,7 @@ class TorchModel:
 
     def export(self, path: str) -> str:
         """Write the state_dict as safetensors."""
-        target = Path(path if path.endswith(".safetensors") else f"{path}.safetensors")
+        target = export_target(path, "torch").path
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f".{target.name}.partial")
         # Clones, since the format refuses tied weights and every name must be there to be loaded.

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.errors import TrainingError
+from elastic.errors import TrainingError, UserError
 from elastic.master.averaging import Contribution, WeightedSum
 from elastic.master.commit_log import CommitLog
 from elastic.master.evaluation import FIRST_TASK_ID, Round
+from elastic.master.mean_loss import MeanLoss
 from elastic.master.parameters import ParameterStore
 from elastic.master.sessions import RateMeter, Sessions, WorkerSession
 from elastic.policy.aggregation import (
@@ -27,6 +28,7 @@ from elastic.policy.aggregation import (
     judge_gradient,
     should_hold_reply,
 )
+from elastic.policy.ending import Ending, ending_at
 from elastic.policy.evaluation import may_evaluate
 from elastic.policy.ledger import (
     Audit,
@@ -74,6 +76,10 @@ async def _nothing() -> None:
     pass
 
 
+async def _nothing_at_epoch_end(_epoch: int, _loss: float) -> None:
+    pass
+
+
 class Coordinator:
     """Accepts and refuses; applies and commits in one step."""
 
@@ -95,8 +101,12 @@ class Coordinator:
         self.rejected_gradients = 0
         self.rate = RateMeter()
         self.last_contribution_s = 0.0
-        self.failure: TrainingError | None = None
+        self.failure: UserError | None = None
+        self.ending: Ending | None = None
         self.on_update: Callable[[], Awaitable[None]] = _nothing
+        self.on_epoch_end: Callable[[int, float], Awaitable[None]] = _nothing_at_epoch_end
+        self.epoch_loss = MeanLoss()
+        self.is_held = False
         self.on_contribution: Callable[[int], None] = lambda _index: None
         self.training_done = asyncio.Event()
         self.failed = asyncio.Event()
@@ -106,12 +116,14 @@ class Coordinator:
         self._on_event = on_event
         self._group = WeightedSum(store.parameter_layout, store.state_layout)
         self._staged: list[StagedRange] = []
+        self._group_loss = MeanLoss()
         self._staleness = 0
         self._late = LateGradients(rule)
         self._computing: set[str] = set()
         self._woken = asyncio.Event()
         if ledger.is_finished:
             self.training_done.set()
+        self._end_if_due()
 
     # -- tasks ---------------------------------------------------------------------------------
 
@@ -132,14 +144,15 @@ class Coordinator:
 
     def _next_task(self, session: WorkerSession) -> Task | NoTask:
         evaluation = self.evaluation
+        is_idle = self.ledger.is_finished or self.is_held
         if evaluation is not None:
             others = [s for s in self.sessions.all() if s is not session]
             num_evaluating = sum(evaluation.ledger.holds_lease(s.worker) for s in others)
-            if may_evaluate(len(others) + 1, num_evaluating, self.ledger.is_finished):
+            if may_evaluate(len(others) + 1, num_evaluating, is_idle):
                 task = evaluation.lease(session.worker)
                 if isinstance(task, Task):
                     return task
-        return NoTask.WAIT if self.ledger.is_finished else self.ledger.lease(session.worker)
+        return NoTask.WAIT if is_idle else self.ledger.lease(session.worker)
 
     def release(self, task_id: int, attempt: int) -> bool:
         """Take back the rest of a lease; its worker asks for another, or is about to end."""
@@ -154,6 +167,8 @@ class Coordinator:
             ValueError: The report names a version that does not exist.
         """
         verdict = judge_gradient(self._rule, report.model_version, self.store.version)
+        if self.training_done.is_set():
+            return self._refuse_after_end(session, report)
         if isinstance(verdict, RefuseStale):
             self._count_late(session, report)
             return Outcome(verdict, self.store.version)
@@ -183,6 +198,8 @@ class Coordinator:
     ) -> Outcome:
         version = self.store.version
         verdict = judge_gradient(self._rule, report.model_version, version)
+        if self.training_done.is_set():
+            return self._refuse_after_end(session, report)
         if isinstance(verdict, RefuseStale):
             self._count_late(session, report)
             return Outcome(verdict, version)
@@ -199,6 +216,7 @@ class Coordinator:
         self._group.add(contribution)
         self._late.accept()
         self._staged.append(staged)
+        self._group_loss.add(report.loss, report.end - report.start)
         self.loss = report.loss
         self._note_contribution(session, report.end - report.start, report.step_s)
         self._staleness = version - report.model_version
@@ -239,19 +257,21 @@ class Coordinator:
             yield
         except LedgerError as error:
             self.fail_job(TrainingError(f"the ledger does not add up: {error}"))
-        except TrainingError as error:
+        except UserError as error:
             self.fail_job(error)
 
     async def _apply(self) -> None:
         group, staged = self._group, self._staged
         self._group, self._staged = group.successor(), []
+        self.epoch_loss.take(self._group_loss)
         share = 1.0 / (1 + self._staleness) if self._rule.is_async else 1.0
         await self.store.apply(group, share)
         audit = self.ledger.commit(staged)
         self._commit_log.append(self.store.version, self.ledger, audit, staged)
         self._wake_held()
         if audit is not None:
-            self._end_epoch(audit)
+            await self._end_epoch(audit)
+        self._end_if_due()
         await self.on_update()
 
     async def commit_empty(
@@ -269,7 +289,7 @@ class Coordinator:
                 if ledger is self.ledger:
                     self._commit_log.append(self.store.version, ledger, audit, [staged])
                     if audit is not None:
-                        self._end_epoch(audit)
+                        await self._end_epoch(audit)
                 elif self.evaluation is not None:
                     self.evaluation.note_progress()
             await self._apply_if_due()
@@ -283,8 +303,10 @@ class Coordinator:
         version = self.store.version
         self._computing.discard(session.key)
         self.liveness.waiting(session.worker, time.monotonic())
-        while self.store.version == version and should_hold_reply(
-            self._rule, self._group.count, len(self._computing)
+        while (
+            self.store.version == version
+            and not self.training_done.is_set()
+            and should_hold_reply(self._rule, self._group.count, len(self._computing))
         ):
             left_s = deadline - time.monotonic()
             if left_s <= 0:
@@ -309,6 +331,11 @@ class Coordinator:
         woken, self._woken = self._woken, asyncio.Event()
         woken.set()
 
+    def _refuse_after_end(self, session: WorkerSession, report: GradientReport) -> Outcome:
+        """Say to leave the task; nobody computes its records again."""
+        self.liveness.progressed(session.worker, time.monotonic(), report.step_s)
+        return Outcome(Refusal.LEASE_LOST, self.store.version)
+
     def _count_late(self, session: WorkerSession, report: GradientReport) -> None:
         self._count_refused(session, report)
         hint = self._late.refuse(len(self.sessions.all()))
@@ -320,6 +347,29 @@ class Coordinator:
         self.liveness.progressed(session.worker, time.monotonic(), report.step_s)
         self.rejected_gradients += 1
         self.ledger.computed_again += report.end - report.start
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def end_training(self, ending: Ending) -> None:
+        """Train no further: what has counted stays, and the rest of the epoch is left out.
+
+        The caller holds the parameters' lock. Gradients that wait for others to fill their group
+        are dropped with it.
+        """
+        if self.training_done.is_set():
+            return
+        self.ending = ending
+        self.ledger.stop()
+        self._group, self._staged = self._group.successor(), []
+        self._group_loss.clear()
+        self._on_event("TrainingEnded", ending.message)
+        self.training_done.set()
+        self._wake_held()
+
+    def _end_if_due(self) -> None:
+        ending = ending_at(self._rule.max_steps, self.store.version)
+        if ending is not None:
+            self.end_training(ending)
 
     # -- failures ------------------------------------------------------------------------------
 
@@ -354,15 +404,16 @@ class Coordinator:
             )
             async with self.store.lock:
                 if not await self._apply_if_due() and ledger is self.ledger:
-                    audit = ledger.end_epoch_if_complete()
-                    if audit is not None:
-                        self._end_epoch(audit)
+                    with self._failing_the_job():
+                        audit = ledger.end_epoch_if_complete()
+                        if audit is not None:
+                            await self._end_epoch(audit)
                 elif self.evaluation is not None and ledger is self.evaluation.ledger:
                     ledger.end_epoch_if_complete()
                     self.evaluation.note_progress()
         return True
 
-    def fail_job(self, error: TrainingError) -> None:
+    def fail_job(self, error: UserError) -> None:
         """End the job; the first reason stands."""
         if self.failure is None:
             self.failure = error
@@ -393,12 +444,15 @@ class Coordinator:
             lost += self.evaluation.ledger.lose_worker(worker)
         return lost
 
-    def _end_epoch(self, audit: Audit) -> None:
+    async def _end_epoch(self, audit: Audit) -> None:
         self.store.end_epoch()
         self._on_event(
             "EpochEnded",
             f"epoch {audit.epoch}: {audit.records} records = {audit.committed} committed + "
             f"{audit.skipped} skipped",
         )
+        loss = self.epoch_loss.mean
+        self.epoch_loss.clear()
+        await self.on_epoch_end(audit.epoch, loss)
         if self.ledger.is_finished:
             self.training_done.set()

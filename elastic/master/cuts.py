@@ -47,6 +47,7 @@ class Cut:
         run_id: Tells the runs of one job name apart; a restarted master has the same.
         ledger: The ledger's snapshot, None in a cut that only holds initial parameters.
         metrics: The evaluation results so far.
+        steering: What callbacks have seen and decided.
     """
 
     version: int
@@ -58,6 +59,7 @@ class Cut:
     job_name: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
     loss: float | None = None
+    steering: dict[str, Any] = field(default_factory=dict)
     created_s: float = 0.0
 
 
@@ -68,7 +70,7 @@ def write_cut(folder: Path, cut: Cut) -> Path:
         OSError: The disk is full, or not writable; what was begun has been removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    final = folder / f"{PREFIX}{cut.version:010d}"
+    final = cut_path(folder, cut.version)
     temporary = folder / f".{final.name}{BEGUN}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
@@ -84,6 +86,27 @@ def write_cut(folder: Path, cut: Cut) -> Path:
         write_manifest(temporary, _manifest(cut, digest_of(temporary / TENSORS)))
         for path in (temporary / TENSORS, temporary / MANIFEST, temporary):
             _sync(path)
+        _put(temporary, final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return final
+
+
+def copy_cut(path: Path, folder: Path) -> Path:
+    """Copy a cut to another folder; afterwards it is there whole, or not at all.
+
+    Raises:
+        OSError: It cannot be read, or the disk is full or not writable.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / path.name
+    temporary = folder / f".{final.name}{BEGUN}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        shutil.copytree(path, temporary)
+        for copied in (temporary / TENSORS, temporary / MANIFEST, temporary):
+            _sync(copied)
         _put(temporary, final)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -108,6 +131,11 @@ def read_cut(path: Path) -> Cut:
         raise damaged(path, f"{TENSORS} holds no tensors: {error}") from error
     except KeyError as error:
         raise damaged(path, f"{TENSORS} and {MANIFEST} differ on {error}") from error
+
+
+def cut_path(folder: Path, version: int) -> Path:
+    """Where the cut of a version is, if it is there."""
+    return folder / f"{PREFIX}{version:010d}"
 
 
 def list_cuts(folder: Path) -> list[Path]:
@@ -151,13 +179,13 @@ def prune(folder: Path, keep: int, newest: Path) -> None:
     """
     if keep > 0:
         for path in [path for path in list_cuts(folder) if path.name <= newest.name][keep:]:
-            _remove(path)
+            remove(path)
 
 
 def remove_all(folder: Path) -> None:
     """Remove every cut of a folder; what else is in it stays."""
     for path in list_cuts(folder):
-        _remove(path)
+        remove(path)
 
 
 def clean_up(folder: Path) -> None:
@@ -181,7 +209,7 @@ def _created_s(path: Path) -> float:
         return 0.0
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """Remove a cut such that no half of it is ever taken for a whole one."""
     grave = path.with_name(f".{path.name}{REMOVED}")
     shutil.rmtree(grave, ignore_errors=True)
@@ -219,6 +247,7 @@ def _manifest(cut: Cut, tensors: FileDigest) -> dict[str, Any]:
         "order": {"parameters": list(cut.parameters), "state": list(cut.state)},
         "optimizer": cut.optimizer.values,
         "ledger": cut.ledger,
+        "steering": cut.steering,
         "files": {TENSORS: tensors.model_dump()},
     }
 
@@ -238,6 +267,7 @@ def _from_manifest(manifest: Manifest, tensors: Mapping[str, Array]) -> Cut:
         job_name=manifest.job_name,
         metrics=manifest.metrics,
         loss=manifest.loss,
+        steering=manifest.steering,
         created_s=manifest.created_s,
     )
 

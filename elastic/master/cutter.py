@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from elastic.master.coordinator import Coordinator
 from elastic.master.cuts import Cut, prune, write_cut
@@ -23,9 +23,11 @@ class Cutter:
     stays what a restart goes back to.
 
     Attributes:
+        writing: Held while anything is written, in the order in which it was begun.
         newest_checkpoint: The last cut that was written to be kept.
         problem: Why the final cut is not where checkpoints go; empty where it is.
         metrics: What the next cuts say of the model.
+        steering: Gives what callbacks have seen and decided.
     """
 
     def __init__(
@@ -47,13 +49,14 @@ class Cutter:
         self._job_name = job_name
         self._run_id = run_id
         self._on_event = on_event
-        self._writing = asyncio.Lock()
+        self.writing = asyncio.Lock()
         self._pending: asyncio.Task[None] | None = None
         self._last_recovery_version: int | None = None
         self._last_failed: tuple[Path, int] | None = None
         self.newest_checkpoint: Path | None = None
         self.problem = ""
         self.metrics: dict[str, float] = {}
+        self.steering: Callable[[], dict[str, Any]] = dict
 
     async def checkpoint_if_due(self) -> None:
         """Begin a checkpoint, if the version just applied is one that the user wants kept.
@@ -65,14 +68,14 @@ class Cutter:
         if self._checkpoint_dir is None or not self._steps or version % self._steps:
             return
         await self.settle()
-        self._pending = asyncio.create_task(self._checkpoint(await self._capture()))
+        self._pending = asyncio.create_task(self._checkpoint(await self.capture()))
 
     async def settle(self) -> None:
         """Wait until the checkpoint that has begun is written."""
         if self._pending is not None:
             await self._pending
 
-    async def _capture(self) -> Cut:
+    async def capture(self) -> Cut:
         """Copy one moment; the caller holds the parameters' lock."""
         coordinator = self._coordinator
         parameters, state, optimizer = await coordinator.store.copy()
@@ -86,6 +89,7 @@ class Cutter:
             job_name=self._job_name,
             metrics=dict(self.metrics),
             loss=coordinator.loss,
+            steering=self.steering(),
             created_s=time.time(),
         )
 
@@ -95,14 +99,23 @@ class Cutter:
         if isinstance(written, Path):
             self.newest_checkpoint = written
 
-    async def recovery_cut(self) -> None:
-        """Take and write a cut for a restarted master, if there is anything new."""
-        if self._coordinator.store.version == self._last_recovery_version:
-            return
+    async def recovery_cut(self, is_wanted: bool = False) -> bool:
+        """Take and write a cut for a restarted master, if there is anything new.
+
+        Args:
+            is_wanted: Take it in any case: the version is old, but what is said of it is new.
+
+        Returns:
+            Whether the newest version is in a cut now.
+        """
+        if self._coordinator.store.version == self._last_recovery_version and not is_wanted:
+            return True
         async with self._coordinator.store.lock:
-            cut = await self._capture()
-        if isinstance(await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS), Path):
-            self._last_recovery_version = cut.version
+            cut = await self.capture()
+        if not isinstance(await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS), Path):
+            return False
+        self._last_recovery_version = cut.version
+        return True
 
     async def final_checkpoint(self) -> bool:
         """Keep the trained parameters where checkpoints go, or else as the last recovery cut.
@@ -112,7 +125,7 @@ class Cutter:
         """
         await self.settle()
         async with self._coordinator.store.lock:
-            cut = await self._capture()
+            cut = await self.capture()
         self.problem = ""
         written: Path | OSError | None = None
         if self._checkpoint_dir is not None:
@@ -136,7 +149,7 @@ class Cutter:
 
     async def _write(self, folder: Path, cut: Cut, keep: int) -> Path | OSError:
         """Write one cut; returns where it is, or why it is not."""
-        async with self._writing:
+        async with self.writing:
             try:
                 path = await asyncio.to_thread(write_cut, folder, cut)
             except OSError as error:

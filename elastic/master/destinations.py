@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import JobSpecError
+from elastic.spec.export_form import is_folder_form
 from elastic.spec.job import JobSpec
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -22,7 +23,9 @@ def check_destinations(spec: JobSpec) -> None:
     if spec.checkpoint_dir:
         _check("checkpoint_dir", Path(spec.checkpoint_dir), Path(spec.checkpoint_dir))
     for name, text in (("output", spec.output), ("commit_log", spec.commit_log)):
-        if text:
+        if text and name == "output" and is_folder_form(text):
+            _check_replaceable(name, Path(text))
+        elif text:
             _check_no_folder(name, Path(text))
     if spec.output:
         _check("output", Path(spec.output), Path(spec.output).parent)
@@ -52,6 +55,17 @@ def _check(name: str, path: Path, folder: Path) -> None:
         # mkdir says of a file that stands there only that it exists.
         said = "Not a directory" if isinstance(error, FileExistsError) else in_words(error)
         raise JobSpecError(f"--{name}={path} {what}: {folder}: {said}: {advice(error)}") from error
+
+
+def _check_replaceable(name: str, path: Path) -> None:
+    """Refuse a folder that is to become a SavedModel, and holds something else."""
+    if path.is_file():
+        raise JobSpecError(f"--{name}={path} is a file: name a folder that is not there yet")
+    if path.is_dir() and any(path.iterdir()) and not (path / "saved_model.pb").is_file():
+        raise JobSpecError(
+            f"--{name}={path} holds other files than a SavedModel: name a folder that is not "
+            "there yet"
+        )
 
 
 def _check_no_folder(name: str, path: Path) -> None:

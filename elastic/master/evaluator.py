@@ -2,19 +2,50 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from elastic.errors import UserError
+from elastic.master.best import BestVersions
 from elastic.master.coordinator import Coordinator
+from elastic.master.cutter import Cutter
 from elastic.master.evaluation import EvaluationRound
+from elastic.master.steering import Steering
+from elastic.policy.ending import Ending
 from elastic.policy.evaluation import EvaluationRule, is_evaluation_due
 from elastic.policy.records import Shard
+from elastic.policy.steering import Evaluation
 from elastic.spec.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """What a version is evaluated for.
+
+    Attributes:
+        epoch: The epoch that it is of.
+        loss: The mean training loss of that epoch, if the version is its last; else None.
+    """
+
+    epoch: int
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A round under way."""
+
+    round: EvaluationRound
+    occasion: Occasion
 
 
 class Evaluator:
     """Evaluates versions of the model while later ones are trained, and the last one at the end.
 
-    The version under evaluation is kept whole in a buffer of its own until its round is done.
+    The version under evaluation is kept whole in a buffer of its own until its round is done. One
+    round is open at a time: an epoch whose end is to be evaluated waits for the round before.
     """
 
     def __init__(
@@ -22,7 +53,11 @@ class Evaluator:
         spec: JobSpec,
         coordinator: Coordinator,
         shards: Sequence[Shard],
+        cutter: Cutter,
+        steering: Steering,
+        best: BestVersions,
         on_results: Callable[[int, int, dict[str, float]], None],
+        on_lost: Callable[[int], None],
     ) -> None:
         """Keep the parts.
 
@@ -30,7 +65,11 @@ class Evaluator:
             spec: How often to evaluate.
             coordinator: Leases the rounds.
             shards: The evaluation records; none for no evaluation.
+            cutter: Copies the job as it is when a round begins.
+            steering: Told what has been reached, and may end training.
+            best: Keeps versions.
             on_results: Told the version, the number of records and the metrics of each round.
+            on_lost: Told of a version whose evaluation a lost master has begun, and nobody can end.
         """
         self.results: dict[str, float] = {}
         self.version: int | None = None
@@ -38,14 +77,23 @@ class Evaluator:
         self._rule = EvaluationRule(
             spec.evaluation_steps, spec.evaluation_throttle_secs, spec.evaluation_start_delay_secs
         )
+        at_epoch_ends = spec.evaluation_at_epoch_end or steering.watches_metrics
+        self._evaluates_epochs = bool(shards) and at_epoch_ends
         self._coordinator = coordinator
         self._shards = shards
+        self._cutter = cutter
+        self._steering = steering
+        self._best = best
         self._on_results = on_results
+        self._on_lost = on_lost
         self._num_rounds = 0
         self._last_version = coordinator.store.version
         self._began_s = time.monotonic()
         self._ended_s: float | None = None
+        self._open: _Open | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._waiting: Occasion | None = None
+        self._epoch_begun = -1
 
     async def begin_if_due(self) -> None:
         """Open a round on the version just applied, if it is time; the lock is held."""
@@ -53,7 +101,7 @@ class Evaluator:
         since_last_s = None if self._ended_s is None else now_s - self._ended_s
         if (
             self._shards
-            and self._closing is None
+            and self._open is None
             and is_evaluation_due(
                 self._rule,
                 self._coordinator.store.version,
@@ -62,35 +110,197 @@ class Evaluator:
                 since_last_s,
             )
         ):
-            await self._begin()
+            await self._begin(Occasion(self._coordinator.ledger.epoch))
+
+    async def epoch_ended(self, epoch: int, loss: float) -> None:
+        """Have the version at the end of an epoch evaluated, if that is wanted; the lock is held.
+
+        Where the round before is still open, no further training records are handed out until it
+        is done: every epoch's end is evaluated, whatever takes longer.
+        """
+        occasion = Occasion(epoch, loss)
+        if not self._evaluates_epochs:
+            self._end(await self._steering.epoch_ended(epoch, loss))
+        elif self._open is None:
+            await self._begin(occasion)
+        else:
+            self._waiting, self._coordinator.is_held = occasion, True
+        await self._begin_epoch()
 
     async def evaluate_final(self) -> None:
         """Evaluate the trained model, unless that has been done."""
-        if self._closing is not None:
-            await self._closing
+        await self.settle()
         store = self._coordinator.store
-        if not self._shards or self.version == store.version:
+        is_decided = self._steering.ending is not None and self._steering.restores_best
+        if not self._shards or self.version == store.version or is_decided:
             return
         async with store.lock:
-            await self._begin()
+            ledger = self._coordinator.ledger
+            await self._begin(Occasion(min(ledger.epoch, self._spec.num_epochs - 1)))
         assert self._closing is not None
         await self._closing
 
-    async def _begin(self) -> None:
-        store = self._coordinator.store
-        round_ = EvaluationRound(self._num_rounds, store.version, self._shards, self._spec)
-        self._num_rounds += 1
-        self._last_version = store.version
-        await store.keep(round_)
-        self._coordinator.evaluation = round_
-        self._closing = asyncio.create_task(self._close(round_))
+    async def finish(self) -> Path | None:
+        """Let callbacks end; where one wants the best version, the model holds it afterwards.
 
-    async def _close(self, round_: EvaluationRound) -> None:
-        await round_.done.wait()
-        self._coordinator.evaluation = None
-        self._coordinator.store.release(round_)
-        self._ended_s = time.monotonic()
-        self._closing = None
-        self.version = round_.version
-        self.results = self._coordinator.store.model.metric_results(round_.states())
-        self._on_results(round_.version, round_.ledger.num_records, self.results)
+        Returns:
+            The checkpoint of that version; None where the model is the one trained last.
+        """
+        await self.settle()
+        store, best = self._coordinator.store, self._steering.best
+        async with store.lock:
+            await self._steering.end()
+            if best is None or not self._steering.restores_best:
+                return None
+            await self._best.restore(store.model, best.version)
+        return self._best.path(best.version)
+
+    @property
+    def final_results(self) -> dict[str, float]:
+        """The metrics of the final model."""
+        best = self._steering.best
+        if best is None or not self._steering.restores_best:
+            return self.results
+        return dict(best.metrics)
+
+    async def settle(self) -> None:
+        """Wait until nothing is under evaluation."""
+        while self._closing is not None and not self._closing.done():
+            await self._closing
+
+    # -- cuts ----------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """What callbacks have seen and what is under evaluation; the lock is held."""
+        under_way = self._open
+        return {
+            **self._steering.snapshot(),
+            "epoch_begun": self._epoch_begun,
+            "loss": self._coordinator.epoch_loss.snapshot(),
+            "evaluating": None
+            if under_way is None
+            else [under_way.round.version, *_to_list(under_way.occasion)],
+            "waiting": None if self._waiting is None else _to_list(self._waiting),
+        }
+
+    async def start(self, snapshot: Mapping[str, Any] | None) -> None:
+        """Let callbacks begin; with a cut's snapshot as they were then."""
+        await self._steering.begin()
+        if snapshot is None:
+            await self._begin_epoch()
+            return
+        self._epoch_begun = snapshot.get("epoch_begun", self._coordinator.ledger.epoch)
+        self._steering.restore(snapshot)
+        best, ending = self._steering.best, self._steering.ending
+        if best is not None and not self._best.path(best.version).exists():
+            self._steering.best = None
+        if ending is not None:
+            self._coordinator.end_training(ending)
+        await self._resume(snapshot)
+        # Only where a job that had trained all of its epochs is given more of them.
+        await self._begin_epoch()
+
+    async def _begin_epoch(self) -> None:
+        ledger = self._coordinator.ledger
+        if not ledger.is_finished and ledger.epoch > self._epoch_begun:
+            self._epoch_begun = ledger.epoch
+            await self._steering.epoch_begins(ledger.epoch)
+
+    async def _resume(self, snapshot: Mapping[str, Any]) -> None:
+        """Go on with what was under evaluation when a cut was taken."""
+        self._coordinator.epoch_loss.restore(snapshot.get("loss", [0.0, 0]))
+        store = self._coordinator.store
+        async with store.lock:
+            waiting = snapshot.get("waiting")
+            if waiting is not None and self._evaluates_epochs:
+                self._waiting, self._coordinator.is_held = Occasion(*waiting), True
+            evaluating = snapshot.get("evaluating")
+            if evaluating is not None and self._shards:
+                version, *occasion = evaluating
+                await self._begin_again(version, Occasion(*occasion))
+            if self._open is None:
+                await self._begin_waiting()
+
+    async def _begin_again(self, version: int, occasion: Occasion) -> None:
+        if version == self._coordinator.store.version:
+            await self._begin(occasion)
+            return
+        if not self._steering.is_active:
+            # Nothing hangs on it, and it has not been kept.
+            return
+        cut = await self._best.read(version)
+        if cut is None:
+            self._on_lost(version)
+        else:
+            round_ = self._new_round(version)
+            await self._coordinator.store.keep_values(round_, version, cut.parameters, cut.state)
+            self._enter(_Open(round_, occasion), None)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _new_round(self, version: int) -> EvaluationRound:
+        round_ = EvaluationRound(self._num_rounds, version, self._shards, self._spec)
+        self._num_rounds += 1
+        self._last_version = version
+        return round_
+
+    async def _begin(self, occasion: Occasion) -> None:
+        store = self._coordinator.store
+        round_ = self._new_round(store.version)
+        await store.keep(round_)
+        # Before the cut is taken, which tells what is under evaluation.
+        self._open = _Open(round_, occasion)
+        saving = None
+        if self._steering.is_active:
+            # What a restarted master evaluates again, and what the best version is made of.
+            saving = asyncio.create_task(self._best.save(await self._cutter.capture()))
+        self._enter(self._open, saving)
+
+    def _enter(self, under_way: _Open, saving: asyncio.Task[None] | None) -> None:
+        self._open = under_way
+        self._coordinator.evaluation = under_way.round
+        self._closing = asyncio.create_task(self._close(under_way, saving))
+
+    async def _begin_waiting(self) -> None:
+        if self._waiting is not None:
+            occasion, self._waiting = self._waiting, None
+            await self._begin(occasion)
+        self._coordinator.is_held = False
+
+    async def _close(self, under_way: _Open, saving: asyncio.Task[None] | None) -> None:
+        try:
+            await under_way.round.done.wait()
+            if saving is not None:
+                await saving
+            await self._settle(under_way)
+        except UserError as error:
+            self._coordinator.fail_job(error)
+
+    async def _settle(self, under_way: _Open) -> None:
+        round_, occasion = under_way.round, under_way.occasion
+        results = self._coordinator.store.model.metric_results(round_.states())
+        evaluation = Evaluation(round_.version, occasion.epoch, results)
+        # On disk first: a cut must not name a best version that is not there.
+        is_best = self._steering.would_be_best(evaluation) and await self._best.promote(
+            round_.version
+        )
+        async with self._coordinator.store.lock:
+            self._coordinator.evaluation = None
+            self._open = None
+            self._ended_s = time.monotonic()
+            self.version, self.results = round_.version, results
+            self._on_results(round_.version, round_.ledger.num_records, results)
+            self._end(await self._steering.evaluated(evaluation, is_best, occasion.loss))
+            self._coordinator.store.release(round_)
+            await self._begin_waiting()
+        if is_best and await self._cutter.recovery_cut(is_wanted=True):
+            await self._best.forget_before(round_.version)
+
+    def _end(self, ending: Ending | None) -> None:
+        if ending is not None:
+            self._waiting = None
+            self._coordinator.end_training(ending)
+
+
+def _to_list(occasion: Occasion) -> list[Any]:
+    return [occasion.epoch, occasion.loss]

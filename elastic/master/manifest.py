@@ -77,6 +77,7 @@ class Manifest(_Form):
     order: Order
     optimizer: dict[str, Any]
     ledger: dict[str, Any] | None
+    steering: dict[str, Any] = {}
     files: Files
 
 

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from elastic.errors import TrainingError
+from elastic.errors import CheckpointError, TrainingError
 from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState
 from elastic.master.averaging import WeightedSum
 from elastic.master.model_buffers import ModelBuffer, ModelBuffers
@@ -66,13 +66,14 @@ class ParameterStore:
         return self._model
 
     @property
-    def _optimizer(self) -> Updater:
+    def updater(self) -> Updater:
+        """The optimizer of the parameters that are trained."""
         assert self._updater is not None, "parameters that are not trained are not updated"
         return self._updater
 
     @property
     def learning_rate(self) -> float:
-        return self._optimizer.learning_rate()
+        return self.updater.learning_rate()
 
     async def apply(self, total: WeightedSum, state_share: float = 1.0) -> None:
         """Apply one update and move to the next version; the caller holds `lock`.
@@ -103,7 +104,7 @@ class ParameterStore:
 
     def end_epoch(self) -> None:
         """Advance a schedule that counts epochs."""
-        self._optimizer.end_epoch()
+        self.updater.end_epoch()
 
     async def packed(self, reader: Hashable, version: int | None = None) -> PackedModel | None:
         """A version packed once for all who ask; it stays until `release`.
@@ -129,6 +130,32 @@ class ParameterStore:
         packed.buffer.readers.add(reader)
         self._kept[packed.version] = packed
 
+    async def keep_values(
+        self, reader: Hashable, version: int, parameters: Tensors, state: Tensors
+    ) -> None:
+        """Keep an older version, by its values, until `reader` releases it.
+
+        Raises:
+            CheckpointError: They are not those of this model.
+        """
+        if Layout.of(parameters, state).specs != self.layout.specs:
+            raise CheckpointError(f"version {version} does not fit this model")
+        buffer = self._buffers.take(reader)
+        arrays = [*parameters.values(), *state.values()]
+        await self._run(partial(self.layout.fill, buffer.data, arrays))
+        self._kept[version] = PackedModel(
+            version, self.layout, len(parameters), self.layout.views(buffer.data), buffer
+        )
+
+    def kept(self, version: int) -> tuple[Tensors, Tensors] | None:
+        """Parameters and state of a version that somebody keeps, as views; None for no such."""
+        packed = self._kept.get(version)
+        if packed is None:
+            return None
+        names = [spec.name for spec in packed.layout.specs]
+        pairs = list(zip(names, packed.arrays, strict=True))
+        return dict(pairs[: packed.num_parameters]), dict(pairs[packed.num_parameters :])
+
     def release(self, reader: Hashable) -> None:
         """A reader is done with the version it got last."""
         self._buffers.release(reader)
@@ -152,7 +179,7 @@ class ParameterStore:
         """
         self._model.load(parameters, state)
         if optimizer is not None:
-            self._optimizer.load_state(optimizer)
+            self.updater.load_state(optimizer)
         self.version = version
         self._drop_packed()
 
@@ -161,7 +188,7 @@ class ParameterStore:
     ) -> None:
         names = (spec.name for spec in self.parameter_layout.specs)
         try:
-            self._optimizer.apply(dict(zip(names, gradients, strict=True)), scale)
+            self.updater.apply(dict(zip(names, gradients, strict=True)), scale)
         except Exception as error:
             raise TrainingError(
                 f"the optimizer failed at step {self.version + 1}: {type(error).__name__}: {error}"
@@ -197,7 +224,7 @@ class ParameterStore:
         self._buffers.release(self)
 
     def _copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
-        optimizer = self._optimizer.state()
+        optimizer = self.updater.state()
         return (
             {name: array.copy() for name, array in self._model.parameters().items()},
             {name: array.copy() for name, array in self._model.state().items()},

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastic.callbacks import Callback
 from elastic.data import open_reader
 from elastic.data.base import DataReader
 from elastic.errors import CheckpointError, DataError
@@ -16,6 +17,7 @@ from elastic.master.parameters import ParameterStore
 from elastic.master.sampling import first_part, sample_batch
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.spec.export_form import export_target
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 from elastic.spec.mode import Mode
@@ -55,6 +57,8 @@ def check_sources(spec: JobSpec, at: Callable[[str], None] = _untold) -> Sources
     """
     at(f"import of {spec.model_def}")
     model_def = load_model_def(spec.model_zoo, spec.model_def, spec.symbol_names())
+    if spec.output:
+        export_target(spec.output, model_def.framework)
     at(f"records of {spec.kind.data_setting}={spec.data_origin}")
     reader = _open(spec, model_def, spec.data_origin)
     shards = _shards(reader, spec.kind.data_setting, spec.data_origin)
@@ -100,6 +104,21 @@ def build_store(
     return store
 
 
+def build_callbacks(
+    spec: JobSpec, sources: Sources, store: ParameterStore, at: Callable[[str], None] = _untold
+) -> Sequence[Callback]:
+    """Build the user's callbacks around the model.
+
+    Raises:
+        UserError: They cannot be built, or not be served.
+    """
+    model_def = sources.model_def
+    at(f"callbacks of {model_def.module_name}")
+    return load_framework(model_def.framework).build_callbacks(
+        model_def, store.model, store.updater, is_local=spec.get_model_steps > 1
+    )
+
+
 def training_ledger(spec: JobSpec, shards: Sequence[Shard]) -> Ledger:
     """The ledger of the training records."""
     return Ledger(
@@ -138,8 +157,11 @@ def choose_sample(spec: JobSpec, sources: Sources, at: Callable[[str], None] = _
 
 def check_evaluation(
     spec: JobSpec, sources: Sources, model: Model, at: Callable[[str], None] = _untold
-) -> None:
+) -> Sequence[str]:
     """Evaluate the model on the first records, if the job will evaluate at all.
+
+    Returns:
+        The names of the metrics; none where these records do not tell.
 
     Raises:
         UserError: What would else be found when everything is trained.
@@ -147,18 +169,17 @@ def check_evaluation(
     is_all = spec.kind is JobKind.EVALUATE
     shards = sources.shards if is_all else sources.evaluation_shards
     if not shards:
-        return
+        return ()
     model_def = sources.model_def
     framework = load_framework(model_def.framework)
     reader = _open(spec, model_def, spec.evaluation_data_dir)
     at(f"evaluation by {model_def.module_name} of the first records")
 
-    def evaluate(part: Task) -> None:
+    def evaluate(part: Task) -> Sequence[str]:
         batch = sample_batch(framework, model_def, reader, part, Mode.EVALUATION, may_be_empty=True)
-        if batch.num_examples:
-            model.metrics(batch)
+        return list(model.metric_results(model.metrics(batch))) if batch.num_examples else ()
 
-    first_part(_first_minibatch(spec, shards, TaskKind.EVALUATION), evaluate)
+    return first_part(_first_minibatch(spec, shards, TaskKind.EVALUATION), evaluate)[1]
 
 
 def _first_minibatch(spec: JobSpec, shards: Sequence[Shard], kind: TaskKind) -> Task:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from elastic.errors import CheckpointError
+from elastic.master.best import BEST
 from elastic.master.cuts import Cut, clean_up, list_cuts, newest_cut, remove_all
 from elastic.master.environment import MasterEnvironment
 from elastic.master.parameters import ParameterStore
@@ -17,7 +18,7 @@ def restore(
     ledger: Ledger,
     note: Callable[[str, str], None],
     is_first_life: bool,
-) -> dict[str, float]:
+) -> Cut | None:
     """Go to the newest cut of this run or, with --resume, of this job.
 
     Args:
@@ -28,7 +29,7 @@ def restore(
         is_first_life: Whether no master of this submission was lost.
 
     Returns:
-        The metrics of the cut; none where the job begins with its first record.
+        The cut; None where the job begins with its first record.
 
     Raises:
         CheckpointError: There is nothing usable to resume from, it does not fit this job, or
@@ -38,10 +39,12 @@ def restore(
     named = [Path(spec.checkpoint_dir)] if spec.checkpoint_dir else []
     # Who names the job's own folder must not be told everything twice.
     folders = list(dict.fromkeys([env.recovery_dir, env.checkpoint_dir, *named]))
-    for folder in folders:
+    # The best version comes last: whatever is newer has it in its account.
+    searched = [*folders, *(folder / BEST for folder in folders[1:])]
+    for folder in searched:
         clean_up(folder)
     damages: list[str] = []
-    found = newest_cut(folders, None if spec.resume else env.run_id, damages.append)
+    found = newest_cut(searched, None if spec.resume else env.run_id, damages.append)
     for message in damages:
         other = f"{found[0].name} is used" if found else "there is no other to use"
         note("CheckpointDamaged", f"{message}; {other} instead")
@@ -53,14 +56,14 @@ def restore(
                 f"nothing to resume in {_any(folders)}: starts from the first record",
             )
         _settle_foreign_checkpoints(spec)
-        return {}
+        return None
     path, cut = found
-    _load(path, cut, store, ledger, spec.num_epochs)
+    _load(path, cut, store, ledger, spec)
     note("Resumed", f"resumed from {path} (version {cut.version})")
-    return cut.metrics
+    return cut
 
 
-def _load(path: Path, cut: Cut, store: ParameterStore, ledger: Ledger, num_epochs: int) -> None:
+def _load(path: Path, cut: Cut, store: ParameterStore, ledger: Ledger, spec: JobSpec) -> None:
     if cut.ledger is None:
         raise CheckpointError(f"checkpoint {path} has no ledger: use it with --init_from")
     try:
@@ -68,10 +71,15 @@ def _load(path: Path, cut: Cut, store: ParameterStore, ledger: Ledger, num_epoch
         store.load(cut.version, cut.parameters, cut.state, cut.optimizer)
     except (LedgerError, CheckpointError) as error:
         raise CheckpointError(f"checkpoint {path} does not fit this job: {error}") from error
-    if ledger.epoch > num_epochs:
+    if ledger.epoch > spec.num_epochs:
         raise CheckpointError(
             f"checkpoint {path} has trained {ledger.epoch} epochs, this job has "
-            f"num_epochs={num_epochs}: raise it"
+            f"num_epochs={spec.num_epochs}: raise it"
+        )
+    if 0 < spec.max_steps < cut.version:
+        raise CheckpointError(
+            f"checkpoint {path} has {cut.version} updates, this job has "
+            f"max_steps={spec.max_steps}: raise it"
         )
 
 
@@ -96,7 +104,8 @@ def _settle_foreign_checkpoints(spec: JobSpec) -> None:
     if spec.overwrite:
         # Versions of theirs that ours has not reached would count as newer than ours.
         remove_all(folder)
-    elif list_cuts(folder):
+        remove_all(folder / BEST)
+    elif list_cuts(folder) or list_cuts(folder / BEST):
         raise CheckpointError(
             f"checkpoint_dir={spec.checkpoint_dir} holds checkpoints of another run: go on "
             f"from them with --resume, write over them with --overwrite, or name another folder"

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -10,8 +10,10 @@ from typing import Final
 import grpc
 
 from elastic.errors import CheckpointError, ElasticError, JobSpecError, TrainingError, UserError
+from elastic.master.best import BestVersions
 from elastic.master.commit_log import CommitLog
 from elastic.master.coordinator import Coordinator
+from elastic.master.cuts import Cut
 from elastic.master.cutter import Cutter
 from elastic.master.destinations import advice, check_destinations, in_words
 from elastic.master.environment import MasterEnvironment
@@ -26,6 +28,7 @@ from elastic.master.one_pass import (
 from elastic.master.parameters import ParameterStore
 from elastic.master.preparation import (
     Sources,
+    build_callbacks,
     build_store,
     check_evaluation,
     check_sources,
@@ -36,8 +39,10 @@ from elastic.master.preparing import Preparation
 from elastic.master.restoring import restore
 from elastic.master.servicer import MasterServicer
 from elastic.master.status_board import StatusBoard
+from elastic.master.steering import Steering
 from elastic.master.worker_manager import WorkerManager
 from elastic.policy.aggregation import UpdateRule
+from elastic.policy.ending import Ending
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.policy.liveness import Liveness
 from elastic.policy.masters import PREPARING
@@ -150,7 +155,8 @@ class Master:
         finally:
             await self._manager.stop()
         # Told last, so that whoever waits for it finds nothing of the job still running.
-        self._board.set_phase(JobPhase.SUCCEEDED, "Succeeded", "every record has counted")
+        ending = coordinator.ending or Ending("Succeeded", "every record has counted")
+        self._board.set_phase(JobPhase.SUCCEEDED, ending.reason, ending.message)
 
     async def _dismiss_workers(self, coordinator: Coordinator) -> None:
         coordinator.closed = True
@@ -169,10 +175,12 @@ class Master:
         spec = self._spec
         at = self._preparation.at
         store = await self._preparation.run(partial(build_store, spec, sources, sample, at))
-        await self._preparation.run(partial(check_evaluation, spec, sources, store.model, at))
+        names = await self._preparation.run(
+            partial(check_evaluation, spec, sources, store.model, at)
+        )
         if spec.kind is not JobKind.TRAIN:
             return await self._build_one_pass(sources, store)
-        coordinator, cutter, evaluator = await self._build_training(sources, store)
+        coordinator, cutter, evaluator = await self._build_training(sources, store, names)
 
         async def train() -> None:
             await self._train(coordinator, cutter)
@@ -194,13 +202,16 @@ class Master:
         return coordinator, partial(go_through, one_pass, coordinator, self._until), prediction_dir
 
     async def _build_training(
-        self, sources: Sources, store: ParameterStore
+        self, sources: Sources, store: ParameterStore, metric_names: Sequence[str]
     ) -> tuple[Coordinator, Cutter, Evaluator]:
         spec = self._spec
         at = self._preparation.at
+        run = self._preparation.run
+        steering = Steering(await run(partial(build_callbacks, spec, sources, store, at)), store)
+        steering.check(bool(sources.evaluation_shards), metric_names)
         ledger = training_ledger(spec, sources.shards)
         at("newest cut")
-        metrics = await self._preparation.run(
+        cut = await run(
             partial(restore, self._env, store, ledger, self._board.note, self._is_first_life)
         )
         self._commit_log.open(store.version)
@@ -213,9 +224,9 @@ class Master:
             self._board.note,
         )
         cutter = self._cutter(coordinator)
+        evaluator = await self._steer(coordinator, cutter, steering, sources, cut)
         # Metrics of a cut are those of its last record; training on makes them old.
-        cutter.metrics = metrics if ledger.is_finished else {}
-        evaluator = Evaluator(spec, coordinator, sources.evaluation_shards, self._board.evaluated)
+        cutter.metrics = cut.metrics if cut and coordinator.training_done.is_set() else {}
 
         async def on_update() -> None:
             await cutter.checkpoint_if_due()
@@ -225,6 +236,34 @@ class Master:
         self._board.coordinator = coordinator
         self._manager.attach(coordinator)
         return coordinator, cutter, evaluator
+
+    async def _steer(
+        self,
+        coordinator: Coordinator,
+        cutter: Cutter,
+        steering: Steering,
+        sources: Sources,
+        cut: Cut | None,
+    ) -> Evaluator:
+        """Let callbacks begin, or go on from a cut."""
+        folder = self._kept_dir() or self._env.checkpoint_dir
+        best = BestVersions(self._env.recovery_dir, folder, cutter.writing, self._board.note)
+        best.go_back(cut.version if cut else 0)
+        self._board.steering, self._board.best_path = steering, best.path
+        evaluator = Evaluator(
+            self._spec,
+            coordinator,
+            sources.evaluation_shards,
+            cutter,
+            steering,
+            best,
+            self._board.evaluated,
+            self._board.evaluation_lost,
+        )
+        cutter.steering = evaluator.snapshot
+        await evaluator.start(None if cut is None else cut.steering)
+        coordinator.on_epoch_end = evaluator.epoch_ended
+        return evaluator
 
     def _cutter(self, coordinator: Coordinator) -> Cutter:
         return Cutter(
@@ -282,10 +321,13 @@ class Master:
             evaluating.add_done_callback(lambda _: evaluated.set())
             await self._until(coordinator, evaluated)
             await evaluating
-            cutter.metrics = evaluator.results
+            cutter.metrics = evaluator.final_results
             is_kept = await cutter.final_checkpoint()
+        checkpoint = await evaluator.finish()
         self._board.metrics = cutter.metrics
         self._tell_checkpoint(cutter)
+        if checkpoint is not None:
+            self._board.checkpoint = str(checkpoint)
         kept = f"the trained model is in the checkpoint {self._board.checkpoint}"
         if not is_kept:
             kept = f"the trained model could not be kept as a checkpoint: {cutter.problem}"
@@ -301,10 +343,9 @@ class Master:
 
     def _check_audits(self, coordinator: Coordinator) -> None:
         ledger = coordinator.ledger
-        if len(ledger.audits) != self._spec.num_epochs:
-            raise TrainingError(
-                f"{len(ledger.audits)} of {self._spec.num_epochs} epochs were audited"
-            )
+        num_epochs = self._spec.num_epochs if coordinator.ending is None else ledger.epoch
+        if len(ledger.audits) != num_epochs:
+            raise TrainingError(f"{len(ledger.audits)} of {num_epochs} epochs were audited")
 
     async def _export(self, coordinator: Coordinator, kept: str) -> str:
         try:
@@ -358,4 +399,5 @@ def _update_rule(spec: JobSpec) -> UpdateRule:
         is_async=spec.is_async,
         lr_staleness_modulation=spec.lr_staleness_modulation,
         max_staleness=spec.max_staleness,
+        max_steps=spec.max_steps,
     )

@@ -3,13 +3,15 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.master.audit_runs import audit_runs
 from elastic.master.coordinator import Coordinator
 from elastic.master.sessions import WorkerSession
+from elastic.master.steering import Steering
 from elastic.platforms.base import (
     Replica,
     ReplicaId,
@@ -21,7 +23,10 @@ from elastic.policy.fleet import WORKER
 from elastic.policy.ledger import Ledger
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (
+    BestStatus,
+    CutShort,
     EpochAudit,
+    EvaluationStatus,
     JobEvent,
     JobPhase,
     JobStatus,
@@ -75,6 +80,8 @@ class StatusBoard:
         self._records_done: dict[int, tuple[int, int]] = {}
         self._published: JobStatus | None = None
         self.coordinator: Coordinator | None = None
+        self.steering: Steering | None = None
+        self.best_path: Callable[[int], Path] | None = None
         if was_running:
             # Which cut it goes back to is told once that is read; there may be none yet.
             self.note("MasterRestarted", "the master was restarted")
@@ -91,6 +98,14 @@ class StatusBoard:
         self.metrics = metrics
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         self.note("Evaluated", f"version {version} on {num_records} records: {shown}")
+
+    def evaluation_lost(self, version: int) -> None:
+        """Tell that callbacks will not see what a version has come to."""
+        self.note(
+            "EvaluationLost",
+            f"version {version} was under evaluation when the master was lost, and could not be "
+            "kept for another: callbacks go on without it",
+        )
 
     def explain(self, reason: str, message: str) -> None:
         """Say why the present phase lasts."""
@@ -139,7 +154,10 @@ class StatusBoard:
             progress=self._progress(),
             audits=audits,
             audits_left_out=audits_left_out,
+            cut_short=self._cut_short(),
             metrics=self.metrics,
+            evaluations=self._evaluations(),
+            best=self._best(),
             checkpoint=self.checkpoint,
             checkpoint_problem=self.checkpoint_problem,
             export=self.export,
@@ -183,6 +201,39 @@ class StatusBoard:
             if len(audits) != self._num_audited:
                 self._audits, self._num_audited = audit_runs(audits), len(audits)
         return self._audits
+
+    def _evaluations(self) -> tuple[EvaluationStatus, ...]:
+        if self.steering is None:
+            return self._base.evaluations
+        return tuple(
+            EvaluationStatus(version=each.version, epoch=each.epoch, metrics=dict(each.metrics))
+            for each in self.steering.history
+        )
+
+    def _best(self) -> BestStatus | None:
+        if self.steering is None or self.best_path is None:
+            return self._base.best
+        best, rule = self.steering.best, self.steering.best_rule
+        if best is None or rule is None:
+            return None
+        return BestStatus(
+            version=best.version,
+            epoch=best.epoch,
+            monitor=rule.monitor,
+            value=best.metrics[rule.monitor],
+            checkpoint=str(self.best_path(best.version)),
+        )
+
+    def _cut_short(self) -> CutShort | None:
+        account = None if self.coordinator is None else self.coordinator.ledger.cut_short
+        if account is None:
+            return None
+        return CutShort(
+            epoch=account.epoch,
+            records=account.records,
+            committed=account.committed,
+            skipped=account.skipped,
+        )
 
     def has_told_end(self, worker: ReplicaId) -> bool:
         """Whether an earlier life of the master, or an earlier run, has told how it ended."""

@@ -19,12 +19,14 @@ class UpdateRule:
         is_async: Apply each gradient as it comes.
         lr_staleness_modulation: Divide the learning rate of a late gradient by its staleness.
         max_staleness: Refuse asynchronous gradients that are older; None for no bound.
+        max_steps: Updates after which training ends; 0 for no such end.
     """
 
     grads_to_wait: int = 1
     is_async: bool = False
     lr_staleness_modulation: bool = False
     max_staleness: int | None = None
+    max_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

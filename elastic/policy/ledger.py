@@ -60,7 +60,7 @@ class StagedRange:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The account of a finished epoch: `committed + skipped == records`, or it is no audit."""
+    """The account of an epoch; `committed + skipped == records` in that of a finished one."""
 
     epoch: int
     records: int
@@ -159,6 +159,7 @@ class Ledger:
         self._leases: dict[int, _Lease] = {}
         self._held: dict[str, set[int]] = {}
         self._staged = 0
+        self._is_stopped = False
         self._queue: list[_Queued] = []
         self._open: dict[int, _OpenTask] = {}
         self._position = 0
@@ -168,7 +169,7 @@ class Ledger:
 
     def lease(self, worker: str) -> Task | NoTask:
         """Give a worker the next range; requeued ranges go first, in their old order."""
-        queued = self._pop()
+        queued = None if self._is_stopped else self._pop()
         if queued is None:
             return NoTask.FINISHED if self.is_finished else NoTask.WAIT
         open_task = self._open[queued.order]
@@ -288,11 +289,29 @@ class Ledger:
             self._permutation = self._shuffled(self.epoch)
         return audit
 
+    def stop(self) -> None:
+        """Hand out nothing more; what is leased or staged is taken back and counts no more.
+
+        A snapshot does not know of it, so that another ledger can go on where this one stands.
+        """
+        for lease in list(self._leases.values()):
+            self._take_back(lease)
+        self._staged = 0
+        self._is_stopped = True
+
     # -- where it stands -----------------------------------------------------------------------
 
     @property
     def is_finished(self) -> bool:
-        return self.epoch >= self._config.num_epochs or self.num_records == 0
+        """Whether no record will be handed out any more."""
+        return self._is_stopped or self.epoch >= self._config.num_epochs or self.num_records == 0
+
+    @property
+    def cut_short(self) -> Audit | None:
+        """The account of the epoch that `stop` has cut, if it had begun: some records are left."""
+        if not self._is_stopped or self.records_done == 0:
+            return None
+        return Audit(self.epoch, self.num_records, self._committed, self._skipped)
 
     @property
     def only_staged_left(self) -> bool:

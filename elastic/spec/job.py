@@ -238,6 +238,14 @@ class JobSpec(BaseModel):
     records_per_task: Count = setting(1000, "records leased to a worker at a time", group="Data")
     minibatch_size: Count = setting(..., "records of one gradient", group="Data")
     num_epochs: Count = setting(1, "how often every record counts", group="Data", kinds=TRAIN)
+    max_steps: Whole = setting(
+        0,
+        "updates after which training ends, be it within an epoch; 0 trains all epochs",
+        group="Data",
+        aliases=("max_step",),
+        ge=0,
+        kinds=TRAIN,
+    )
     shuffle: Truth = setting(
         True, "hand out the tasks of an epoch in a seeded random order", group="Data", kinds=TRAIN
     )
@@ -345,7 +353,7 @@ class JobSpec(BaseModel):
     )
     output: str = setting(
         "",
-        "file that the trained model is exported to; its suffix is added where it is missing",
+        "file or folder that the trained model is exported to; the suffix says in which form",
         group="Checkpoints",
         place=Place.PATH,
         kinds=TRAIN,
@@ -376,6 +384,12 @@ class JobSpec(BaseModel):
         "updates between evaluations; 0 evaluates at the end",
         group="Evaluation",
         ge=0,
+        kinds=TRAIN,
+    )
+    evaluation_at_epoch_end: Truth = setting(
+        False,
+        "evaluate the version at the end of each epoch; callbacks that watch a metric imply it",
+        group="Evaluation",
         kinds=TRAIN,
     )
     evaluation_throttle_secs: Number = setting(

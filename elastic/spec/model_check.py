@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.spec import model_contract as contract
+from elastic.spec.callback_check import check_callbacks
 from elastic.spec.model_contract import ModuleFile, Parameters, SymbolRule
 from elastic.spec.model_def import SymbolNames, is_needed
 
@@ -67,10 +68,24 @@ def check_source(model_zoo: Path, model_def: str, names: SymbolNames) -> None:
     for statement in _module_statements(tree.body):
         _bind_names(statement, found)
     _check_model(module, found)
+    check_callbacks(tree, names.callbacks)
     optimizers = _optimizer_rules(tree)
     _check_symbol(module, found, names, optimizers)
     for rule in contract.RULES:
         _check_symbol(module, found, names, (rule,))
+
+
+def written_for(model_zoo: Path, model_def: str) -> str | None:
+    """The framework of a checked module, by its imports; None where they do not tell.
+
+    Raises:
+        ModelDefError: The module is not there.
+    """
+    module = contract.find_module(model_zoo, model_def)
+    rules = _optimizer_rules(ast.parse(module.path.read_bytes()))
+    if len(rules) > 1:
+        return None
+    return "torch" if rules[0] is contract.TORCH_OPTIMIZER else "keras"
 
 
 def may_have(model_zoo: Path, model_def: str, name: str) -> bool:

@@ -76,6 +76,15 @@ class EpochAudit(_Published):
     skipped: int
 
 
+class CutShort(_Published):
+    """The account of an epoch that ended before its last record; the others are left out."""
+
+    epoch: int
+    records: int
+    committed: int
+    skipped: int
+
+
 class Progress(_Published):
     """How far the job has come, as committed by the ledger; `num_epochs` is 0 for a single pass.
 
@@ -95,6 +104,24 @@ class Progress(_Published):
     rejected_gradients: int = 0
 
 
+class EvaluationStatus(_Published):
+    """The metrics of one version of the model."""
+
+    version: int
+    epoch: int
+    metrics: dict[str, float]
+
+
+class BestStatus(_Published):
+    """The best of the evaluated versions, by the metric that a callback watches."""
+
+    version: int
+    epoch: int
+    monitor: str
+    value: float
+    checkpoint: str
+
+
 class JobEvent(_Published):
     """Something that happened once: a worker lost, a cut written, a master restarted."""
 
@@ -109,6 +136,8 @@ class JobStatus(_Published):
     `audits` are of the epochs finished last, without the oldest `audits_left_out` epochs where
     those went too differently to be kept.
     `kind` is what the job does, as soon as its master runs.
+    `evaluations` are the newest ones.
+    `cut_short` is of the epoch that training ended in, where that was not its last record.
     `checkpoint_problem` says why the final checkpoint is not where the user wants checkpoints.
     `predictions` is the folder that holds all of them.
     """
@@ -127,7 +156,10 @@ class JobStatus(_Published):
     progress: Progress = Field(default_factory=Progress)
     audits: tuple[EpochAudit, ...] = ()
     audits_left_out: int = 0
+    cut_short: CutShort | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
+    evaluations: tuple[EvaluationStatus, ...] = ()
+    best: BestStatus | None = None
     checkpoint: str | None = None
     checkpoint_problem: str = ""
     export: str | None = None

@@ -18,6 +18,7 @@ from elastic.telemetry.progress_view import (
 from elastic.telemetry.summary import (
     age_text,
     audit_lines,
+    best_text,
     checkpoint_text,
     duration_text,
     event_line,
@@ -103,6 +104,7 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
         "samples/s": f"{status.progress.samples_per_s:.0f}",
         "workers": workers_text(status),
         "evaluation": metrics_text(status),
+        "best": best_text(status),
         "checkpoint": checkpoint_text(status),
         "export": status.export or "",
         "predictions": status.predictions or "",

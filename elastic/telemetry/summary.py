@@ -138,6 +138,13 @@ def audit_lines(status: JobStatus) -> list[str]:
             f"{_epochs_text(audit.epoch, audit.num_epochs)}{each}: {audit.records} records = "
             f"{audit.committed} committed + {audit.skipped} skipped"
         )
+    if status.cut_short is not None:
+        cut = status.cut_short
+        num_left_out = cut.records - cut.committed - cut.skipped
+        lines.append(
+            f"epoch {cut.epoch}, cut short: {cut.records} records = {cut.committed} committed + "
+            f"{cut.skipped} skipped + {num_left_out} left out"
+        )
     return lines
 
 
@@ -147,6 +154,14 @@ def _epochs_text(first: int, number: int) -> str:
 
 def metrics_text(status: JobStatus) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
+
+
+def best_text(status: JobStatus) -> str:
+    """The best version, and where it is kept."""
+    best = status.best
+    if best is None:
+        return ""
+    return f"val_{best.monitor} {best.value:.4g} at version {best.version}, in {best.checkpoint}"
 
 
 def checkpoint_text(status: JobStatus) -> str:
@@ -170,13 +185,18 @@ def counted(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
+def ends_otherwise(status: JobStatus) -> bool:
+    """Whether a job came to its end otherwise than by the last record of its last epoch."""
+    return status.phase is not JobPhase.SUCCEEDED or status.reason != "Succeeded"
+
+
 def summary_lines(status: JobStatus, now_s: float) -> Iterator[str]:
     """What became of a job: said once, when it has ended."""
     progress = status.progress
     duration_s = run_s(status, now_s)
     after = "" if duration_s is None else f" after {duration_text(duration_s)}"
     yield f"job {status.job_name}: {status.phase}{after}"
-    if status.phase is not JobPhase.SUCCEEDED and (status.reason or status.message):
+    if ends_otherwise(status) and (status.reason or status.message):
         yield from ": ".join(filter(None, (status.reason, status.message))).splitlines()
     if progress.records_total and not is_training(status):
         skipped = f", {progress.skipped} of them skipped" if progress.skipped else ""
@@ -190,6 +210,8 @@ def summary_lines(status: JobStatus, now_s: float) -> Iterator[str]:
     yield from audit_lines(status)
     if status.metrics:
         yield f"evaluation: {metrics_text(status)}"
+    if best_text(status):
+        yield f"best: {best_text(status)}"
     if checkpoint_text(status):
         yield f"checkpoint: {checkpoint_text(status)}"
     if status.export:

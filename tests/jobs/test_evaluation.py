@@ -47,3 +47,28 @@ def test_each_record_is_evaluated_once_whoever_is_killed(tmp_path):
     assert events(status, "Evaluated") == [
         f"version 8 on 240 records: loss -0.1667, mean_index {np.mean(range(240)):.4f}"
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "evaluated"),
+    [
+        pytest.param({}, [5, 10, 15, 20], id="each-that-is-due"),
+        pytest.param({"evaluation_start_delay_secs": 3600}, [20], id="start-delay"),
+        pytest.param({"evaluation_throttle_secs": 3600}, [5, 20], id="throttle"),
+        pytest.param(
+            {"evaluation_throttle_secs": 3600, "evaluation_at_epoch_end": True},
+            [5, 10, 15, 20],
+            id="epoch-ends-wait-for-no-time",
+        ),
+    ],
+)
+def test_delays_are_honoured(settings, evaluated, tmp_path):
+    train = write_records(tmp_path / "train.npz")
+    test = write_records(tmp_path / "test.npz", num_records=2)
+    spec = obedient_spec(
+        train, evaluation_data_dir=str(test), num_epochs=4, records_per_task=40,
+        **{"evaluation_steps": 5, "evaluation_start_delay_secs": 0, **settings},
+    )  # fmt: skip
+    status = run_job(spec, tmp_path)
+    assert [each.version for each in status.evaluations] == evaluated
+    assert [each.epoch for each in status.evaluations] == [v // 5 - 1 for v in evaluated]

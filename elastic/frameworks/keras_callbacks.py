@@ -1,0 +1,147 @@
+"""Callbacks of Keras, called by the master as far as it can serve their hooks."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import keras
+
+from elastic.callbacks import Callback, StopTraining
+from elastic.errors import ModelDefError
+from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.keras_model import KerasModel
+from elastic.frameworks.keras_updater import KerasUpdater
+from elastic.frameworks.own_callbacks import own_callback
+from elastic.policy.patience import Goal
+from elastic.spec.callback_check import UNSERVED_HOOKS, unserved
+
+_RATE_CHANGING: Final = (
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+)
+
+
+class KerasCallback(Callback):
+    """One callback of Keras, with the master's model and optimizer.
+
+    During hooks that look back on a version the model holds that version, whatever has been
+    trained meanwhile.
+    """
+
+    reads_model = True
+
+    def __init__(self, wrapped: Any, model: Any, optimizer: Any) -> None:
+        """Take a callback that can be served; see `served`."""
+        self.wrapped = wrapped
+        self._model = model
+        self._optimizer = optimizer
+        monitor = _monitor(wrapped)
+        self.monitor = None if monitor in (None, "loss") else str(monitor).removeprefix("val_")
+        self.from_epoch = int(getattr(wrapped, "start_from_epoch", 0))
+        self.keeps_best = self.restores_best = False
+        if getattr(wrapped, "restore_best_weights", False):
+            # Kept and restored as a version of the job: it has to outlive this process.
+            wrapped.restore_best_weights = False
+            self.keeps_best = self.restores_best = True
+        wrapped.set_model(model)
+
+    @property
+    def goal(self) -> Goal:
+        """What Keras takes for better."""
+        return Goal.MIN if self.wrapped.monitor_op is keras.ops.less else Goal.MAX
+
+    def on_train_begin(self) -> None:
+        """Begin; what Keras can say against the callback's metric it says now."""
+        with self._lent():
+            self.wrapped.on_train_begin()
+            if getattr(self.wrapped, "monitor_op", self) is None:
+                # Later than this, it would change what a cut has put back.
+                self.wrapped._set_monitor_op()  # noqa: SLF001 - Keras has no public way
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        """Pass on."""
+        with self._lent():
+            self.wrapped.on_epoch_begin(epoch, {})
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float]) -> StopTraining | None:
+        """Pass on; a `stop_training` that the callback sets is its answer."""
+        with self._lent():
+            self._model.stop_training = False
+            self.wrapped.on_epoch_end(epoch, dict(logs))
+            return self._answer(epoch)
+
+    def on_train_end(self) -> None:
+        """Pass on."""
+        with self._lent():
+            self.wrapped.on_train_end({})
+
+    def _answer(self, epoch: int) -> StopTraining | None:
+        if not self._model.stop_training:
+            return None
+        return StopTraining(f"it set stop_training at the end of epoch {epoch}")
+
+    @contextmanager
+    def _lent(self) -> Iterator[None]:
+        """Give the model its optimizer for the time of a hook, as `compile` would for good."""
+        self._model.optimizer = self._optimizer
+        try:
+            with keras_code(f"the callback {type(self.wrapped).__name__}"):
+                yield
+        finally:
+            del self._model.optimizer
+
+
+def served(
+    made: Any, model: KerasModel, updater: KerasUpdater, *, is_local: bool
+) -> Callback | None:
+    """A callback that the master can call; None for one whose work every job does.
+
+    Args:
+        made: What the user's function gave.
+        model: The master's model.
+        updater: Its optimizer.
+        is_local: Whether workers take steps of their own between two pulls.
+
+    Raises:
+        ModelDefError: Some of what it does could not be done.
+    """
+    if not isinstance(made, keras.callbacks.Callback):
+        return own_callback(made)
+    if isinstance(made, keras.callbacks.TerminateOnNaN):
+        return None
+    name = type(made).__name__
+    by_epoch = isinstance(made, keras.callbacks.ModelCheckpoint) and made.save_freq == "epoch"
+    allowed = {"on_train_batch_end"} if by_epoch else set()
+    for hook in UNSERVED_HOOKS:
+        if hook not in allowed and _defines(made, hook):
+            raise unserved(name, hook)
+    if is_local and isinstance(made, _RATE_CHANGING):
+        raise ModelDefError(
+            f"callbacks gives a {name}, but with get_model_steps above 1 workers apply gradients "
+            "at rates of their own: give the optimizer a LearningRateSchedule"
+        )
+    monitor = _monitor(made)
+    if monitor not in (None, "loss") and not str(monitor).startswith("val_"):
+        raise ModelDefError(
+            f"callbacks gives a {name} that watches {monitor!r}: of the training records only "
+            "'loss' is told, so watch a metric of the evaluations, which begins with val_"
+        )
+    restores = getattr(made, "restore_best_weights", False)
+    if restores and monitor == "loss":
+        raise ModelDefError(
+            f"callbacks gives a {name} that restores the best weights by 'loss': versions are "
+            "compared by evaluations, so watch a metric that begins with val_"
+        )
+    return KerasCallback(made, model.model, updater.optimizer)
+
+
+def _monitor(made: Any) -> Any:
+    """What a callback waits for; None for nothing."""
+    is_saving = isinstance(made, keras.callbacks.ModelCheckpoint)
+    return None if is_saving and not made.save_best_only else getattr(made, "monitor", None)
+
+
+def _defines(made: Any, hook: str) -> bool:
+    if hook in vars(made):
+        return True
+    return getattr(type(made), hook, None) is not getattr(keras.callbacks.Callback, hook, None)

@@ -1,0 +1,96 @@
+"""A trained Keras model as a file or a folder that other programs read; whole, or not at all."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from elastic.errors import ModelDefError
+from elastic.frameworks.keras_errors import keras_code
+
+
+def save_file(model: Any, target: Path) -> None:
+    """Write a `.keras` file: the model's code, as far as it is Keras', its weights and state.
+
+    Raises:
+        OSError: The disk is full, or not writable.
+        ModelDefError: Keras cannot save this model.
+    """
+    _write_beside(target, lambda partial: model.save(partial))
+
+
+def save_folder(model: Any, features: Any, target: Path) -> None:
+    """Write a SavedModel whose `serve` maps features, any number of them, to predictions.
+
+    Args:
+        model: Of Keras.
+        features: Of a minibatch: they have the shapes and dtypes of all others.
+        target: A folder; a SavedModel that is there gives way.
+
+    Raises:
+        OSError: The disk is full, or not writable.
+        ModelDefError: TensorFlow cannot trace this model.
+    """
+
+    def write(partial: Path) -> None:
+        archive = keras.export.ExportArchive()
+        archive.track(model)
+        signature = tf.nest.map_structure(_any_number, features)
+        archive.add_endpoint(
+            "serve", lambda given: model(given, training=False), input_signature=[signature]
+        )
+        try:
+            archive.write_out(str(partial), verbose=False)
+        except tf.errors.ResourceExhaustedError as error:
+            # Of the disk: the model itself has been traced by then.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(partial)) from error
+
+    _write_beside(target, write)
+
+
+def _any_number(tensor: Any) -> Any:
+    tensor = tf.convert_to_tensor(tensor)
+    return tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype)
+
+
+def _write_beside(target: Path, write: Callable[[Path], None]) -> None:
+    """Have something written under another name, and give it its own."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".partial-{target.name}")
+    _remove(partial)
+    try:
+        with keras_code("saving the model"):
+            write(partial)
+        _put(partial, target)
+    except ModelDefError as error:
+        if isinstance(error.__cause__, OSError):
+            # The disk's answer, which is no fault of the model.
+            raise error.__cause__ from None
+        raise
+    finally:
+        _remove(partial)
+
+
+def _put(partial: Path, target: Path) -> None:
+    if not partial.is_dir():
+        partial.replace(target)
+        return
+    replaced = target.with_name(f".replaced-{target.name}")
+    _remove(replaced)
+    if target.exists():
+        # A folder that is not empty cannot be replaced in one step.
+        target.rename(replaced)
+    partial.rename(target)
+    _remove(replaced)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

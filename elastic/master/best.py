@@ -1,0 +1,118 @@
+"""Versions kept for their evaluation, and the best of them, as cuts on disk."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from elastic.errors import CheckpointError
+from elastic.frameworks.base import Model
+from elastic.master.cuts import (
+    Cut,
+    clean_up,
+    copy_cut,
+    cut_path,
+    list_cuts,
+    prune,
+    read_cut,
+    remove,
+    write_cut,
+)
+from elastic.master.destinations import advice, in_words
+
+log = logging.getLogger(__name__)
+
+EVALUATED: Final = "evaluated"
+BEST: Final = "best"
+
+
+class BestVersions:
+    """A version is written when its evaluation begins, and copied if it is the best.
+
+    So nothing of it has to stay in memory, and a restarted master can evaluate it again.
+    """
+
+    def __init__(
+        self,
+        recovery_dir: Path,
+        checkpoint_dir: Path,
+        writing: asyncio.Lock,
+        on_event: Callable[[str, str], None],
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            recovery_dir: Where cuts outlive the master.
+            checkpoint_dir: Where checkpoints are kept.
+            writing: Keeps the order in which cuts are written: one that says that a version is
+                under evaluation must not be on disk before that version.
+            on_event: Told what could not be kept.
+        """
+        self._writing = writing
+        self._evaluated_dir = recovery_dir / EVALUATED
+        self._best_dir = checkpoint_dir / BEST
+        self._on_event = on_event
+
+    async def save(self, cut: Cut) -> None:
+        """Write a version that is about to be evaluated."""
+        async with self._writing:
+            try:
+                path = await asyncio.to_thread(write_cut, self._evaluated_dir, cut)
+                await asyncio.to_thread(prune, self._evaluated_dir, 1, path)
+            except OSError as error:
+                self._tell(cut.version, self._evaluated_dir, error)
+
+    async def read(self, version: int) -> Cut | None:
+        """A version that was saved; None where it cannot be had."""
+        try:
+            return await asyncio.to_thread(read_cut, cut_path(self._evaluated_dir, version))
+        except CheckpointError as error:
+            log.warning("%s", error)
+            return None
+
+    async def promote(self, version: int) -> bool:
+        """Keep a saved version as the best beside the one before; False if that failed."""
+        try:
+            await asyncio.to_thread(
+                copy_cut, cut_path(self._evaluated_dir, version), self._best_dir
+            )
+        except OSError as error:
+            self._tell(version, self._best_dir, error)
+            return False
+        return True
+
+    async def forget_before(self, version: int) -> None:
+        """Remove what was best before; no cut needs it any more."""
+        try:
+            await asyncio.to_thread(prune, self._best_dir, 1, self.path(version))
+        except OSError as error:
+            log.warning("old versions in %s stay: %s", self._best_dir, in_words(error))
+
+    def go_back(self, version: int) -> None:
+        """Remove what the lost future after `version` held for the best, and what was begun."""
+        for folder in (self._evaluated_dir, self._best_dir):
+            clean_up(folder)
+        for path in list_cuts(self._best_dir):
+            if path.name > self.path(version).name:
+                remove(path)
+
+    async def restore(self, model: Model, version: int) -> None:
+        """Have a model hold the best version.
+
+        Raises:
+            CheckpointError: It is damaged, or gone.
+        """
+        cut = await asyncio.to_thread(read_cut, self.path(version))
+        model.load(cut.parameters, cut.state)
+
+    def path(self, version: int) -> Path:
+        """Where the best version is."""
+        return cut_path(self._best_dir, version)
+
+    def _tell(self, version: int, folder: Path, error: OSError) -> None:
+        self._on_event(
+            "CheckpointFailed",
+            f"version {version} could not be kept in {folder} for its evaluation: "
+            f"{in_words(error)}: {advice(error)}",
+        )

@@ -1,0 +1,293 @@
+"""The callbacks of a job: called in turn, kept in cuts, and what they decide."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from elastic.callbacks import Callback, StopTraining
+from elastic.errors import ModelDefError
+from elastic.frameworks.user_code import user_code
+from elastic.master.parameters import ParameterStore
+from elastic.policy.ending import Ending
+from elastic.policy.steering import BestRule, Evaluation, is_new_best, remembered
+
+
+class _Member:
+    """One callback, and what it was before training changed it."""
+
+    def __init__(self, callback: Callback) -> None:
+        self.callback = callback
+        # A wrapper of another library's callback is known by that one.
+        self._inner = getattr(callback, "wrapped", callback)
+        self.name = type(self._inner).__name__
+        self.settings: dict[str, Any] = {}
+
+    def settle(self) -> None:
+        """Take its values for those that its author chose."""
+        self.settings = self._values()
+
+    def snapshot(self) -> dict[str, Any]:
+        now = self._values()
+        changed = {
+            key: value
+            for key, value in now.items()
+            if key not in self.settings or not _same(value, self.settings[key])
+        }
+        return {"name": self.name, "settings": self.settings, "changed": changed}
+
+    def _values(self) -> dict[str, Any]:
+        values = {name: _plain(value) for name, value in vars(self._inner).items()}
+        return {name: value[0] for name, value in values.items() if value}
+
+    def restore(self, changed: Mapping[str, Any]) -> None:
+        for name, value in changed.items():
+            setattr(self._inner, name, value)
+
+
+class Steering:
+    """Calls the callbacks, and remembers evaluations with the best of them.
+
+    Hooks run on a thread while the caller holds the parameters' lock.
+
+    Attributes:
+        history: The newest evaluations.
+        best: The evaluation of the version that is kept as the best.
+        ending: Why a callback has ended training, if one has.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback], store: ParameterStore) -> None:
+        self._members = [_Member(callback) for callback in callbacks]
+        self._store = store
+        self.history: tuple[Evaluation, ...] = ()
+        self.best: Evaluation | None = None
+        self.ending: Ending | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there are callbacks at all."""
+        return bool(self._members)
+
+    @property
+    def watches_metrics(self) -> bool:
+        """Whether a callback needs evaluations."""
+        return any(self._watched())
+
+    @property
+    def restores_best(self) -> bool:
+        """Whether the final model is the best version."""
+        return any(getattr(each.callback, "restores_best", False) for each in self._members)
+
+    @property
+    def best_rule(self) -> BestRule | None:
+        """By what the best version is chosen; None where no callback wants one."""
+        return next(self._best_rules(), None)
+
+    def check(self, has_data: bool, metrics: Sequence[str]) -> None:
+        """Check before training that everything that is watched will come.
+
+        Args:
+            has_data: Whether the job has evaluation records.
+            metrics: Names of what an evaluation gives; empty where that is not known.
+
+        Raises:
+            ModelDefError: A callback would wait for ever, or two want different best versions.
+        """
+        for name, monitor in self._watched():
+            if not has_data:
+                raise ModelDefError(
+                    f"the callback {name} watches val_{monitor}, and nothing is evaluated: "
+                    "name the evaluation records with --evaluation_data_dir"
+                )
+            if metrics and monitor not in metrics:
+                known = ", ".join(f"val_{each}" for each in metrics)
+                raise ModelDefError(
+                    f"the callback {name} watches val_{monitor}, which no evaluation gives: "
+                    f"there are {known}"
+                )
+        rules = {(rule.monitor, rule.goal) for rule in self._best_rules()}
+        if len(rules) > 1:
+            names = " and ".join(sorted(f"val_{monitor} ({goal})" for monitor, goal in rules))
+            raise ModelDefError(
+                f"the callbacks choose the best version by {names}: let them watch one metric"
+            )
+
+    def would_be_best(self, evaluation: Evaluation) -> bool:
+        """Whether a version is to be kept as the best so far."""
+        return self.ending is None and is_new_best(self.best_rule, evaluation, self.best)
+
+    # -- hooks ---------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Begin a life of the master."""
+        await self._call("on_train_begin")
+        for member in self._members:
+            member.settle()
+
+    async def epoch_begins(self, epoch: int) -> None:
+        """An epoch's first update is about to come."""
+        await self._call("on_epoch_begin", epoch)
+
+    async def evaluated(
+        self, evaluation: Evaluation, is_best: bool, epoch_loss: float | None
+    ) -> Ending | None:
+        """A version has been evaluated.
+
+        Args:
+            evaluation: What came of it.
+            is_best: Whether it is kept as the best.
+            epoch_loss: Mean training loss of its epoch, if that ended with this version.
+
+        Returns:
+            What ends training, if a callback wants that.
+        """
+        self.history = remembered(self.history, evaluation)
+        if is_best:
+            self.best = evaluation
+        if self.ending is not None:
+            # It has been decided; how late this version came is chance.
+            return None
+        version, metrics = evaluation.version, evaluation.metrics
+        stop = await self._call("on_evaluation_end", version, dict(metrics), shown=version)
+        if epoch_loss is not None:
+            logs = {"loss": epoch_loss, **{f"val_{name}": v for name, v in metrics.items()}}
+            answer = await self._call("on_epoch_end", evaluation.epoch, logs, shown=version)
+            stop = stop or answer
+        return self._end(stop)
+
+    async def epoch_ended(self, epoch: int, loss: float) -> Ending | None:
+        """An epoch has ended whose last version is not evaluated."""
+        if self.ending is not None:
+            return None
+        return self._end(await self._call("on_epoch_end", epoch, {"loss": loss}))
+
+    async def end(self) -> None:
+        """Training is over, and the model about to be exported."""
+        await self._call("on_train_end")
+
+    # -- cuts ----------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a restarted master needs to decide the same, as JSON values."""
+        return {
+            "history": [_to_list(each) for each in self.history],
+            "best": None if self.best is None else _to_list(self.best),
+            "ending": None if self.ending is None else [self.ending.reason, self.ending.message],
+            "callbacks": [member.snapshot() for member in self._members],
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Go on from a snapshot.
+
+        Callbacks that are no longer there are forgotten, and so is the end that they brought
+        where their author has changed them.
+        """
+        self.history = tuple(_from_list(each) for each in snapshot.get("history", ()))
+        best, rule = snapshot.get("best"), self.best_rule
+        if best is not None and rule is not None and rule.monitor in best[2]:
+            self.best = _from_list(best)
+        stored = snapshot.get("callbacks", [])
+        mine = [(member.name, member.settings) for member in self._members]
+        for member, state in zip(self._members, stored, strict=False):
+            if member.name == state["name"]:
+                member.restore(state["changed"])
+        ending = snapshot.get("ending")
+        if ending is not None and _same(
+            mine, [(each["name"], each["settings"]) for each in stored]
+        ):
+            self.ending = Ending(*ending)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _watched(self) -> Iterator[tuple[str, str]]:
+        for member in self._members:
+            monitor = getattr(member.callback, "monitor", None)
+            if monitor is not None:
+                yield member.name, str(monitor).removeprefix("val_")
+
+    def _best_rules(self) -> Iterator[BestRule]:
+        for member in self._members:
+            callback: Any = member.callback
+            if getattr(callback, "keeps_best", False):
+                yield BestRule(callback.monitor, callback.goal, getattr(callback, "from_epoch", 0))
+
+    def _end(self, stop: tuple[str, StopTraining] | None) -> Ending | None:
+        if stop is not None:
+            name, answer = stop
+            self.ending = Ending(
+                name, f"{name} ended training after {self._store.version} updates: {answer.why}"
+            )
+        return self.ending
+
+    async def _call(
+        self, hook: str, *arguments: Any, shown: int | None = None
+    ) -> tuple[str, StopTraining] | None:
+        """Call one hook of all callbacks; gives the first that ends training, by name."""
+        if not self._members:
+            return None
+        return await asyncio.to_thread(partial(self._call_all, hook, arguments, shown))
+
+    def _call_all(
+        self, hook: str, arguments: Sequence[Any], shown: int | None
+    ) -> tuple[str, StopTraining] | None:
+        stop = None
+        with self._showing(shown):
+            for member in self._members:
+                function = getattr(member.callback, hook, None)
+                if function is None:
+                    continue
+                with user_code(f"{hook} of the callback {member.name}"):
+                    answer = function(*arguments)
+                if isinstance(answer, StopTraining):
+                    stop = stop or (member.name, answer)
+                elif answer is not None:
+                    raise ModelDefError(
+                        f"{hook} of the callback {member.name} returned a "
+                        f"{type(answer).__name__}: return None, or StopTraining to end training"
+                    )
+        return stop
+
+    @contextmanager
+    def _showing(self, version: int | None) -> Iterator[None]:
+        """Have the model hold a version that is kept, where a callback may look at it.
+
+        What callbacks write to it is put back: only updates change what is trained.
+        """
+        if not any(getattr(member.callback, "reads_model", False) for member in self._members):
+            yield
+            return
+        model = self._store.model
+        newest = model.parameters(), model.state()
+        kept = None if version is None else self._store.kept(version)
+        if kept is not None:
+            model.load(*kept)
+        try:
+            yield
+        finally:
+            model.load(*newest)
+
+
+def _to_list(evaluation: Evaluation) -> list[Any]:
+    return [evaluation.version, evaluation.epoch, dict(evaluation.metrics)]
+
+
+def _from_list(values: Sequence[Any]) -> Evaluation:
+    version, epoch, metrics = values
+    return Evaluation(version, epoch, metrics)
+
+
+def _plain(value: Any) -> list[Any]:
+    """A copy of a JSON value as the only item, or nothing where it is none."""
+    # NumPy's scalars are numbers too, and its own business to convert.
+    value = value.item() if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0 else value
+    try:
+        return [json.loads(json.dumps(value))]
+    except (TypeError, ValueError):
+        return []
+
+
+def _same(one: Any, other: Any) -> bool:
+    # As text, in which NaN equals itself.
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
