@@ -37,6 +37,34 @@ from support.datasets import zoo_module
             np.array([0, 2]),
             id="counting",
         ),
+        pytest.param(
+            "iris.iris_keras",
+            "custom_model",
+            {"hidden": 4},
+            np.ones((2, 4), np.float32),
+            id="iris",
+        ),
+        pytest.param(
+            "breast_cancer.breast_cancer_keras",
+            "custom_model",
+            {"hidden": 4},
+            np.ones((2, 30), np.float32),
+            id="breast-cancer",
+        ),
+        pytest.param(
+            "digits_cnn.digits_cnn_keras",
+            "custom_model",
+            {"channels": 4, "shift": 2},
+            np.ones((2, 8, 8, 1), np.float32),
+            id="digits-cnn",
+        ),
+        pytest.param(
+            "text_classifier.text_classifier_keras",
+            "custom_model",
+            {"dim": 4},
+            np.arange(160).reshape(2, 80),
+            id="text-classifier",
+        ),
     ],
 )
 def test_saved_model_computes_the_same(module_name, symbol, model_params, features, tmp_path):
