@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,6 +13,9 @@ from elastic.spec.names import nearest
 from elastic.spec.yaml_text import load_value
 
 Framework = Literal["keras", "torch"]
+Value: TypeAlias = bool | int | str
+Settings: TypeAlias = dict[str, Value | dict[str, Value]]
+"""Settings of a job by name, in the values that its flags can take."""
 
 STARTER: Final = "starter"
 """The model that explains every symbol, and needs no data of anybody's."""
@@ -43,7 +46,7 @@ class Entry(BaseModel):
     models: dict[Framework, str] = Field(min_length=1)
     train: str
     evaluate: str
-    settings: dict[str, bool | int | str | dict[str, bool | int | str]]
+    settings: Settings
     expect: str
     needs: tuple[str, ...] = ()
 
@@ -112,23 +115,22 @@ def _read(path: Path) -> ZooModel:
 
 
 def train_command(
-    entry: Entry, model_zoo: str, model_def: str, data_dir: str, job_name: str
+    entry: Entry, model_zoo: str, model_def: str, data_dir: str, settings: Settings
 ) -> str:
-    """The command that trains a model, as one types it.
+    """The command that trains a model on this machine, as one types it.
 
     Args:
-        job_name: A second run of the command takes the name over.
+        settings: What the job has beyond the settings of the model's entry.
     """
-    flags = [
-        ["--platform", "local"],
-        ["--job_name", job_name],
-        ["--overwrite"],
-        ["--model_zoo", model_zoo],
-        ["--model_def", model_def],
-        ["--training_data_dir", f"{data_dir}/{entry.train}"],
-        ["--evaluation_data_dir", f"{data_dir}/{entry.evaluate}"],
-        *(_flag(name, value) for name, value in entry.settings.items()),
-    ]
+    places: Settings = {
+        "platform": "local",
+        "model_zoo": model_zoo,
+        "model_def": model_def,
+        "training_data_dir": f"{data_dir}/{entry.train}",
+        "evaluation_data_dir": f"{data_dir}/{entry.evaluate}",
+    }
+    every = {**places, **entry.settings, **settings}
+    flags = [_flag(name, value) for name, value in every.items()]
     lines = ["elastic train"]
     for flag in map(shlex.join, flags):
         if len(lines[-1]) + 1 + len(flag) > _WIDTH - len(_INDENT):
@@ -138,7 +140,7 @@ def train_command(
     return _INDENT.join(lines)
 
 
-def _flag(name: str, value: bool | int | str | dict[str, bool | int | str]) -> list[str]:
+def _flag(name: str, value: Value | dict[str, Value]) -> list[str]:
     match value:
         case True:
             return [f"--{name}"]
@@ -147,5 +149,5 @@ def _flag(name: str, value: bool | int | str | dict[str, bool | int | str]) -> l
     return [f"--{name}", _text(value)]
 
 
-def _text(value: bool | int | str) -> str:
+def _text(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -10,12 +10,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from elastic.cli.zoo_catalog import PREPARE_NAME, Framework, ZooModel, train_command
+from elastic.cli.zoo_catalog import PREPARE_NAME, Framework, Settings, ZooModel, train_command
 from elastic.errors import JobSpecError, PlatformError
 from elastic.spec.job import MAX_JOB_NAME_LENGTH
 
 _MODULE: Final = "model"
 _DATA: Final = "data"
+_TRAINED: Final = "trained"
+_SUFFIXES: Final[dict[Framework, str]] = {"keras": ".keras", "torch": ".safetensors"}
+"""Of the trained model's file, by framework."""
 _README: Final = """\
 # {title}
 
@@ -24,10 +27,9 @@ Begun from elastic's model zoo (`{name}`): {learns}.
 | file | holds |
 | --- | --- |
 | `model.py` | the model and all that trains it, for {framework} |
-| `prepare_data.py` | makes `data/{train}` and `data/{evaluate}` |
+| `prepare_data.py` | program that makes `data/{train}` and `data/{evaluate}` |
 
-Run these where you made the folder. The first makes the records, the second trains with two
-workers:
+Run these where you made the folder. The first makes the records, the second trains:
 
 ```sh
 {prepare}
@@ -35,7 +37,8 @@ workers:
 {train_command}
 ```
 
-Expect {expect}. While it runs, or later, from another terminal:
+Expect {expect}. The trained model is then in `{trained}`.
+While it runs, or later, from another terminal:
 
 ```sh
 elastic status {job} --platform local
@@ -49,8 +52,9 @@ elastic logs {job} -f --platform local
 3. Run the second command again. `--overwrite` starts a job that has ended anew under its name;
    without it you give each run a name of its own.
 
-In a cluster the folder is part of the job's image, as `/model_zoo`: leave out `--platform local`
-and give the data as `/model_zoo/data/{train}` and `/model_zoo/data/{evaluate}`.
+In a cluster the folder is part of the job's image, as `/model_zoo`: leave out `--platform local`,
+give the data as `/model_zoo/data/{train}` and `/model_zoo/data/{evaluate}`, and put `--output` on a
+`--volume`.
 """
 
 
@@ -81,8 +85,14 @@ class NewFolder:
     def train_command(self) -> str:
         """How it is trained, as one types it."""
         model_def = f"{_MODULE}.{self.model.symbol(self.framework)}"
-        data = str(self.path / _DATA)
-        return train_command(self.model.entry, str(self.path), model_def, data, self.job_name)
+        own: Settings = {
+            "output": str(self.path / _TRAINED),
+            "job_name": self.job_name,
+            # The same command again trains anew.
+            "overwrite": True,
+        }
+        zoo, data = str(self.path), str(self.path / _DATA)
+        return train_command(self.model.entry, zoo, model_def, data, own)
 
     def missing_packages(self) -> list[str]:
         """What must be installed before its records can be made."""
@@ -149,6 +159,7 @@ def _readme(new: NewFolder) -> str:
         train=entry.train,
         evaluate=entry.evaluate,
         expect=entry.expect,
+        trained=f"{_TRAINED}{_SUFFIXES[new.framework]}",
         prepare=new.prepare_command,
         train_command=new.train_command,
         job=new.job_name,
