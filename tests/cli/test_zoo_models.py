@@ -3,8 +3,10 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -168,28 +170,38 @@ def test_records_that_cannot_be_made_are_an_error(run, folder, monkeypatch):
     )
 
 
-def test_an_installed_elastic_finds_the_models_inside_of_itself(tmp_path):
+def test_an_installed_elastic_finds_the_models_and_sends_none_of_them_to_pods(tmp_path):
     """As a wheel lays it out, with nothing beside the package."""
     site = tmp_path / "site"
     with zipfile.ZipFile(BytesIO(wheel_of_this_elastic().content)) as archive:
-        assert not any(name.startswith("elastic/model_zoo/") for name in archive.namelist())
         archive.extractall(site)
-    command = [sys.executable, "-m", "elastic", "zoo", "list"]
-    settings = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-    without = subprocess.run(command, env=environment, check=False, **settings)
+
+    def python(*arguments):
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+            env={**os.environ, "PYTHONPATH": str(site)}, check=False,
+        )  # fmt: skip
+
+    without = python("-m", "elastic", "zoo", "list")
     assert without.returncode == 1
     assert without.stderr.startswith(f"error: the elastic at {site}/elastic has come without its")
-    inside = site / "elastic" / "model_zoo"
-    inside.symlink_to(zoo_root())
-    with_models = subprocess.run(command, env=environment, check=True, **settings)
-    assert "text_classifier" in with_models.stdout
+    shutil.copytree(zoo_root(), site / "elastic" / "model_zoo")
+    listed = python("-m", "elastic", "zoo", "list")
+    assert "text_classifier" in listed.stdout, listed.stderr
+    sent = python("-c", SENT_FILES)
+    assert "elastic/cli/zoo.py" in sent.stdout.split(), sent.stderr
+    assert "elastic/model_zoo/" not in sent.stdout
 
 
-def test_the_wheel_of_a_release_holds_the_models():
-    """What hatchling is told is where they are looked for."""
-    import tomllib
+SENT_FILES = """\
+import io, zipfile
+from elastic.platforms.images.wheel import wheel_of_this_elastic
+print(*zipfile.ZipFile(io.BytesIO(wheel_of_this_elastic().content)).namelist(), sep="\\n")
+"""
 
+
+def test_a_release_lays_the_models_where_they_are_looked_for():
     path = Path(elastic.__file__).parents[1] / "pyproject.toml"
     wheel = tomllib.loads(path.read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["force-include"] == {"model_zoo": "elastic/model_zoo"}
+    assert wheel["only-include"] == ["elastic", "model_zoo"]
+    assert wheel["sources"] == {"model_zoo": "elastic/model_zoo"}
