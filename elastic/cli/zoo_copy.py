@@ -19,6 +19,11 @@ _DATA: Final = "data"
 _TRAINED: Final = "trained"
 _SUFFIXES: Final[dict[Framework, str]] = {"keras": ".keras", "torch": ".safetensors"}
 """Of the trained model's file, by framework."""
+# The records stay in: `elastic zoo init` leaves this file alone, and would leave them out.
+_DOCKERIGNORE: Final = f"""\
+# What shall not become part of the image of a job.
+{_TRAINED}.*
+"""
 _README: Final = """\
 # {title}
 
@@ -121,6 +126,7 @@ def write(new: NewFolder) -> list[Path]:
         path / "README.md": _readme(new),
         path / f"{_MODULE}.py": new.model.module_path(new.framework).read_text(encoding="utf-8"),
         path / PREPARE_NAME: (new.model.folder / PREPARE_NAME).read_text(encoding="utf-8"),
+        path / ".dockerignore": _DOCKERIGNORE,
     }
     try:
         for file, text in files.items():

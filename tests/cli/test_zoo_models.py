@@ -19,7 +19,7 @@ from elastic.cli import zoo_catalog
 from elastic.cli.zoo_catalog import zoo_models, zoo_root
 from elastic.platforms.images.wheel import wheel_of_this_elastic
 
-FILES = ["README.md", "model.py", "prepare_data.py"]
+FILES = ["README.md", "model.py", "prepare_data.py", ".dockerignore"]
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +110,14 @@ def test_the_job_is_named_after_the_folder(run, folder_name, job_name):
     code, spec, err = run(*words[1:], "--dry_run")
     assert (code, err) == (0, "")
     assert yaml.safe_load(spec)["job_name"] == job_name
+
+
+def test_a_recipe_for_the_image_leaves_the_records_in(run, folder):
+    run("zoo", "new", "mine")
+    before = (folder / "mine" / ".dockerignore").read_text()
+    assert "data" not in before
+    assert run("zoo", "init", "mine")[0] == 0
+    assert (folder / "mine" / ".dockerignore").read_text() == before
 
 
 def test_new_overwrites_nothing(run, folder):

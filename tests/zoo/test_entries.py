@@ -41,7 +41,8 @@ def test_modules_keep_the_contract_and_say_what_each_symbol_is(name, framework):
     assert all(symbol.summary for symbol in symbols), symbols
 
 
-@pytest.mark.parametrize("name", sorted(LEAST_ACCURACY))
+# That of `counting` is slowed down, to leave time for killing workers.
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"counting"}))
 def test_the_readme_has_the_command_of_the_entry(name):
     readme = (MODELS[name].folder / "README.md").read_text()
     (block,) = re.findall(r"```sh\n(.*?)```", readme, re.DOTALL)
