@@ -29,7 +29,7 @@ SUMMARIES: Final = {
     "kill": "Cancel a job and end its processes (also: cancel, stop).",
     "install": "Print or apply what a namespace needs before jobs can run in it.",
     "doctor": "Check everything that jobs need, and say what to fix.",
-    "zoo": "Make the image of a model_zoo step by step.",
+    "zoo": "Begin a model of your own, and make images of models.",
     "version": "Print the version.",
 }
 ALIASES: Final = {"cancel": "kill", "stop": "kill"}

@@ -68,8 +68,10 @@ def wheel_of_this_elastic() -> Wheel:
 
 def _package_files() -> Iterator[tuple[str, bytes]]:
     root = Path(elastic.__file__).parent
+    # An installed elastic holds the model zoo, a checkout does not; pods need it in neither.
+    left_out = {"__pycache__", "model_zoo"}
     for path in root.rglob("*"):
-        if path.is_file() and "__pycache__" not in path.parts:
+        if path.is_file() and left_out.isdisjoint(path.relative_to(root).parts):
             yield path.relative_to(root.parent).as_posix(), path.read_bytes()
 
 
