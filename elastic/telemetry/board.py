@@ -83,7 +83,9 @@ class Board:
             raise self._unusable(error) from error
 
     def _unusable(self, error: Exception) -> JobSpecError:
-        why = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        # `socket` puts the address into its text, which is told already.
+        number = error.errno if isinstance(error, OSError) else None
+        why = str(error) if number is None else os.strerror(number)
         return JobSpecError(
             f"--port {self._port} cannot be listened at: {why}: choose another, or 0 for a free one"
         )

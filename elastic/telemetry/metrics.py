@@ -4,6 +4,7 @@ Names follow Prometheus' conventions: base units, `_total` for what only grows. 
 that grow with the length of a job or with its data.
 """
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -147,3 +148,7 @@ def tables() -> str:
             parts.append(f"| `{m.name}` | {m.kind} | {label} | {m.help} |")
         parts.append("")
     return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(tables())
