@@ -77,6 +77,8 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
         is_submitted = True
         click.echo(f"job {spec.job_name} has been started")
         _note_lost_parameters(spec)
+        if spec.tensorboard_log_dir:
+            click.echo(f"see its curves with: elastic tensorboard {where}")
         if detach:
             click.echo(f"see it with: elastic status {where}")
             return ExitCode.DONE

@@ -28,11 +28,11 @@ CLOSE_S: Final = 5.0
 """How long the last points may take to be written; the job's end waits for them."""
 
 
+COUNTS_NAME: Final = "counts.json"
+
+
 def _nothing() -> None:
     pass
-
-
-COUNTS_NAME: Final = "counts.json"
 
 
 class Telemetry:

@@ -467,9 +467,9 @@ class JobSpec(BaseModel):
         problems = []
         if self.num_workers.maximum < 1:
             problems.append(f"--num_workers is {self.num_workers}: allow at least one worker")
-        if self.metrics_port and self.metrics_port == self.master_port:
+        if self.master_port and self.master_port == self.served_metrics_port:
             problems.append(
-                f"--metrics_port and --master_port are both {self.metrics_port}: change one of them"
+                f"--master_port={self.master_port} is the port of the metrics too: choose another, or another --metrics_port"
             )
         if self.resume and self.overwrite:
             problems.append(

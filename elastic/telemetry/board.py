@@ -9,8 +9,10 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 import types
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,6 +28,7 @@ CONNECT_S: Final = 5.0
 MAX_DATA_BYTES: Final = 512 << 20
 """Beside a master: a board that grows beyond ends, and not what shares its container's memory."""
 
+STACK_BYTES: Final = 1 << 20
 _WORST_VICTIM: Final = "1000"
 
 
@@ -37,7 +40,7 @@ class Board:
 
         Args:
             log_dir: Where the event files are, or will be.
-            host: Address to listen at.
+            host: Address to listen at; empty for all there are, of whichever family.
             port: 0 takes a free one.
         """
         self._log_dir = log_dir
@@ -58,14 +61,13 @@ class Board:
         except ImportError as error:
             raise JobSpecError(MISSING.partition(",")[0]) from error
         self._check_port()
-        # Whatever asks for a file of an earlier life has it read to its end: `reload_multifile`
-        # is not needed, since a job writes one file after the other.
         server = program.TensorBoard(plugins=default.get_plugins())
-        options = {
-            "logdir": str(self._log_dir), "host": self._host, "port": str(self._port),
-            "load_fast": "false", "reload_interval": "5",
-        }  # fmt: skip
-        server.configure(["tensorboard", *(f"--{k}={v}" for k, v in options.items())])
+        where = f"--host={self._host}" if self._host else "--bind_all"
+        # The other reader is a program of its own, in whose place a restart's marks mean nothing.
+        how = ("--load_fast=false", "--reload_interval=5")
+        server.configure(
+            ["tensorboard", f"--logdir={self._log_dir}", where, f"--port={self._port}", *how]
+        )
         try:
             address: str = server.launch()
         except (program.TensorBoardServerException, OSError) as error:
@@ -104,18 +106,34 @@ def main() -> int:
     if arguments.beside_master:
         _be_modest()
     try:
-        address = Board(arguments.logdir, "0.0.0.0", arguments.port).start()  # noqa: S104 - a pod's
+        address = Board(arguments.logdir, "", arguments.port).start()
     except ElasticError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(f"TensorBoard of {arguments.logdir} at {address}\n")
-    last_s = time.monotonic()
-    while not arguments.master or time.monotonic() - last_s < LINGER_S:
-        time.sleep(LOOK_S)
-        if arguments.master and is_listening(arguments.master):
-            last_s = time.monotonic()
+    sys.stdout.flush()
+    if not arguments.master:
+        threading.Event().wait()
+    stay_while(lambda: is_listening(arguments.master), time.monotonic, time.sleep)
     sys.stdout.write(f"the master has been gone for {LINGER_S / 60:.0f} minutes: ends\n")
     return 0
+
+
+def stay_while(
+    is_heard: Callable[[], bool], now_s: Callable[[], float], sleep: Callable[[float], None]
+) -> None:
+    """Return once nothing has been heard for `LINGER_S`.
+
+    Args:
+        is_heard: Asked every `LOOK_S`.
+        now_s: The clock.
+        sleep: Waits by that clock.
+    """
+    last_s = now_s()
+    while now_s() - last_s < LINGER_S:
+        sleep(LOOK_S)
+        if is_heard():
+            last_s = now_s()
 
 
 def is_listening(address: str) -> bool:
@@ -131,6 +149,9 @@ def is_listening(address: str) -> bool:
 def _be_modest() -> None:
     """Take no time and no memory that the master needs."""
     os.nice(10)
+    # Stacks and the buffers of linear algebra, one for each thread, count as data.
+    threading.stack_size(STACK_BYTES)
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_WORST_VICTIM, encoding="ascii")

@@ -33,7 +33,7 @@ def exported(tmp_path_factory):
     gate, port = Gate(folder / "gate"), free_ports(2)
     test = write_records(folder / "test.npz", num_records=8)
     spec = held_spec(
-        write_records(folder / "train.npz"), gate, records_per_task=40, metrics_port=port,
+        write_records(folder / "train.npz"), gate, records_per_task=16, metrics_port=port,
         evaluation_data_dir=str(test), evaluation_steps=1, evaluation_start_delay_secs=0,
         recovery_interval=0.1,
     )  # fmt: skip
