@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -93,7 +94,9 @@ class Telemetry:
         loop = asyncio.get_running_loop()
 
         def on_failure(why: str) -> None:
-            loop.call_soon_threadsafe(self._note_failure, why)
+            # A disk that hangs may answer when nobody listens any more.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._note_failure, why)
 
         self._log = EventLog(
             Path(self._spec.tensorboard_log_dir),

@@ -63,7 +63,7 @@ class Board:
         self._check_port()
         server = program.TensorBoard(plugins=default.get_plugins())
         where = f"--host={self._host}" if self._host else "--bind_all"
-        # The other reader is a program of its own, in whose place a restart's marks mean nothing.
+        # The default reader is a process and a package of its own.
         how = ("--load_fast=false", "--reload_interval=5")
         server.configure(
             ["tensorboard", f"--logdir={self._log_dir}", where, f"--port={self._port}", *how]
