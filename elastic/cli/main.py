@@ -25,6 +25,7 @@ SUMMARIES: Final = {
     "train": "Train a model as an elastic job.",
     "status": "Show all jobs, or one in depth.",
     "logs": "Print the logs of a job's replicas.",
+    "tensorboard": "Show a job's curves in TensorBoard.",
     "scale": "Give a running job another number of workers.",
     "kill": "Cancel a job and end its processes (also: cancel, stop).",
     "install": "Print or apply what a namespace needs before jobs can run in it.",

@@ -22,7 +22,7 @@ from elastic.spec.job_file import known_name, nearest_setting, read_job_file
 
 _NAME_SUFFIX_LENGTH: Final = 4
 _ASYNC_ONLY: Final = ("lr_staleness_modulation", "max_staleness")
-_PLANNED: Final = ("tensorboard_log_dir", "callbacks", "prediction_outputs_processor")
+_PLANNED: Final = ("callbacks", "prediction_outputs_processor")
 """Known from ElasticDL and accepted; nothing reads them yet, and nothing is dropped in silence."""
 _RESULTS: Final = ("checkpoint_dir", "output", "commit_log", "tensorboard_log_dir")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")

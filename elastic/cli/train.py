@@ -62,6 +62,7 @@ def command(
     _check_model(spec)
     if spec.platform is PlatformName.LOCAL:
         _check_data(spec)
+        _check_telemetry(spec)
     _note_nothing_to_resume(platform, spec)
     with as_ctrl_c():
         return _run(platform, spec, where, detach)
@@ -76,6 +77,8 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
         is_submitted = True
         click.echo(f"job {spec.job_name} has been started")
         _note_lost_parameters(spec)
+        if spec.tensorboard_log_dir:
+            click.echo(f"see its curves with: elastic tensorboard {where}")
         if detach:
             click.echo(f"see it with: elastic status {where}")
             return ExitCode.DONE
@@ -157,6 +160,18 @@ def _check_data(spec: JobSpec) -> None:
     for origin in filter(None, (spec.training_data_dir, spec.evaluation_data_dir)):
         is_address = "://" in origin
         list_files(origin if is_address else str(Path.cwd() / Path(origin).expanduser()))
+
+
+def _check_telemetry(spec: JobSpec) -> None:
+    """Find what the master would write its curves with; a cluster has it in the job's image.
+
+    Raises:
+        JobSpecError: It is not installed.
+    """
+    if spec.tensorboard_log_dir:
+        from elastic.telemetry.event_log import check_installed
+
+        check_installed()
 
 
 def _where(context: click.Context, spec: JobSpec) -> str:

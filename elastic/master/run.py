@@ -27,6 +27,7 @@ from elastic.master.preparing import Preparation
 from elastic.master.restoring import restore
 from elastic.master.servicer import MasterServicer
 from elastic.master.status_board import StatusBoard
+from elastic.master.telemetry import Telemetry
 from elastic.master.worker_manager import WorkerManager
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.fleet import Fleet, FleetRules
@@ -57,6 +58,7 @@ class Master:
         self._spec = environment.spec
         self._board = StatusBoard(environment.spec, environment.runner)
         self._is_first_life = self._board.phase is JobPhase.STARTING
+        self._telemetry = Telemetry(environment, self._board, self._is_first_life)
         self._commit_log = CommitLog(environment.spec.commit_log)
         self._cancelled = asyncio.Event()
         self._preparation = Preparation(
@@ -77,6 +79,7 @@ class Master:
             self._board,
             self._cancelled.set,
         )
+        self._manager.on_exit = self._telemetry.exited
 
     async def run(self) -> JobPhase:
         """Run the job to its end; returns the final phase, which has been published."""
@@ -91,6 +94,7 @@ class Master:
             publishing.cancel()
         self._preparation.end()
         self._commit_log.close()
+        await self._telemetry.close()
         while not self._board.publish():
             await asyncio.sleep(PUBLISH_S)
         return self._board.phase
@@ -111,6 +115,7 @@ class Master:
 
     async def _run_job(self) -> None:
         self._board.publish()
+        self._telemetry.start()
         if self._is_first_life:
             # A disk that has filled since costs a restarted master its checkpoints, not the job.
             await asyncio.to_thread(check_destinations, self._spec)
@@ -172,11 +177,13 @@ class Master:
             self._board.note,
         )
         cutter = self._cutter(coordinator)
+        self._telemetry.attach(coordinator, cutter)
         # Metrics of a cut are those of its last record; training on makes them old.
         cutter.metrics = metrics if ledger.is_finished else {}
-        evaluator = Evaluator(spec, coordinator, sources.evaluation_shards, self._board.evaluated)
+        evaluator = Evaluator(spec, coordinator, sources.evaluation_shards, self._evaluated)
 
         async def on_update() -> None:
+            self._telemetry.updated()
             await cutter.checkpoint_if_due()
             await evaluator.begin_if_due()
 
@@ -184,6 +191,10 @@ class Master:
         self._board.coordinator = coordinator
         self._manager.attach(coordinator)
         return coordinator, cutter, evaluator
+
+    def _evaluated(self, version: int, num_records: int, metrics: dict[str, float]) -> None:
+        self._board.evaluated(version, num_records, metrics)
+        self._telemetry.evaluated(version, metrics)
 
     def _cutter(self, coordinator: Coordinator) -> Cutter:
         return Cutter(
@@ -299,6 +310,7 @@ class Master:
         while True:
             self._enter_running()
             self._board.publish()
+            self._telemetry.look()
             await asyncio.sleep(PUBLISH_S)
 
     def _enter_running(self) -> None:

@@ -11,11 +11,19 @@ from elastic.spec.job import JobSpec
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import load_model_def
 from elastic.worker.batches import BatchStream
+from elastic.worker.meter import StepMeter
 from elastic.worker.step import Trainer
 
 
-def assemble(spec: JobSpec, client: MasterClient) -> Callable[[Task], tuple[Trainer, BatchStream]]:
+def assemble(
+    spec: JobSpec, client: MasterClient, meter: StepMeter | None = None
+) -> Callable[[Task], tuple[Trainer, BatchStream]]:
     """Import the model_def now; build the rest once the master has named the sample.
+
+    Args:
+        spec: Of the job.
+        client: Connection to the master.
+        meter: Told how long the parts of each step take.
 
     Raises:
         UserError: The model_def cannot be used here.
@@ -40,7 +48,7 @@ def assemble(spec: JobSpec, client: MasterClient) -> Callable[[Task], tuple[Trai
         model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model) if local else None
-        trainer = Trainer(client, model, updater, spec.get_model_steps, spec.seed)
+        trainer = Trainer(client, model, updater, spec.get_model_steps, spec.seed, meter)
         return trainer, BatchStream(framework, model_def, spec.minibatch_size, readers)
 
     return build
