@@ -1,12 +1,15 @@
 """`elastic doctor`: everything that jobs need, looked at one by one."""
 
 import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
-from importlib import metadata
 from typing import Final
 
 import click
 
+from elastic.cli.doctor_extras import check_extras, version_of
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import PATIENCE_S, ClusterChoice, cluster_choice, platform_option
 from elastic.errors import PlatformError
@@ -24,6 +27,8 @@ _FRAMEWORKS: Final = {
     "keras": ("tensorflow", "tensorflow-cpu"),
 }
 """By the framework of a model, the packages that bring it."""
+
+_MIN_WIDTH: Final = 40
 
 _DOCKER_URL: Final = str(JobSpec.model_fields["docker_base_url"].default)
 
@@ -60,7 +65,7 @@ def command(
 
     On Kubernetes: the cluster, the namespace, your rights, the account of the
     masters and its rights, the Docker engine and the registry. Everywhere: the
-    frameworks of this machine.
+    frameworks of this machine and elastic's optional extras.
     """
     checks = _check_here(platform)
     if platform == PlatformName.KUBERNETES:
@@ -74,10 +79,28 @@ def command(
 
 
 def _tell(check: Check) -> None:
-    mark = click.style(f"{check.outcome:<4}", fg=_COLOURS[check.outcome])
-    click.echo(f"{mark}  {check.subject}: {check.text}")
+    """One check: a line in a pipe, and on a terminal as many as its words need."""
+    mark = f"{check.outcome:<4}"
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        mark = click.style(mark, fg=_COLOURS[check.outcome])
+    click.echo(f"{mark}  {_wrapped(f'{check.subject}: {check.text}', ' ' * 6)}")
     if check.fix:
-        click.echo(f"      → {check.fix}")
+        click.echo(f"      → {_wrapped(check.fix, ' ' * 8)}")
+
+
+def _wrapped(text: str, indent: str) -> str:
+    if not sys.stdout.isatty():
+        return text
+    width = max(_MIN_WIDTH, shutil.get_terminal_size().columns)
+    # A path or a command that is cut in two could not be copied.
+    lines = [
+        textwrap.fill(
+            line, width, initial_indent=indent, subsequent_indent=indent,
+            break_long_words=False, break_on_hyphens=False,
+        )
+        for line in text.splitlines()
+    ]  # fmt: skip
+    return "\n".join(lines).lstrip()
 
 
 def _check_kubernetes(
@@ -85,13 +108,13 @@ def _check_kubernetes(
 ) -> Iterator[Check]:
     # Of no use to the local platform.
     from elastic.platforms.images.checks import check_engine, check_registry
-    from elastic.platforms.kubernetes.checks import check_cluster
+    from elastic.platforms.kubernetes.checks import OTHER_CLUSTER, check_cluster
     from elastic.platforms.kubernetes.connection import connect
 
     try:
         cluster = connect(choice.kubeconfig, choice.context, PATIENCE_S)
     except PlatformError as error:
-        yield Check("cluster", Outcome.FAILURE, str(error))
+        yield Check("cluster", Outcome.FAILURE, str(error), OTHER_CLUSTER)
     else:
         yield from check_cluster(cluster, choice.namespace or cluster.namespace, service_account)
     yield check_engine(docker_base_url)
@@ -109,7 +132,7 @@ def _check_here(platform: str) -> Iterator[Check]:
         f"{framework} ({package} {version})"
         for framework, packages in _FRAMEWORKS.items()
         for package in packages
-        if (version := _version(package))
+        if (version := version_of(package))
     ]
     if found:
         yield Check("frameworks", Outcome.OK, ", ".join(found))
@@ -118,15 +141,9 @@ def _check_here(platform: str) -> Iterator[Check]:
         text = "none on this machine" + ("" if is_local else "; the image brings the job's own")
         fix = "pip install 'elastic[torch]' or 'elastic[tensorflow]'" if is_local else ""
         yield Check("frameworks", outcome, text, fix)
+    yield from check_extras()
     if is_local:
         yield _check_home()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _check_home() -> Check:

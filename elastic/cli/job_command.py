@@ -64,6 +64,7 @@ def _start(context: click.Context, spec: JobSpec, detach: bool) -> int:
     _check_model(spec)
     if spec.platform is PlatformName.LOCAL:
         _check_data(spec)
+        _check_telemetry(spec)
     if spec.kind is JobKind.PREDICT:
         _check_predictions(spec)
     if spec.kind is JobKind.TRAIN:
@@ -81,6 +82,8 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
         is_submitted = True
         click.echo(f"job {spec.job_name} has been started")
         _note_lost_parameters(spec)
+        if spec.tensorboard_log_dir:
+            click.echo(f"see its curves with: elastic tensorboard {where}")
         if detach:
             click.echo(f"see it with: elastic status {where}")
             return ExitCode.DONE
@@ -173,6 +176,18 @@ def _check_data(spec: JobSpec) -> None:
     for origin in filter(None, sorted(origins)):
         is_address = "://" in origin
         list_files(origin if is_address else str(Path.cwd() / Path(origin).expanduser()))
+
+
+def _check_telemetry(spec: JobSpec) -> None:
+    """Find what the master would write its curves with; a cluster has it in the job's image.
+
+    Raises:
+        JobSpecError: It is not installed.
+    """
+    if spec.tensorboard_log_dir:
+        from elastic.telemetry.event_log import check_installed
+
+        check_installed()
 
 
 def _check_predictions(spec: JobSpec) -> None:

@@ -27,11 +27,12 @@ SUMMARIES: Final = {
     "predict": "Compute the predictions of a trained model as an elastic job.",
     "status": "Show all jobs, or one in depth.",
     "logs": "Print the logs of a job's replicas.",
+    "tensorboard": "Show a job's curves in TensorBoard.",
     "scale": "Give a running job another number of workers.",
     "kill": "Cancel a job and end its processes (also: cancel, stop).",
     "install": "Print or apply what a namespace needs before jobs can run in it.",
     "doctor": "Check everything that jobs need, and say what to fix.",
-    "zoo": "Make the image of a model_zoo step by step.",
+    "zoo": "Begin a model of your own, and make images of models.",
     "version": "Print the version.",
 }
 ALIASES: Final = {"cancel": "kill", "stop": "kill"}

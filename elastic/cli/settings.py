@@ -23,8 +23,6 @@ from elastic.spec.kinds import JobKind
 
 _NAME_SUFFIX_LENGTH: Final = 4
 _ASYNC_ONLY: Final = ("lr_staleness_modulation", "max_staleness")
-_PLANNED: Final = ("tensorboard_log_dir",)
-"""Known from ElasticDL and accepted; nothing reads them yet, and nothing is dropped in silence."""
 _RESULTS: Final = (
     "checkpoint_dir",
     "output",
@@ -214,9 +212,6 @@ def notes(spec: JobSpec, given: Mapping[str, Given]) -> list[str]:
     lost = [given[name].label for name in _goes_with_the_pod(spec) if name in given]
     if lost:
         lines.append(f"below no --volume, so it goes with its pod: {', '.join(lost)}")
-    planned = [given[name].label for name in _PLANNED if name in given]
-    if planned:
-        lines.append(f"accepted, but without effect in this version: {', '.join(planned)}")
     return lines
 
 

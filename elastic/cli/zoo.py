@@ -1,4 +1,4 @@
-"""`elastic zoo`: the image of a model_zoo step by step; `elastic train` does them all at once."""
+"""`elastic zoo`: models to begin with, and the image of a model_zoo step by step."""
 
 import sys
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from elastic.cli import zoo_models
 from elastic.cli.exit_codes import ExitCode
 from elastic.platforms.images.build import build, push
 from elastic.platforms.images.request import ImageRequest
@@ -45,18 +46,25 @@ _folder = click.argument(
 
 @click.group(
     "zoo",
-    short_help="Make the image of a model_zoo step by step.",
-    epilog="\b\nExamples:\n  elastic zoo init model_zoo --image_base=python:3.11-slim\n"
+    short_help="Begin a model of your own, and make images of models.",
+    epilog="\b\nExamples:\n  elastic zoo new flowers --framework keras\n"
+    "  elastic zoo init model_zoo --image_base=python:3.11-slim\n"
     "  elastic zoo build model_zoo --image=registry.example.com/team/mnist:v1\n"
     "  elastic zoo push registry.example.com/team/mnist:v1",
 )
 def command() -> None:
-    """Make the image of a model_zoo step by step.
+    """Begin a model of your own, and make images of models.
 
-    `elastic train` builds and pushes by itself; these commands are for a
-    recipe of your own, and for images that are made once and run often
+    `list`, `show` and `new` are about the models that come with elastic.
+    `init`, `build` and `push` make the image of a model_zoo step by step:
+    `elastic train` builds and pushes by itself, so they are for a recipe of
+    your own, and for images that are made once and run often
     (`elastic train --image`).
     """
+
+
+for _command in (zoo_models.list_command, zoo_models.show_command, zoo_models.new_command):
+    command.add_command(_command)
 
 
 @command.command("init", short_help="Write a recipe for the image into a model_zoo.")

@@ -42,6 +42,8 @@ from elastic.policy.ledger import (
 )
 from elastic.policy.liveness import Hang, Liveness
 from elastic.policy.records import Task, TaskKind
+from elastic.telemetry.meter import JobMeter
+from elastic.telemetry.samples import LEASE_LOST, STALE
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +109,7 @@ class Coordinator:
         self.on_epoch_end: Callable[[int, float], Awaitable[None]] = _nothing_at_epoch_end
         self.epoch_loss = MeanLoss()
         self.is_held = False
+        self.meter = JobMeter()
         self.on_contribution: Callable[[int], None] = lambda _index: None
         self.training_done = asyncio.Event()
         self.failed = asyncio.Event()
@@ -209,17 +212,19 @@ class Coordinator:
                 f"records [{report.start}, {report.end}) are not the next of task {report.task_id}"
             )
         if isinstance(staged, Refusal):
-            self._count_refused(session, report)
+            self._count_refused(session, report, LEASE_LOST)
             return Outcome(staged, version)
         assert isinstance(verdict, Accept)
         contribution.learning_rate_scale = verdict.learning_rate_scale
         self._group.add(contribution)
         self._late.accept()
         self._staged.append(staged)
-        self._group_loss.add(report.loss, report.end - report.start)
+        records = report.end - report.start
+        self._group_loss.add(report.loss, records)
         self.loss = report.loss
-        self._note_contribution(session, report.end - report.start, report.step_s)
+        self._note_contribution(session, records, report.step_s)
         self._staleness = version - report.model_version
+        self.meter.accept(report.loss, records, self._staleness, report.step_s)
         return Outcome(None, version)
 
     def _note_contribution(
@@ -265,8 +270,11 @@ class Coordinator:
         self._group, self._staged = group.successor(), []
         self.epoch_loss.take(self._group_loss)
         share = 1.0 / (1 + self._staleness) if self._rule.is_async else 1.0
+        began_s = time.perf_counter()
         await self.store.apply(group, share)
         audit = self.ledger.commit(staged)
+        self.meter.update(time.perf_counter() - began_s)
+        self.meter.commit(sum(item.records.num_records for item in staged))
         self._commit_log.append(self.store.version, self.ledger, audit, staged)
         self._wake_held()
         if audit is not None:
@@ -287,6 +295,7 @@ class Coordinator:
             with self._failing_the_job():
                 audit = ledger.commit([staged])
                 if ledger is self.ledger:
+                    self.meter.commit(end - start)
                     self._commit_log.append(self.store.version, ledger, audit, [staged])
                     if audit is not None:
                         await self._end_epoch(audit)
@@ -337,15 +346,16 @@ class Coordinator:
         return Outcome(Refusal.LEASE_LOST, self.store.version)
 
     def _count_late(self, session: WorkerSession, report: GradientReport) -> None:
-        self._count_refused(session, report)
+        self._count_refused(session, report, STALE)
         hint = self._late.refuse(len(self.sessions.all()))
         if hint is not None:
             self._on_event("GradientsTooLate", hint)
 
-    def _count_refused(self, session: WorkerSession, report: GradientReport) -> None:
+    def _count_refused(self, session: WorkerSession, report: GradientReport, reason: str) -> None:
         # It did what it was to do: always too late is slow, and no hang.
         self.liveness.progressed(session.worker, time.monotonic(), report.step_s)
         self.rejected_gradients += 1
+        self.meter.reject(reason, report.end - report.start, report.step_s)
         self.ledger.computed_again += report.end - report.start
 
     # -- the end -------------------------------------------------------------------------------

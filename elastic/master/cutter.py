@@ -28,6 +28,7 @@ class Cutter:
         problem: Why the final cut is not where checkpoints go; empty where it is.
         metrics: What the next cuts say of the model.
         steering: Gives what callbacks have seen and decided.
+        on_written: Told how long each cut took to be written.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Cutter:
         self.problem = ""
         self.metrics: dict[str, float] = {}
         self.steering: Callable[[], dict[str, Any]] = dict
+        self.on_written: Callable[[float], None] = lambda _seconds: None
 
     async def checkpoint_if_due(self) -> None:
         """Begin a checkpoint, if the version just applied is one that the user wants kept.
@@ -150,8 +152,10 @@ class Cutter:
     async def _write(self, folder: Path, cut: Cut, keep: int) -> Path | OSError:
         """Write one cut; returns where it is, or why it is not."""
         async with self.writing:
+            began_s = time.perf_counter()
             try:
                 path = await asyncio.to_thread(write_cut, folder, cut)
+                self.on_written(time.perf_counter() - began_s)
             except OSError as error:
                 self._tell_failure(folder, cut.version, error)
                 return error

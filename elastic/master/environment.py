@@ -2,6 +2,8 @@
 
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ class MasterEnvironment:
         run_id: The same for all lives of the master of one submission.
         recovery_dir: Where cuts outlive the master.
         host: Address that workers reach this process by.
+        beside: A process that serves the job's curves, and ends with this one.
         room: Workers that the platform has room for now, as far as it can tell; a job with a
             range begins with so many of it.
     """
@@ -42,6 +45,7 @@ class MasterEnvironment:
     recovery_dir: Path
     host: str
     room: int | None = None
+    beside: "subprocess.Popen[bytes] | None" = None
 
     @property
     def checkpoint_dir(self) -> Path:
@@ -120,7 +124,22 @@ def kubernetes_environment() -> MasterEnvironment | None:
         recovery_dir=recovery_dir,
         # All of the pod's addresses, of whichever family the cluster is.
         host="[::]",
+        beside=_start_tensorboard(job.spec),
     )
+
+
+def _start_tensorboard(spec: JobSpec) -> "subprocess.Popen[bytes] | None":
+    """Serve the curves from here, where no other pod could read them."""
+    from elastic.platforms.kubernetes import tensorboard
+
+    if not spec.tensorboard_log_dir or tensorboard.is_shared(spec):
+        return None
+    try:
+        return subprocess.Popen([sys.executable, *tensorboard.program(spec)])
+    except OSError as error:
+        # Nobody can look; the job does not need it.
+        log.warning("TensorBoard cannot be started: %s", error)
+        return None
 
 
 def _until_answered(ask: Callable[[], T]) -> T:

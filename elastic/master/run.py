@@ -40,6 +40,7 @@ from elastic.master.restoring import restore
 from elastic.master.servicer import MasterServicer
 from elastic.master.status_board import StatusBoard
 from elastic.master.steering import Steering
+from elastic.master.telemetry import Telemetry
 from elastic.master.worker_manager import WorkerManager
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ending import Ending
@@ -72,6 +73,7 @@ class Master:
         self._spec = environment.spec
         self._board = StatusBoard(environment.spec, environment.runner)
         self._is_first_life = self._board.phase is JobPhase.STARTING
+        self._telemetry = Telemetry(environment, self._board, self._is_first_life)
         self._commit_log = CommitLog(environment.spec.commit_log)
         self._cancelled = asyncio.Event()
         self._preparation = Preparation(
@@ -92,6 +94,7 @@ class Master:
             self._board,
             self._cancelled.set,
         )
+        self._manager.on_exit = self._telemetry.exited
 
     async def run(self) -> JobPhase:
         """Run the job to its end; returns the final phase, which has been published."""
@@ -106,6 +109,7 @@ class Master:
             publishing.cancel()
         self._preparation.end()
         self._commit_log.close()
+        await self._telemetry.close()
         while not self._board.publish():
             await asyncio.sleep(PUBLISH_S)
         return self._board.phase
@@ -126,6 +130,7 @@ class Master:
 
     async def _run_job(self) -> None:
         self._board.publish()
+        self._telemetry.start()
         if self._is_first_life:
             # A disk that has filled since costs a restarted master its checkpoints, not the job.
             await asyncio.to_thread(check_destinations, self._spec)
@@ -224,11 +229,13 @@ class Master:
             self._board.note,
         )
         cutter = self._cutter(coordinator)
+        self._telemetry.attach(coordinator, cutter)
         evaluator = await self._steer(coordinator, cutter, steering, sources, cut)
         # Metrics of a cut are those of its last record; training on makes them old.
         cutter.metrics = cut.metrics if cut and coordinator.training_done.is_set() else {}
 
         async def on_update() -> None:
+            self._telemetry.updated()
             await cutter.checkpoint_if_due()
             await evaluator.begin_if_due()
 
@@ -257,13 +264,17 @@ class Master:
             cutter,
             steering,
             best,
-            self._board.evaluated,
+            self._evaluated,
             self._board.evaluation_lost,
         )
         cutter.steering = evaluator.snapshot
         await evaluator.start(None if cut is None else cut.steering)
         coordinator.on_epoch_end = evaluator.epoch_ended
         return evaluator
+
+    def _evaluated(self, version: int, num_records: int, metrics: dict[str, float]) -> None:
+        self._board.evaluated(version, num_records, metrics)
+        self._telemetry.evaluated(version, metrics)
 
     def _cutter(self, coordinator: Coordinator) -> Cutter:
         return Cutter(
@@ -383,6 +394,7 @@ class Master:
         while True:
             self._enter_running()
             self._board.publish()
+            self._telemetry.look()
             await asyncio.sleep(PUBLISH_S)
 
     def _enter_running(self) -> None:

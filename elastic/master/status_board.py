@@ -86,6 +86,11 @@ class StatusBoard:
             # Which cut it goes back to is told once that is read; there may be none yet.
             self.note("MasterRestarted", "the master was restarted")
 
+    @property
+    def earlier_rejected_gradients(self) -> int:
+        """Those that earlier lives of the master have told of."""
+        return self._base.progress.rejected_gradients
+
     def note(self, kind: str, message: str) -> None:
         """Add an event; it is logged too."""
         log.info("%s: %s", kind, message)

@@ -60,6 +60,7 @@ class WorkerManager:
         self._is_away = False
         self._noted_waits: set[ReplicaId] = set()
         self._thread = threading.Thread(target=self._run, name="worker-manager", daemon=True)
+        self.on_exit: Callable[[ExitReason | None], None] = lambda _reason: None
         self.failed = asyncio.Event()
         self.failure: TrainingError | None = None
 
@@ -207,6 +208,7 @@ class WorkerManager:
 
     def _note_exit(self, replica: Replica, is_failure: bool, wanted: bool) -> None:
         how = exit_text(replica)
+        self.on_exit(replica.exit_reason)
         self._board.last_exits[replica.id.index] = how
         if self._coordinator is not None:
             self._coordinator.lose(_ledger_name(replica.id), replica.id.index)

@@ -8,14 +8,17 @@ never matters.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from elastic.errors import PlatformError
+from elastic.errors import JobSpecError, PlatformError
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus
 
 __all__ = [
+    "BoardFolder",
+    "BoardInCluster",
     "ExitReason",
     "JobControl",
     "LogLine",
@@ -25,6 +28,7 @@ __all__ = [
     "ReplicaPhase",
     "ReplicaRunner",
     "StatusRefusedError",
+    "writes_no_events",
 ]
 
 
@@ -93,6 +97,35 @@ class LogLine:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class BoardFolder:
+    """The event files of a job, in a folder of this machine."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BoardInCluster:
+    """A TensorBoard that runs in a pod.
+
+    Attributes:
+        note: What its user should know of it, or empty.
+    """
+
+    namespace: str
+    pod: str
+    port: int
+    note: str = ""
+
+
+def writes_no_events(job_name: str) -> JobSpecError:
+    """The error of a job that has no curves to look at."""
+    return JobSpecError(
+        f"job {job_name!r} writes no events for TensorBoard: submit it with "
+        "--tensorboard_log_dir DIR"
+    )
+
+
 class Platform(Protocol):
     """The command line's side of a platform."""
 
@@ -119,6 +152,14 @@ class Platform(Protocol):
 
     def spec(self, job_name: str) -> JobSpec:
         """The specification the job was submitted with."""
+
+    def board(self, job_name: str) -> BoardFolder | BoardInCluster:
+        """Where the job's curves can be looked at.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobSpecError: It writes none, or they are gone.
+        """
 
     def scale(self, job_name: str, num_workers: int) -> None:
         """Ask a running job for another number of workers.

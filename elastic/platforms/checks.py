@@ -19,10 +19,13 @@ class Check:
 
     Attributes:
         subject: What was looked at, in a word or two.
-        fix: What to do, or nothing.
+        fix: What to do; a failure always has it.
     """
 
     subject: str
     outcome: Outcome
     text: str
     fix: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.fix or self.outcome is not Outcome.FAILURE, f"{self.subject} has no fix"

@@ -333,6 +333,11 @@ class Ledger:
         """Ranges of this epoch that wait for a worker."""
         return len(self._queue) + self._num_tasks - self._position
 
+    @property
+    def num_leased(self) -> int:
+        """Ranges that workers have."""
+        return len(self._leases)
+
     def holds_lease(self, worker: str) -> bool:
         return worker in self._held
 

@@ -40,6 +40,10 @@ MAX_JOB_NAME_LENGTH: Final = 40
 """Pods are named elastic-JOB-worker-N, and their Service must fit a DNS label of 63."""
 
 
+METRICS_PORT: Final = 9464
+"""Of pods, unless `metrics_port` says otherwise; the one that OpenTelemetry's exporters take."""
+
+
 class PlatformName(StrEnum):
     """Where replicas run."""
 
@@ -399,7 +403,18 @@ class JobSpec(BaseModel):
         100.0, "seconds before the first evaluation", group="Evaluation", ge=0, kinds=TRAIN
     )
     tensorboard_log_dir: str = setting(
-        "", "folder for TensorBoard event files", group="Evaluation", place=Place.PATH, kinds=TRAIN
+        "",
+        "folder for TensorBoard event files, one for each job; see `elastic tensorboard`",
+        group="Telemetry",
+        place=Place.PATH,
+        kinds=TRAIN,
+    )
+    metrics_port: Whole | None = setting(
+        None,
+        f"port of the master's and the workers' metrics for Prometheus, on one machine those of the workers follow; 0 for none; {METRICS_PORT} on Kubernetes and none on one machine by default",
+        group="Telemetry",
+        ge=0,
+        le=65535,
     )
 
     # -- Kubernetes
@@ -546,6 +561,10 @@ class JobSpec(BaseModel):
         problems = [] if self.kind is JobKind.TRAIN else self._source_problems()
         if self.num_workers.maximum < 1:
             problems.append(f"--num_workers is {self.num_workers}: allow at least one worker")
+        if self.master_port and self.master_port == self.served_metrics_port:
+            problems.append(
+                f"--master_port={self.master_port} is the port of the metrics too: choose another, or another --metrics_port"
+            )
         if self.resume and self.overwrite:
             problems.append(
                 "--resume goes on from the job of that name, --overwrite removes it: "
@@ -583,6 +602,14 @@ class JobSpec(BaseModel):
     def is_async(self) -> bool:
         """Whether gradients are applied as they come: asked for, or local updates do it."""
         return self.use_async or self.get_model_steps > 1
+
+    @property
+    def served_metrics_port(self) -> int:
+        """Where `/metrics` is served; 0 for nowhere."""
+        if self.metrics_port is not None:
+            return self.metrics_port
+        # Pods have ports of their own; a machine's are for its user to give away.
+        return METRICS_PORT if self.platform is PlatformName.KUBERNETES else 0
 
     def symbol_names(self) -> SymbolNames:
         """What the contract's symbols are called in this job's module."""

@@ -95,10 +95,12 @@ def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> None
     # Imported only now: frameworks read the thread variables when they are loaded.
     from elastic.worker import loop
     from elastic.worker.assembly import assemble
+    from elastic.worker.telemetry import open_meter
 
+    meter = open_meter(spec, replica.index)
     try:
         worker = loop.Worker(
-            client, replica.index, replica.launch, assemble(spec, client, replica), stopping
+            client, replica.index, replica.launch, assemble(spec, client, replica, meter), stopping
         )
         worker.run()
     finally:

@@ -15,14 +15,23 @@ from elastic.spec.kinds import JobKind
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef, load_model_def
 from elastic.worker.batches import BatchStream
+from elastic.worker.meter import StepMeter
 from elastic.worker.outputs import Outputs, open_processor
 from elastic.worker.step import Trainer
 
 Built = tuple[Trainer, BatchStream, Outputs]
 
 
-def assemble(spec: JobSpec, client: MasterClient, replica: ReplicaId) -> Callable[[Session], Built]:
+def assemble(
+    spec: JobSpec, client: MasterClient, replica: ReplicaId, meter: StepMeter | None = None
+) -> Callable[[Session], Built]:
     """Import the model_def now; build the rest once the master has named the sample.
+
+    Args:
+        spec: Of the job.
+        client: Connection to the master.
+        replica: Which one this is.
+        meter: Told how long the parts of each step take.
 
     Raises:
         UserError: The model_def cannot be used here.
@@ -49,7 +58,7 @@ def assemble(spec: JobSpec, client: MasterClient, replica: ReplicaId) -> Callabl
         model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model) if local else None
-        trainer = Trainer(client, model, updater, spec.get_model_steps, spec.seed)
+        trainer = Trainer(client, model, updater, spec.get_model_steps, spec.seed, meter)
         stream = BatchStream(framework, model_def, spec.minibatch_size, readers)
         return trainer, stream, _outputs(spec, model_def, session, replica)
 

@@ -3,6 +3,7 @@
 import math
 import time
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, PulledModel, Session, VersionGoneError
 from elastic.worker.batches import LoadedBatch
+from elastic.worker.meter import NoMeter, StepMeter
 
 
 class LeaseLostError(Exception):
@@ -32,6 +34,7 @@ class Trainer:
         updater: Updater | None,
         get_model_steps: int,
         seed: int,
+        meter: StepMeter | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -41,12 +44,14 @@ class Trainer:
             updater: Applies own gradients between pulls; needed where `get_model_steps` > 1.
             get_model_steps: Pull every so many accepted steps.
             seed: The job's seed, mixed into every minibatch's own.
+            meter: Told how long each part of a step took.
         """
         self._client = client
         self._model = model
         self._updater = updater
         self._get_model_steps = get_model_steps
         self._seed = seed
+        self._meter = meter or NoMeter()
         self._version: int | None = None
         self._state: Tensors = {}
         self._steps_since_pull = 0
@@ -77,7 +82,9 @@ class Trainer:
 
     def _pull(self, session: Session, version: int | None) -> None:
         have_version = None if self._steps_since_pull else self._version
+        began_s = time.perf_counter()
         pulled = self._client.get_model(session, have_version, version)
+        self._meter.pulled(time.perf_counter() - began_s)
         if pulled is not None:
             self._load(pulled)
         else:
@@ -86,6 +93,7 @@ class Trainer:
 
     def _load(self, pulled: PulledModel) -> None:
         self._model.load(pulled.parameters, pulled.state)
+        self._meter.received(_size_bytes(pulled.parameters) + _size_bytes(pulled.state))
         self._version = pulled.version
         # The pulled arrays are not ours to keep.
         self._state = {name: array.copy() for name, array in pulled.state.items()}
@@ -130,6 +138,8 @@ class Trainer:
                 f"{task.epoch}): lower the learning rate, clip gradients, or look at the records"
             )
         self._result = result
+        step_s = time.perf_counter() - began_s
+        self._meter.computed(step_s)
         return pb.GradientHeader(
             task_id=task.task_id,
             attempt=task.attempt,
@@ -137,7 +147,7 @@ class Trainer:
             end=loaded.end,
             model_version=version,
             loss=result.loss,
-            step_s=time.perf_counter() - began_s,
+            step_s=step_s,
             wants_model=self._steps_since_pull + 1 >= self._get_model_steps,
         )
 
@@ -149,7 +159,12 @@ class Trainer:
         """
         result = self._result
         assert result is not None
+        began_s = time.perf_counter()
         reply = self._client.report_gradient(session, header, result.gradients, result.state)
+        self._meter.pushed(
+            time.perf_counter() - began_s,
+            _size_bytes(result.gradients) + _size_bytes(result.state),
+        )
         verdicts = pb.ReportGradientReply
         if reply.verdict not in (verdicts.VERDICT_ACCEPTED, verdicts.VERDICT_STALE):
             self._is_stale = True
@@ -184,6 +199,10 @@ class Trainer:
     def predict(self, batch: Batch) -> Any:
         """What the model gives for a minibatch on the version pulled last."""
         return self._model.predict(batch)
+
+
+def _size_bytes(tensors: Mapping[str, Array]) -> int:
+    return sum(array.nbytes for array in tensors.values())
 
 
 def minibatch_seed(seed: int, task: Task, start: int) -> int:

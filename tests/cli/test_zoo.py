@@ -38,7 +38,8 @@ def client(registry):
 
 
 def test_init_writes_a_recipe_with_the_defaults_that_are_asked_for(run, tmp_path):
-    zoo = tmp_path / "new" / "zoo"
+    zoo = tmp_path / "zoo"
+    zoo.mkdir()
     code, out, err = run("zoo", "init", zoo, "--image-base=base:1", "--extra_pypi_index=http://i")
     assert (code, err) == (0, "")
     names = ("elastic.Dockerfile", "requirements.txt", ".dockerignore")
@@ -50,6 +51,17 @@ def test_init_writes_a_recipe_with_the_defaults_that_are_asked_for(run, tmp_path
         ("ARG IMAGE_BASE=python:3.11-slim", "ARG IMAGE_BASE=base:1"),
         ("ARG EXTRA_PYPI_INDEX=", "ARG EXTRA_PYPI_INDEX=http://i"),
     ]
+
+
+def test_init_makes_no_folder_of_a_name_that_was_mistyped(run, tmp_path):
+    zoo = tmp_path / "mdoel_zoo"
+    code, out, err = run("zoo", "init", zoo)
+    assert (code, out) == (2, "")
+    assert err == (
+        f"error: MODEL_ZOO {zoo} is no folder: name the one that holds the model, "
+        f"or begin one with `elastic zoo new {zoo}`\n"
+    )
+    assert not zoo.exists()
 
 
 def test_init_leaves_alone_what_is_there(run, tmp_path):

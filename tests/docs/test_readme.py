@@ -53,6 +53,24 @@ def folder(tmp_path):
         platform.kill(name, 60.0)
 
 
+def test_the_first_command_of_ones_own_prints_one_that_trains(folder):
+    (command,) = (block for block in blocks("bash") if block.startswith("elastic zoo new"))
+    made = elastic(folder, *shlex.split(command)[1:])
+    assert made.returncode == 0, made.stderr
+    printed = made.stdout[made.stdout.index("elastic train") :].replace("\\\n", " ")
+    trained = elastic(folder, *shlex.split(printed)[1:])
+    assert trained.returncode == 0, trained.stdout + trained.stderr
+    assert float(re.search(r"evaluation: .*accuracy ([\d.]+)", trained.stdout)[1]) >= 0.9
+    readme = (folder / "flowers" / "README.md").read_text()
+    (result,) = re.findall(r"The trained model is then in `(.*)`", readme)
+    assert (folder / "flowers" / result).is_file()
+    # As the folder's README says: the same command again trains anew.
+    assert elastic(folder, *shlex.split(printed)[1:], "--dry_run").returncode == 0
+    for block in re.findall(r"```sh\n(elastic (?:status|logs).*?)```", readme, re.DOTALL):
+        for line in block.splitlines():
+            assert elastic(folder, *shlex.split(line)[1:]).returncode == 0
+
+
 def test_the_example_trains_and_the_commands_answer(folder):
     (command,) = (block for block in blocks("bash") if block.startswith("elastic train"))
     trained = elastic(folder, *shlex.split(command.replace("\\\n", " "))[1:])

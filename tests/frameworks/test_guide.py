@@ -7,6 +7,7 @@ import pytest
 from elastic.frameworks import load_framework
 from elastic.spec.mode import Mode
 from elastic.spec.model_check import check_source
+from elastic.spec.model_contract import KERAS_OPTIMIZER, RULES, TORCH_OPTIMIZER
 from elastic.spec.model_def import SymbolNames, load_model_def
 
 GUIDE = Path(__file__).parents[2] / "docs" / "model_def.md"
@@ -19,22 +20,49 @@ def records(count):
         yield {"x": x, "y": np.int64(x[:3].argmax())}
 
 
-@pytest.mark.parametrize("framework", ["keras", "torch"])
-def test_the_examples_of_the_guide_learn(framework, tmp_path, monkeypatch):
-    code = re.search(rf"```python {framework}\n(.*?)```", GUIDE.read_text(), re.DOTALL)[1]
-    (tmp_path / f"guide_{framework}.py").write_text(code)
+def example(*words):
+    (code,) = re.findall(rf"```python {' '.join(words)}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    return code
+
+
+def guide_model(framework, tmp_path, monkeypatch, changed=None, symbol="CustomModel"):
+    """The module of the guide's example; a later piece may take a symbol's place."""
+    code = example(framework) + (example(framework, changed) if changed else "")
+    name = f"guide_{framework}_{changed or 'whole'}"
+    (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    arguments = (tmp_path, f"guide_{framework}.CustomModel", SymbolNames())
+    arguments = (tmp_path, f"{name}.{symbol}", SymbolNames())
     check_source(*arguments)
-    model_def = load_model_def(*arguments)
+    return load_model_def(*arguments)
+
+
+@pytest.mark.parametrize("framework", ["keras", "torch"])
+@pytest.mark.parametrize(
+    ("changed", "symbol"),
+    [(None, "CustomModel"), ("schedule", "CustomModel"), ("functional", "custom_model")],
+)
+def test_the_examples_of_the_guide_learn(framework, changed, symbol, tmp_path, monkeypatch):
+    model_def = guide_model(framework, tmp_path, monkeypatch, changed, symbol)
     assert model_def.framework == framework
     built = load_framework(framework)
     batch = built.make_batch(model_def, list(records(64)), Mode.TRAINING)
     model = built.build_model(model_def, {"width": 32}, batch, seed=0)
     updater = built.build_updater(model_def, model)
     before = model.metric_results(model.metrics(batch))
-    for step in range(60):
+    for step in range(150 if changed == "schedule" else 60):
         updater.apply(model.gradients(batch, step).gradients)
     after = model.metric_results(model.metrics(batch))
     assert after["loss"] < before["loss"] / 2
     assert after["accuracy"] > 0.9
+
+
+def test_the_guide_names_every_symbol_of_the_contract():
+    table = re.findall(r"^\| `(\w+)` \| (yes|no) \| (.*) \| (.*) \|$", GUIDE.read_text(), re.M)
+    rows = {name: (needed, keras, torch) for name, needed, keras, torch in table}
+    assert set(rows) == {getattr(SymbolNames(), field) for field in SymbolNames.__slots__}
+    for rule in RULES:
+        needed, keras, torch = rows[getattr(SymbolNames(), rule.field)]
+        assert (needed == "yes") == rule.required
+        assert f"`{rule.call}`" in keras + torch
+    assert f"`{KERAS_OPTIMIZER.call}`" in rows["optimizer"][1]
+    assert f"`{TORCH_OPTIMIZER.call}`" in rows["optimizer"][2]

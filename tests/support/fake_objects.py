@@ -8,7 +8,7 @@ from support.fake_api import Answer, FakeApi, refusal
 
 
 class FakeObjects(FakeApi):
-    """Gets, lists, patches and deletes the objects of one namespace; a deletion is done at once."""
+    """Creates, gets, lists, patches and deletes objects of one namespace, all of it at once."""
 
     def __init__(self, namespace):
         self._root = f"/api/v1/namespaces/{namespace}/"
@@ -32,6 +32,8 @@ class FakeObjects(FakeApi):
         url = urlsplit(seen.path)
         kind, _, name = url.path.removeprefix(self._root).partition("/")
         with self._changing:
+            if seen.method == "POST":
+                return self._create(kind, seen.body)
             if not name:
                 return Answer(body={"items": self._list(kind, parse_qs(url.query))})
             if (kind, name) not in self._objects:
@@ -43,6 +45,12 @@ class FakeObjects(FakeApi):
                 found["data"] = found.get("data", {}) | seen.body.get("data", {})
                 self._objects[kind, name] = found
             return Answer(body=self._objects.get((kind, name), {}))
+
+    def _create(self, kind, manifest):
+        if (kind, manifest["metadata"]["name"]) in self._objects:
+            return refusal(409, "already exists", "AlreadyExists")
+        self.add(kind, manifest, phase="Pending")
+        return Answer(body=manifest | {"status": {"phase": "Pending"}})
 
     def _list(self, kind, query):
         [selector] = query.get("labelSelector", [""])

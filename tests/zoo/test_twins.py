@@ -6,6 +6,8 @@ import tensorflow as tf
 import torch
 from support.datasets import zoo_module
 
+from elastic.cli.zoo_catalog import find_model
+
 LM_PARAMS = {"d_model": 32, "n_layers": 2, "n_heads": 4, "context": 16}
 
 
@@ -14,22 +16,60 @@ def count_parameters(torch_model):
 
 
 @pytest.mark.parametrize(
-    ("torch_module", "keras_module", "symbol", "image_shape"),
+    ("name", "features"),
     [
-        ("digits.digits_torch", "digits.digits_keras", "custom_model", (1, 8, 8, 1)),
-        (
-            "mnist_subclass.mnist_torch",
-            "mnist_subclass.mnist_subclass",
-            "CustomModel",
-            (1, 28, 28, 1),
-        ),
+        ("starter", np.zeros((1, 2), np.float32)),
+        ("iris", np.zeros((1, 4), np.float32)),
+        ("breast_cancer", np.zeros((1, 30), np.float32)),
+        ("digits", np.zeros((1, 8, 8, 1), np.float32)),
+        ("digits_cnn", np.zeros((1, 8, 8, 1), np.float32)),
+        ("mnist_subclass", np.zeros((1, 28, 28, 1), np.float32)),
+        ("text_classifier", np.ones((1, 80), np.int64)),
     ],
 )
-def test_classifiers_have_as_many_parameters(torch_module, keras_module, symbol, image_shape):
-    keras_model = getattr(zoo_module(keras_module), symbol)()
-    keras_model(np.zeros(image_shape, np.float32))
+def test_classifiers_have_as_many_parameters(name, features):
+    models = find_model(name).entry.models
+    torch_model, keras_model = (made(f"{name}.{models[each]}") for each in ("torch", "keras"))
+    keras_model(features)
     trained = sum(int(np.prod(v.shape)) for v in keras_model.trainable_variables)
-    assert trained == count_parameters(zoo_module(torch_module).CustomModel())
+    assert trained == count_parameters(torch_model)
+
+
+def made(model_def):
+    module, _, symbol = model_def.rpartition(".")
+    return getattr(zoo_module(module), symbol)()
+
+
+def test_breast_cancer_twins_standardise_alike():
+    """One training step on the same minibatch moves their statistics to the same values."""
+    values = np.random.default_rng(0).normal(100.0, 25.0, (16, 30)).astype(np.float32)
+    keras_model, torch_model = (
+        made(f"breast_cancer.{model}")
+        for model in ("breast_cancer_keras.custom_model", "breast_cancer_torch.CustomModel")
+    )
+    keras_model(values, training=True)
+    torch_model.train()(torch.as_tensor(values))
+    moved = {v.name: np.asarray(v) for v in keras_model.layers[1].non_trainable_variables}
+    np.testing.assert_allclose(
+        moved["moving_mean"], torch_model.standardise.running_mean, rtol=1e-5
+    )
+    # torch divides by n - 1, Keras by n.
+    torch_variance = 0.9 + (torch_model.standardise.running_var.numpy() - 0.9) * 15 / 16
+    np.testing.assert_allclose(moved["moving_variance"], torch_variance, rtol=1e-4)
+
+
+def test_only_what_is_trained_on_is_moved():
+    module = zoo_module("digits_cnn.digits_cnn_torch")
+    image = np.arange(64, dtype=np.float32).reshape(8, 8)
+    records = [{"image": image, "label": np.int64(0)}] * 20
+    torch.manual_seed(0)
+    seen = [features.numpy()[0] for features, _ in module.dataset_fn(records, "training")]
+    assert len({each.tobytes() for each in seen}) > 4
+    for each in seen:
+        # Whatever the move, the middle of the image is still whole in it.
+        assert set(image[1:-1, 1:-1].ravel()) <= set(each.ravel())
+    for features, _ in module.dataset_fn(records, "evaluation"):
+        np.testing.assert_array_equal(features.numpy()[0], image)
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def _prepared(request: ImageRequest, on_progress: OnProgress) -> Iterator[_Image
     """Pack what goes in, and find the name of what comes out."""
     dockerfile = dockerfile_of(request.model_zoo)
     bases = base_images(dockerfile, request.args)
-    wheel = wheel_of_this_elastic()
+    wheel = wheel_of_this_elastic(request.extras)
     with (
         closing(DockerEngine.connect(request)) as engine,
         closing(pack(dockerfile, request.model_zoo, wheel)) as context,

@@ -42,7 +42,7 @@ def framework_of(model_zoo: Path, model_def: str) -> Framework | None:
     if len(found) != 1:
         return None
     module = str(found.pop())
-    return Framework(module, _requirement(module))
+    return Framework(module, requirement_of(module))
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def _requirement(extra: str) -> str:
+def requirement_of(extra: str) -> str:
     """What elastic's own extra asks for; without a range where elastic is not installed."""
     try:
         lines = metadata.requires("elastic") or []

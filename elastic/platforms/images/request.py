@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import JobSpecError
-from elastic.platforms.images.framework import Framework, framework_of
+from elastic.platforms.images.framework import Framework, framework_of, requirement_of
 from elastic.spec.job import JobSpec
 
 IMAGE_NAME: Final = "elastic"
@@ -38,6 +38,7 @@ class ImageRequest:
         docker_tlskey: The key of `docker_tlscert`.
         pull_policy: When nodes pull the image: `Always`, `IfNotPresent` or `Never`.
         framework: Installed where neither the base nor a requirement has brought it.
+        extras: Requirements that this job has besides those of elastic itself.
     """
 
     model_zoo: Path
@@ -50,6 +51,7 @@ class ImageRequest:
     docker_tlskey: str = ""
     pull_policy: str = "IfNotPresent"
     framework: Framework | None = None
+    extras: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, spec: JobSpec) -> "ImageRequest":
@@ -69,6 +71,7 @@ class ImageRequest:
             docker_tlskey=spec.docker_tlskey,
             pull_policy=spec.image_pull_policy,
             framework=framework_of(spec.model_zoo, spec.model_def),
+            extras=(requirement_of("tensorboard"),) if spec.tensorboard_log_dir else (),
         )
 
     @property

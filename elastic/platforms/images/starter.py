@@ -28,8 +28,13 @@ def write_starter(model_zoo: Path, args: Mapping[str, str]) -> list[Path]:
         The files written.
 
     Raises:
-        JobSpecError: There is a recipe already, or the folder cannot be written to.
+        JobSpecError: The folder is not there, cannot be written to, or has a recipe already.
     """
+    if not model_zoo.is_dir():
+        raise JobSpecError(
+            f"MODEL_ZOO {model_zoo} is no folder: name the one that holds the model, "
+            f"or begin one with `elastic zoo new {model_zoo}`"
+        )
     recipe = model_zoo / DOCKERFILE_NAME
     if recipe.exists():
         raise JobSpecError(f"{recipe} is there already: edit it, or remove it for a new one")
@@ -40,7 +45,6 @@ def write_starter(model_zoo: Path, args: Mapping[str, str]) -> list[Path]:
     }
     written = []
     try:
-        model_zoo.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             if not path.exists():
                 path.write_text(text, encoding="utf-8")

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -41,8 +41,11 @@ class Wheel:
     requirements: tuple[str, ...]
 
 
-def wheel_of_this_elastic() -> Wheel:
+def wheel_of_this_elastic(extras: Sequence[str] = ()) -> Wheel:
     """Pack the package that is running.
+
+    Args:
+        extras: What is to be there as well.
 
     Raises:
         PlatformError: It is not installed, so nobody knows what it needs.
@@ -63,13 +66,17 @@ def wheel_of_this_elastic() -> Wheel:
     files[f"{info}/METADATA"] = _metadata(distribution, requirements).encode()
     files[f"{info}/WHEEL"] = _WHEEL.encode()
     files[f"{info}/entry_points.txt"] = (distribution.read_text("entry_points.txt") or "").encode()
-    return Wheel(f"{prefix}-py3-none-any.whl", _zip(files, f"{info}/RECORD"), requirements)
+    return Wheel(
+        f"{prefix}-py3-none-any.whl", _zip(files, f"{info}/RECORD"), (*requirements, *extras)
+    )
 
 
 def _package_files() -> Iterator[tuple[str, bytes]]:
     root = Path(elastic.__file__).parent
+    # An installed elastic holds the model zoo, a checkout does not; pods need it in neither.
+    left_out = {"__pycache__", "model_zoo"}
     for path in root.rglob("*"):
-        if path.is_file() and "__pycache__" not in path.parts:
+        if path.is_file() and left_out.isdisjoint(path.relative_to(root).parts):
             yield path.relative_to(root.parent).as_posix(), path.read_bytes()
 
 

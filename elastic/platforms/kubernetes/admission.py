@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Final
 
 from elastic.errors import JobSpecError
-from elastic.platforms.kubernetes import manifests
+from elastic.platforms.kubernetes import manifests, tensorboard
 from elastic.platforms.kubernetes.connection import Cluster, RefusedError
 from elastic.platforms.kubernetes.fields import check_fields
 from elastic.platforms.kubernetes.names import Manifest, collection_path, object_path
@@ -40,6 +40,7 @@ def check_admission(cluster: Cluster, job: Job) -> None:
         manifests.record(job, submission),
         manifests.token_secret(job, "none"),
         manifests.service(job),
+        *tensorboard.objects(job, None),
     ):
         _try(cluster, job, manifest)
     _check_claims(cluster, job, {v.claim_name for v in parse_volumes(job.spec.volume)} - {None})

@@ -11,6 +11,10 @@ from elastic.platforms.kubernetes.connection import Cluster, RefusedError
 from elastic.platforms.kubernetes.names import Manifest, object_path
 
 OLDEST: Final = (1, 20)
+OTHER_CLUSTER: Final = (
+    "choose a cluster with --kubeconfig or --context, or this machine with --platform local"
+)
+"""What to do where a cluster cannot be used at all."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1"
 
 
@@ -31,7 +35,7 @@ def check_cluster(cluster: Cluster, namespace: str, service_account: str) -> Ite
         if found.outcome is not Outcome.FAILURE:
             yield _check_master_rights(cluster, namespace, service_account)
     except PlatformError as error:
-        yield Check("cluster", Outcome.FAILURE, str(error))
+        yield Check("cluster", Outcome.FAILURE, str(error), OTHER_CLUSTER)
 
 
 def _check_version(cluster: Cluster) -> Check:

@@ -19,6 +19,7 @@ from elastic.platforms.kubernetes.names import (
     object_path,
     record_name,
     status_name,
+    tensorboard_name,
     token_name,
 )
 from elastic.platforms.kubernetes.presence import needs_pods, with_seen_workers
@@ -175,8 +176,9 @@ class JobObjects:
         self.cluster.delete(object_path(kind, self.namespace, name), grace_s)
 
     def delete_belongings(self) -> None:
-        """Delete what only serves running pods: the Service and the token."""
+        """Delete what only serves running pods: the Services and the token."""
         self.delete("services", master_name(self.job_name))
+        self.delete("services", tensorboard_name(self.job_name))
         self.delete("secrets", token_name(self.job_name))
 
     def delete_memory(self) -> None:

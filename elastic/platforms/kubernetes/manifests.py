@@ -14,6 +14,7 @@ from elastic.platforms.kubernetes.podspec import (
     Job,
     container,
     pod_spec,
+    scrape_annotations,
     state_volumes,
 )
 from elastic.platforms.kubernetes.record import (
@@ -170,6 +171,9 @@ def example_worker_pod(job: Job) -> Manifest:
 def _pod(job: Job, name: str, replica: ReplicaId, spec: Manifest, owner: Owner | None) -> Manifest:
     metadata = _metadata(job, name, owner)
     metadata["labels"] = names.replica_labels(job.name, job.submission_uid, replica)
+    annotations = scrape_annotations(job.spec)
+    if annotations:
+        metadata["annotations"] = annotations
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     return pod if job.hook is None else job.hook.edit_pod(pod)
 

@@ -12,6 +12,7 @@ Manifest: TypeAlias = dict[str, Any]
 """A Kubernetes object, as JSON has it."""
 
 MASTER: Final = "master"
+TENSORBOARD: Final = "tensorboard"
 APP: Final = "elastic"
 
 # -- labels and annotations
@@ -39,6 +40,8 @@ HOOK_KEYS: Final = {".py": "cluster_spec.py", ".yaml": "cluster_spec.yaml"}
 # -- inside the pods
 CONTAINER: Final = "elastic"
 MASTER_PORT: Final = 50001
+TENSORBOARD_PORT: Final = 6006
+METRICS_PORT_NAME: Final = "metrics"
 MODEL_ZOO_PATH: Final = Path("/model_zoo")
 JOB_PATH: Final = Path("/elastic/job")
 TOKEN_PATH: Final = Path("/elastic/token")
@@ -90,6 +93,11 @@ def master_name(job_name: str) -> str:
 def worker_name(job_name: str, index: int) -> str:
     """The pod of a worker; every launch of an index has the same name."""
     return f"elastic-{job_name}-worker-{index}"
+
+
+def tensorboard_name(job_name: str) -> str:
+    """The pod of a job's TensorBoard, and the Service before it."""
+    return f"elastic-{job_name}-tensorboard"
 
 
 def master_address(job_name: str, namespace: str) -> str:

@@ -5,8 +5,9 @@ from typing import Final
 from urllib.parse import quote
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
-from elastic.platforms.base import LogLine
+from elastic.platforms.base import BoardInCluster, LogLine
 from elastic.platforms.images import ImageRequest, build_and_push
+from elastic.platforms.kubernetes.board import find_board
 from elastic.platforms.kubernetes.connection import Cluster
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.job_status import job_status, needs_warnings
@@ -122,6 +123,16 @@ class KubernetesPlatform:
             JobNotFoundError: No such job.
         """
         return spec_of(self._job(job_name).record())
+
+    def board(self, job_name: str) -> BoardInCluster:
+        """The pod of the job's TensorBoard, which is started again where it has ended.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobSpecError: It writes no events, or they went with its master's pod.
+            PlatformError: The pod cannot be started again.
+        """
+        return find_board(self._job(job_name))
 
     def scale(self, job_name: str, num_workers: int) -> None:
         """Ask a running job for another number of workers.

@@ -83,6 +83,7 @@ def container(job: Job, replica: ReplicaId, command: list[str]) -> Manifest:
         "imagePullPolicy": spec.image_pull_policy,
         "command": command,
         "env": environment(job, replica),
+        "ports": _metrics_ports(spec),
         "resources": resources(request, limit),
         "volumeMounts": mounts + [_user_mount(i, v) for i, v in _numbered_volumes(spec)],
         "terminationMessagePath": str(names.TERMINATION_PATH),
@@ -92,6 +93,24 @@ def container(job: Job, replica: ReplicaId, command: list[str]) -> Manifest:
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
         },
+    }
+
+
+def _metrics_ports(spec: JobSpec) -> list[Manifest]:
+    """Declared for those who name the port, as a PodMonitor does."""
+    port = spec.served_metrics_port
+    return [{"name": names.METRICS_PORT_NAME, "containerPort": port}] if port else []
+
+
+def scrape_annotations(spec: JobSpec) -> Manifest:
+    """What a Prometheus without an operator finds pods by."""
+    port = spec.served_metrics_port
+    if not port:
+        return {}
+    return {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(port),
+        "prometheus.io/path": "/metrics",
     }
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from elastic.errors import ElasticError, JobExistsError
 from elastic.platforms.images import ImageRequest
-from elastic.platforms.kubernetes import manifests
+from elastic.platforms.kubernetes import manifests, tensorboard
 from elastic.platforms.kubernetes.admission import KINDS, check_admission
 from elastic.platforms.kubernetes.connection import RefusedError
 from elastic.platforms.kubernetes.hooks import read_hook
@@ -122,6 +122,10 @@ def _create(objects: JobObjects, job: Job, undo: Undo) -> None:
     for kind, (name, _) in belongings.items():
         change = {"metadata": {"ownerReferences": [owner]}}
         objects.cluster.patch(object_path(kind, objects.namespace, name), change)
+    for manifest in tensorboard.objects(job, Owner.of(pod)):
+        name = manifest["metadata"]["name"]
+        undo.append(partial(objects.delete, KINDS[manifest["kind"]], name, 0.0))
+        _create_one(objects, job, manifest)
 
 
 def _create_one(objects: JobObjects, job: Job, manifest: Manifest) -> Manifest:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
-from elastic.platforms.base import LogLine
+from elastic.platforms.base import BoardFolder, LogLine, writes_no_events
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, default_home
 from elastic.platforms.local.killing import kill_job
 from elastic.platforms.local.liveness import has_master, has_supervisor, members_of
@@ -96,6 +96,18 @@ class LocalPlatform:
         if spec is None:
             raise self._not_found(job_name)
         return spec
+
+    def board(self, job_name: str) -> BoardFolder:
+        """The folder of the job's event files.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobSpecError: It writes none.
+        """
+        path = self.spec(job_name).tensorboard_log_dir
+        if not path:
+            raise writes_no_events(job_name)
+        return BoardFolder(Path(path))
 
     def scale(self, job_name: str, num_workers: int) -> None:
         """Ask a running job for another number of workers.

@@ -339,7 +339,7 @@ class TestClusterSpec:
     def test_yaml_is_merged_by_name(self, tmp_path):
         job = make_job(self.read(tmp_path, "spec.yml", YAML_HOOK))
         pod = manifests.master_pod(job)
-        assert pod["metadata"]["annotations"] == {"team": "red"}
+        assert pod["metadata"]["annotations"]["team"] == "red"
         assert pod["spec"]["hostNetwork"] is True
         assert [c["name"] for c in pod["spec"]["containers"]] == ["elastic", "sidecar"]
         env = {e["name"]: e.get("value") for e in pod["spec"]["containers"][0]["env"]}

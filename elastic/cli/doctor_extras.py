@@ -1,0 +1,70 @@
+"""The optional extras of elastic: which are there, and what each is for."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Final
+
+from elastic.platforms.checks import Check, Outcome
+
+_USES: Final = {
+    "tensorboard": "training curves in TensorBoard (--tensorboard_log_dir)",
+    "parquet": "Parquet files as training data",
+    "images": "folders of images as training data",
+}
+"""By extra. One that is new here is told by the packages that it brings."""
+_OTHERS: Final = frozenset({"dev", "torch", "tensorflow"})
+"""Extras that are no features: the developers' tools, and the frameworks, which are a check of
+their own."""
+_REQUIREMENT: Final = re.compile(
+    r"(?P<package>[\w.-]+).*;.*\bextra\s*==\s*['\"](?P<extra>[\w.-]+)['\"]"
+)
+
+
+def check_extras() -> Iterator[Check]:
+    """Each optional extra of the elastic that runs."""
+    try:
+        requirements = metadata.requires("elastic") or []
+    except metadata.PackageNotFoundError:
+        text = "elastic runs without being installed, so nobody knows them"
+        yield Check("extras", Outcome.SKIPPED, text, "pip install it, with -e from a checkout")
+        return
+    yield from checks_of(extras_in(requirements), version_of)
+
+
+def extras_in(requirements: Sequence[str]) -> dict[str, list[str]]:
+    """Optional extra → the packages it brings, as the metadata of a distribution lists them."""
+    found: dict[str, list[str]] = {}
+    for match in filter(None, map(_REQUIREMENT.match, requirements)):
+        if match["extra"] not in _OTHERS:
+            found.setdefault(match["extra"], []).append(match["package"])
+    return found
+
+
+def checks_of(
+    extras: Mapping[str, Sequence[str]], version: Callable[[str], str | None]
+) -> Iterator[Check]:
+    """One check an extra; what is not installed stops no job that does not ask for it.
+
+    Args:
+        version: The installed version of a package, or None.
+    """
+    for extra, packages in sorted(extras.items()):
+        subject = f"extra {extra}"
+        versions = {package: version(package) for package in packages}
+        use = _USES.get(extra, f"what needs {', '.join(packages)}")
+        if all(versions.values()):
+            have = ", ".join(f"{package} {number}" for package, number in versions.items())
+            yield Check(subject, Outcome.OK, f"{use} ({have})")
+        else:
+            lacking = ", ".join(package for package, number in versions.items() if not number)
+            text = f"{use}: {lacking} is not installed"
+            yield Check(subject, Outcome.SKIPPED, text, f"pip install 'elastic[{extra}]'")
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of a package, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,81 @@
+"""Adds up what happens between two looks at a job. All of it runs on the master's event loop."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from elastic.telemetry.samples import Counts, Window
+
+
+def _ignore(_seconds: float) -> None:
+    pass
+
+
+class JobMeter:
+    """Counts for as long as this life of the master; the caller knows those before it.
+
+    Attributes:
+        on_step_s: Told how long a worker took for each step.
+        on_update_s: Told how long each update took to be applied.
+        on_checkpoint_s: Told how long each cut took to be written.
+    """
+
+    def __init__(self) -> None:
+        self.on_step_s: Callable[[float], None] = _ignore
+        self.on_update_s: Callable[[float], None] = _ignore
+        self.on_checkpoint_s: Callable[[float], None] = _ignore
+        self._committed = 0
+        self._again = 0
+        self._updates = 0
+        self._rejected: Counter[str] = Counter()
+        self._exits: Counter[str] = Counter()
+        self._loss = 0.0
+        self._records = 0
+        self._gradients = 0
+        self._staleness = 0
+        self._max_staleness = 0
+
+    def accept(self, loss: float, records: int, staleness: int, step_s: float) -> None:
+        """Count a gradient that counts."""
+        self._loss += loss * records
+        self._records += records
+        self._gradients += 1
+        self._staleness += staleness
+        self._max_staleness = max(self._max_staleness, staleness)
+        self.on_step_s(step_s)
+
+    def reject(self, reason: str, records: int, step_s: float) -> None:
+        """Count a gradient that does not, and what is computed again for it."""
+        self._rejected[reason] += 1
+        self._again += records
+        self.on_step_s(step_s)
+
+    def commit(self, records: int) -> None:
+        """Count records that have counted."""
+        self._committed += records
+
+    def update(self, update_s: float) -> None:
+        """Count an update."""
+        self._updates += 1
+        self.on_update_s(update_s)
+
+    def exit(self, reason: str) -> None:
+        """Count the end of a worker."""
+        self._exits[reason] += 1
+
+    def counts(self) -> Counts:
+        """All there was in this life."""
+        return Counts(
+            self._committed, self._again, self._updates, dict(self._rejected), dict(self._exits)
+        )
+
+    def take_window(self) -> Window:
+        """What there was since this was asked last."""
+        gradients = max(self._gradients, 1)
+        window = Window(
+            self._loss / self._records if self._records else None,
+            self._staleness / gradients,
+            self._max_staleness,
+        )
+        self._loss, self._records, self._gradients = 0.0, 0, 0
+        self._staleness = self._max_staleness = 0
+        return window

@@ -1,0 +1,1 @@
+"""Iris flowers in CSV files: `iris_keras` and `iris_torch`."""

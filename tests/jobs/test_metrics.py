@@ -1,0 +1,131 @@
+"""`--metrics_port`: what a running job exports, and that the dashboard asks for nothing else."""
+
+import json
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from support.gate import Gate
+from support.local_job import LocalJob
+from support.scraping import free_ports, scrape, value
+from support.thread_job import ThreadJob, events, held_spec, obedient_spec, write_records
+
+from elastic.spec.status import JobPhase
+from elastic.telemetry import metrics
+from elastic.telemetry.metrics import series_names
+
+DASHBOARD = Path(__file__).parents[2] / "manifests" / "grafana-dashboard.json"
+
+
+def queried_names():
+    """The metrics that the dashboard's panels and variables ask for."""
+    dashboard = json.loads(DASHBOARD.read_text())
+    texts = [t["expr"] for panel in dashboard["panels"] for t in panel.get("targets", [])]
+    texts += [str(v.get("query", "")) for v in dashboard["templating"]["list"]]
+    return {name for text in texts for name in re.findall(r"elastic_[a-z_]+", text)}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """What master and worker of a job export that has done everything there is to measure."""
+    folder = tmp_path_factory.mktemp("job")
+    gate, port = Gate(folder / "gate"), free_ports(2)
+    test = write_records(folder / "test.npz", num_records=8)
+    spec = held_spec(
+        write_records(folder / "train.npz"), gate, records_per_task=16, metrics_port=port,
+        evaluation_data_dir=str(test), evaluation_steps=1, evaluation_start_delay_secs=0,
+        recovery_interval=0.1,
+    )  # fmt: skip
+    with LocalJob(spec, folder) as job, gate:
+        gate.allow(0, 4)
+        job.wait_until(lambda status: status.metrics and status.progress.model_version == 4)
+        job.wait_until(lambda _: value(scrape(port), "elastic_checkpoint_seconds_count") > 0)
+        job.wait_until(lambda _: "elastic_evaluation_metric" in scrape(port))
+        job.wait_until(lambda _: value(scrape(port), "elastic_updates_total") == 4)
+        master, worker = scrape(port), scrape(port + 1)
+        gate.open()
+        job.succeed()
+    return master, worker
+
+
+def test_the_master_exports_all_of_its_metrics(exported):
+    master, _ = exported
+    expected = {name for metric in metrics.MASTER_METRICS for name in series_names(metric)}
+    assert {name for name in master if name.startswith("elastic_")} == expected
+
+
+def test_a_worker_exports_all_of_its_metrics(exported):
+    _, worker = exported
+    expected = {name for metric in metrics.WORKER_METRICS for name in series_names(metric)}
+    assert {name for name in worker if name.startswith("elastic_")} == expected
+
+
+def test_they_say_how_the_job_stands(exported):
+    master, worker = exported
+    assert value(master, "elastic_records_committed_total", job_name="job") == 32
+    assert value(master, "elastic_model_version") == 4
+    assert value(master, "elastic_epoch") == 0
+    assert value(master, "elastic_workers", state="running") == 1
+    assert value(master, "elastic_task_queue", state="leased") == 1
+    assert value(master, "elastic_update_seconds_count") == 4
+    assert value(worker, "elastic_worker_step_seconds_count", worker="0") >= 4
+    assert value(worker, "elastic_worker_sent_bytes_total") > 0
+    assert value(worker, "elastic_worker_received_bytes_total") > 0
+
+
+def test_the_dashboard_asks_for_nothing_else(exported):
+    names = set().union(*exported)
+    queried = queried_names()
+    assert len(queried) > 15
+    assert queried <= names, queried - names
+
+
+def test_counters_do_not_fall_when_a_master_is_killed(tmp_path):
+    """Prometheus takes one that falls for one that began at 0, and adds all of it once more."""
+    gate, port = Gate(tmp_path / "gate"), free_ports()
+    # No cut comes in time: the job goes back to its first record.
+    spec = held_spec(
+        write_records(tmp_path / "train.npz"), gate, records_per_task=40, metrics_port=port
+    )
+    names = ("elastic_updates_total", "elastic_records_committed_total")
+    with LocalJob(spec, tmp_path) as job, gate:
+        gate.allow(0, 4)
+        job.wait_until(lambda status: status.progress.model_version == 4)
+        job.wait_until(lambda _: value(scrape(port), "elastic_updates_total") == 4)
+        before = scrape(port)
+        assert job.kill_one("master", 0)
+        job.wait_until(lambda status: status.master_restarts == 1)
+        job.wait_until(lambda _: answers(port))
+        after = scrape(port)
+        gate.open()
+        job.succeed()
+    for name in names:
+        assert value(after, name) >= value(before, name) > 0
+    assert value(after, "elastic_master_restarts_total") == 1
+
+
+def answers(port):
+    try:
+        return "elastic_updates_total" in scrape(port)
+    except OSError:
+        return False
+
+
+def test_a_port_in_use_ends_the_job_before_it_begins(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        spec = obedient_spec(write_records(tmp_path / "train.npz"), metrics_port=port)
+        status = ThreadJob(spec, tmp_path / "cuts").run()
+    assert status.phase is JobPhase.FAILED
+    assert f"metrics_port={port} cannot be listened at" in status.message
+    assert "0 for no metrics" in status.message
+
+
+def test_a_worker_whose_port_is_in_use_works_without(tmp_path):
+    port = free_ports(2)
+    spec = obedient_spec(write_records(tmp_path / "train.npz"), metrics_port=port)
+    with socket.create_server(("127.0.0.1", port + 1)), LocalJob(spec, tmp_path) as job:
+        status = job.succeed()
+        assert "worker 0 serves no metrics" in job.logs()
+    assert events(status, "WorkerFailed") == []
