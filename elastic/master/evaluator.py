@@ -110,7 +110,7 @@ class Evaluator:
                 since_last_s,
             )
         ):
-            await self._begin(Occasion(self._coordinator.ledger.epoch))
+            await self._begin(Occasion(self._epoch()))
 
     async def epoch_ended(self, epoch: int, loss: float) -> None:
         """Have the version at the end of an epoch evaluated, if that is wanted; the lock is held.
@@ -135,8 +135,7 @@ class Evaluator:
         if not self._shards or self.version == store.version or is_decided:
             return
         async with store.lock:
-            ledger = self._coordinator.ledger
-            await self._begin(Occasion(min(ledger.epoch, self._spec.num_epochs - 1)))
+            await self._begin(Occasion(self._epoch()))
         assert self._closing is not None
         await self._closing
 
@@ -237,6 +236,11 @@ class Evaluator:
             self._enter(_Open(round_, occasion), None)
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _epoch(self) -> int:
+        """The epoch that the newest version is of; at its end the ledger is at the next one."""
+        ledger = self._coordinator.ledger
+        return ledger.epoch if ledger.records_done else max(ledger.epoch - 1, 0)
 
     def _new_round(self, version: int) -> EvaluationRound:
         round_ = EvaluationRound(self._num_rounds, version, self._shards, self._spec)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from elastic.errors import CheckpointError
-from elastic.master.best import BEST
+from elastic.master.best import BEST, EVALUATED
 from elastic.master.cuts import Cut, clean_up, list_cuts, newest_cut, remove_all
 from elastic.master.environment import MasterEnvironment
 from elastic.master.parameters import ParameterStore
@@ -39,8 +39,10 @@ def restore(
     named = [Path(spec.checkpoint_dir)] if spec.checkpoint_dir else []
     # Who names the job's own folder must not be told everything twice.
     folders = list(dict.fromkeys([env.recovery_dir, env.checkpoint_dir, *named]))
-    # The best version comes last: whatever is newer has it in its account.
-    searched = [*folders, *(folder / BEST for folder in folders[1:])]
+    # What was written for its evaluation is a cut like others. A cut from before it may name an
+    # evaluation whose version has given way to it.
+    others = [env.recovery_dir / EVALUATED, *(folder / BEST for folder in folders[1:])]
+    searched = [*folders, *others]
     for folder in searched:
         clean_up(folder)
     damages: list[str] = []

@@ -35,7 +35,7 @@ def _spec(tmp_path, framework, **settings):
     test = write_records(tmp_path / "test.npz", delay_ms=25)
     spec = obedient_spec(
         train, records_per_task=40, evaluation_data_dir=str(test), num_epochs=len(VALUES),
-        recovery_interval=0.05, num_workers="2", **settings,
+        num_workers="2", **{"recovery_interval": 0.05, **settings},
     )  # fmt: skip
     update = {
         "model_zoo": ZOO,
@@ -62,7 +62,9 @@ def _kill_master(job):
 
 
 def _check(status):
-    assert status.reason == "EarlyStopping", status
+    assert status.reason == "EarlyStopping", "\n".join(
+        [e.message for e in status.events] + [str(each) for each in status.evaluations]
+    )
     assert [each.metrics["value"] for each in status.evaluations] == VALUES[:6]
     assert [each.version for each in status.evaluations] == [UPDATES * n for n in range(1, 7)]
     assert (status.best.version, status.metrics["value"]) == (15, 3.0)
@@ -75,9 +77,17 @@ def _check(status):
     assert not events(status, "EvaluationLost")
 
 
-@pytest.mark.parametrize("framework", [TORCH, KERAS], ids=["torch", "keras"])
-def test_a_master_killed_between_evaluations_decides_the_same(framework, tmp_path):
-    with LocalJob(_spec(tmp_path, framework), tmp_path) as job:
+@pytest.mark.parametrize(
+    ("framework", "interval_s"),
+    [
+        pytest.param(TORCH, 0.05, id="torch"),
+        pytest.param(KERAS, 0.05, id="keras"),
+        # What is gone back to is what was written for the evaluations themselves.
+        pytest.param(TORCH, 3600, id="without-other-cuts"),
+    ],
+)
+def test_a_master_killed_between_evaluations_decides_the_same(framework, interval_s, tmp_path):
+    with LocalJob(_spec(tmp_path, framework, recovery_interval=interval_s), tmp_path) as job:
         for seen in (1, 3, 4):
             # Told already, and perhaps in a cut, perhaps not.
             job.wait_until(lambda status, n=seen: len(status.evaluations) >= n)
