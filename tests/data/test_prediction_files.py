@@ -16,6 +16,7 @@ from elastic.policy.records import RecordRange
 
 CONTENT = b"shard,index,prediction\n" + b"data.npz,0,0.5\n" * 20_000
 NAME = part_name(RecordRange(0, 0, 10), "csv")
+OLD = b"shard,index,prediction\n"
 OTHER = part_name(RecordRange(0, 10, 20), "csv")
 PARTS = [Part(NAME, "data.npz", 0, 10, 10), Part(OTHER, "data.npz", 10, 20, 10)]
 
@@ -56,17 +57,31 @@ class DyingFiles(SystemFiles):
         self._do(lambda: super(DyingFiles, self).remove(path))
 
 
-def die_at(moment, work, *arguments):
-    """Run one of the functions below in a process that dies then; whether it did."""
+def die_at_every_moment(tmp_path, prepare, work):
+    """Have one of the functions below do its work in a process that dies, at one moment after the
+    other, each in a folder of its own; gives the folders, of which the last saw nobody die."""
     program = (
-        "import sys; from pathlib import Path\n"
+        "import os, signal, sys; from pathlib import Path\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import test_prediction_files as module\n"
-        f"getattr(module, {work!r})(module.DyingFiles({moment}), *sys.argv[1:])\n"
+        "prepare, work = (getattr(module, name) for name in sys.argv[2:])\n"
+        "for moment in range(300):\n"
+        "    folder = Path(sys.argv[1]) / str(moment)\n"
+        "    prepare(folder)\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        work(module.DyingFiles(moment), folder)\n"
+        "        os._exit(0)\n"
+        "    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n"
+        "    if code == 0:\n"
+        "        break\n"
+        "    assert code == -signal.SIGKILL, code\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], check=False)
-    assert done.returncode in (0, -signal.SIGKILL)
-    return done.returncode != 0
+    arguments = [str(tmp_path), prepare.__name__, work.__name__]
+    subprocess.run([sys.executable, "-c", program, *arguments], check=True)
+    folders = sorted(tmp_path.iterdir(), key=lambda path: int(path.name))
+    assert 8 < len(folders) < 300
+    return folders
 
 
 def write_part(files, folder):
@@ -81,103 +96,87 @@ def overwrite_folder(files, path):
     PredictionFolder(Path(path), files).claim("job", "new", resume=False, overwrite=True)
 
 
-def resume_folder(files, path):
-    PredictionFolder(Path(path), files).claim("job", "new", resume=True, overwrite=False)
-
-
-@pytest.mark.parametrize("is_there", [False, True], ids=["new", "replaced"])
-def test_a_file_is_whole_or_as_it_was_whenever_its_writer_is_killed(tmp_path, is_there):
-    before = b"shard,index,prediction\n"
-    moments = set()
-    for moment in range(100):
-        folder = tmp_path / str(moment)
-        folder.mkdir()
-        if is_there:
-            (folder / NAME).write_bytes(before)
-        died = die_at(moment, "write_part", folder)
-        seen = {path.name: path.read_bytes() for path in folder.iterdir()}
-        # Whoever reads the folder looks for names of this form alone.
-        found = {name: content for name, content in seen.items() if range_of(name) is not None}
-        allowed = [{NAME: CONTENT}, {NAME: before} if is_there else {}]
-        assert found in allowed, moment
-        moments.add((found == {NAME: CONTENT}, len(seen) - len(found)))
-        # The next attempt is of another launch, and the master cleans up after both.
-        write_whole(SystemFiles(), folder / NAME, CONTENT, "worker-1-1")
-        PredictionFolder(folder, SystemFiles()).remove_others([NAME])
-        assert {path.name: path.read_bytes() for path in folder.iterdir()} == {NAME: CONTENT}
-        if not died:
-            break
-    assert not died
-    # Nothing yet, half a file under another name, and a whole one: each was met.
-    assert moments >= {(False, 0), (False, 1), (True, 0)}
-
-
-def folder_of_job(path, *, is_whole):
-    path.mkdir()
-    folder = PredictionFolder(path, SystemFiles())
-    folder.claim("job", "old", resume=False, overwrite=False)
-    for part in PARTS:
-        (path / part.file).write_text("old")
-    if is_whole:
-        folder.finish({"job_name": "job", "run_id": "old"}, PARTS)
-    return folder
-
-
-def test_a_manifest_appears_whole_and_last(tmp_path):
-    for moment in range(100):
-        folder = folder_of_job(tmp_path / str(moment), is_whole=False)
-        died = die_at(moment, "finish_folder", folder.path)
-        if (folder.path / MANIFEST).exists():
-            assert (folder.path / MANIFEST).read_text().endswith("]\n}\n")
-        # The next life of the master goes on in it, and comes to the same end.
-        folder.claim("job", "old", resume=False, overwrite=False)
-        finish_folder(SystemFiles(), folder.path)
-        names = {entry.name for entry in folder.path.iterdir() if not entry.name.endswith(BEGUN)}
-        assert names == {NAME, OTHER, MANIFEST}
-        if not died:
-            break
-    assert not died
-    assert moment > 8
-
-
-@pytest.mark.parametrize("work", ["overwrite_folder", "resume_folder"])
-@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "begun"])
-def test_no_manifest_vouches_for_files_that_are_being_replaced(tmp_path, work, is_whole):
-    for moment in range(200):
-        folder = folder_of_job(tmp_path / f"{moment}", is_whole=is_whole)
-        died = die_at(moment, work, folder.path)
-        parts = [p for p in PARTS if (folder.path / p.file).exists()]
-        if (folder.path / MANIFEST).exists():
-            assert len(parts) == 2, moment
-        # A restarted master makes the folder its own all the same.
-        globals()[work](SystemFiles(), folder.path)
-        assert not (folder.path / MANIFEST).exists()
-        assert (folder.path / OWNER).exists()
-        kept = [p for p in PARTS if (folder.path / p.file).exists()]
-        assert kept == (parts if work == "resume_folder" else [])
-        if not died:
-            break
-    assert not died
-    assert moment > 8
-
-
-def test_a_master_that_dies_in_a_new_folder_is_not_in_its_own_way(tmp_path):
-    for moment in range(100):
-        path = tmp_path / str(moment)
-        died = die_at(moment, "claim_new", path)
-        claim_new(SystemFiles(), path)
-        assert (path / OWNER).exists()
-        if not died:
-            break
-    assert not died
-
-
 def claim_new(files, path):
     PredictionFolder(Path(path), files).claim("job", "new", resume=False, overwrite=False)
 
 
+def resume_folder(files, path):
+    PredictionFolder(Path(path), files).claim("job", "new", resume=True, overwrite=False)
+
+
+def empty_folder(path):
+    path.mkdir()
+
+
+def folder_with_part(path):
+    path.mkdir()
+    (path / NAME).write_bytes(OLD)
+
+
+def folder_of_job(path):
+    path.mkdir()
+    folder = PredictionFolder(path, SystemFiles())
+    folder.claim("job", "old", resume=False, overwrite=False)
+    for part in PARTS:
+        (path / part.file).write_bytes(OLD)
+    return folder
+
+
+def whole_folder_of_job(path):
+    finish_folder(SystemFiles(), folder_of_job(path).path)
+
+
+@pytest.mark.parametrize("prepare", [empty_folder, folder_with_part])
+def test_a_file_is_whole_or_as_it_was_whenever_its_writer_is_killed(tmp_path, prepare):
+    met = set()
+    for folder in die_at_every_moment(tmp_path, prepare, write_part):
+        seen = {path.name: path.read_bytes() for path in folder.iterdir()}
+        # Whoever reads the folder looks for names of this form alone.
+        found = {name: content for name, content in seen.items() if range_of(name) is not None}
+        assert found in ({NAME: CONTENT}, {NAME: OLD} if prepare is folder_with_part else {})
+        met.add((found == {NAME: CONTENT}, len(seen) - len(found)))
+        # The next attempt is of another launch, and the master cleans up after both.
+        write_whole(SystemFiles(), folder / NAME, CONTENT, "worker-1-1")
+        PredictionFolder(folder, SystemFiles()).remove_others([NAME])
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == {NAME: CONTENT}
+    # Nothing yet, half a file under another name, and a whole one: each was met.
+    assert met >= {(False, 0), (False, 1), (True, 0)}
+
+
+def test_a_manifest_appears_whole_and_last(tmp_path):
+    for path in die_at_every_moment(tmp_path, folder_of_job, finish_folder):
+        if (path / MANIFEST).exists():
+            assert (path / MANIFEST).read_text().endswith("]\n}\n")
+        # The next life of the master goes on in it, and comes to the same end.
+        PredictionFolder(path, SystemFiles()).claim("job", "old", resume=False, overwrite=False)
+        finish_folder(SystemFiles(), path)
+        names = {entry.name for entry in path.iterdir() if not entry.name.endswith(BEGUN)}
+        assert names == {NAME, OTHER, MANIFEST}
+
+
+@pytest.mark.parametrize("work", [overwrite_folder, resume_folder])
+@pytest.mark.parametrize("prepare", [whole_folder_of_job, folder_of_job])
+def test_no_manifest_vouches_for_files_that_are_being_replaced(tmp_path, work, prepare):
+    for path in die_at_every_moment(tmp_path, prepare, work):
+        parts = [p for p in PARTS if (path / p.file).exists()]
+        assert len(parts) == 2 or not (path / MANIFEST).exists()
+        # A restarted master makes the folder its own all the same.
+        work(SystemFiles(), path)
+        assert not (path / MANIFEST).exists()
+        assert (path / OWNER).exists()
+        kept = [p for p in PARTS if (path / p.file).exists()]
+        assert kept == (parts if work is resume_folder else [])
+
+
+def test_a_master_that_dies_in_a_new_folder_is_not_in_its_own_way(tmp_path):
+    for path in die_at_every_moment(tmp_path, empty_folder, claim_new):
+        claim_new(SystemFiles(), path)
+        assert (path / OWNER).exists()
+
+
 def test_another_jobs_folder_is_refused_and_named(tmp_path):
-    folder = folder_of_job(tmp_path / "out", is_whole=True)
+    whole_folder_of_job(tmp_path / "out")
+    folder = PredictionFolder(tmp_path / "out", SystemFiles())
     for resume in (False, True):
         with pytest.raises(JobSpecError, match="of the job job") as raised:
             folder.claim("other", "new", resume=resume, overwrite=False)
