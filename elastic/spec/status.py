@@ -13,6 +13,8 @@ from pydantic import (
     WrapValidator,
 )
 
+from elastic.spec.time_split import TimeSplit
+
 
 class JobPhase(StrEnum):
     """Life of a job.
@@ -130,6 +132,7 @@ class JobStatus(_Published):
     worker_failures: int = 0
     workers_lost: int = 0
     events: tuple[JobEvent, ...] = ()
+    time_split: TimeSplit = Field(default_factory=TimeSplit)
 
 
 def _without_unknown(stored: Any, read: ModelWrapValidatorHandler[JobStatus]) -> JobStatus:
