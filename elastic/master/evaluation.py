@@ -1,6 +1,7 @@
 """One pass over the evaluation data on one version of the model, each record once."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -45,6 +46,7 @@ class EvaluationRound:
             ),
         )
         self.done = asyncio.Event()
+        self._began_s = time.monotonic()
         self._sums: dict[str, list[Array]] = {}
 
     def lease(self, worker: str) -> Task | NoTask:
@@ -73,6 +75,10 @@ class EvaluationRound:
                     total += value
         self.note_progress()
         return True
+
+    def samples_per_s(self) -> float:
+        """Records evaluated per second since the round was opened."""
+        return self.ledger.records_done / max(time.monotonic() - self._began_s, 1e-3)
 
     def note_progress(self) -> None:
         """Wake whoever waits for the end of the round, if it has come."""

@@ -22,6 +22,7 @@ from elastic.policy.fleet import WORKER
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (
     EpochAudit,
+    EvaluationProgress,
     JobEvent,
     JobPhase,
     JobStatus,
@@ -149,6 +150,7 @@ class StatusBoard:
             worker_failures=self.worker_failures,
             workers_lost=self.workers_lost,
             events=tuple(self._events),
+            evaluation=self._evaluation(),
             time_split=self.time.split(now_s if self._ended_s is None else self._ended_s),
         )
 
@@ -169,6 +171,18 @@ class StatusBoard:
             loss=coordinator.loss,
             samples_per_s=round(coordinator.rate.per_second(time.monotonic()), 1),
             rejected_gradients=coordinator.rejected_gradients,
+        )
+
+    def _evaluation(self) -> EvaluationProgress | None:
+        round_ = None if self.coordinator is None else self.coordinator.evaluation
+        if round_ is None or self.phase.is_final:
+            return None
+        return EvaluationProgress(
+            model_version=round_.version,
+            records_done=round_.ledger.records_done,
+            records_total=round_.ledger.num_records,
+            # Its last digits would be news four times a second.
+            samples_per_s=float(f"{round_.samples_per_s():.2g}"),
         )
 
     def _told_audits(self) -> tuple[tuple[EpochAudit, ...], int]:

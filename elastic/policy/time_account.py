@@ -95,7 +95,9 @@ def split_at(status: JobStatus, now_s: float) -> TimeSplit:
     """
     split = status.time_split
     begun_s = status.submitted_s if status.submitted_s is not None else status.started_s
-    if begun_s is None:
+    is_untold = split.until_s is None and status.phase is not JobPhase.PENDING
+    if begun_s is None or is_untold:
+        # A master of an older version tells nothing of its time.
         return split
     until_ms = max(_ms(now_s if status.ended_s is None else status.ended_s), _ms(begun_s))
     totals_ms = _totals_ms(split)
@@ -114,6 +116,11 @@ def split_at(status: JobStatus, now_s: float) -> TimeSplit:
     return _split(totals_ms, current, until_ms)
 
 
+def as_of(status: JobStatus, now_s: float) -> JobStatus:
+    """The same status with its time as of now, or of its end."""
+    return status.model_copy(update={"time_split": split_at(status, now_s)})
+
+
 def _untold(status: JobStatus) -> TimeCategory:
     """What the time goes to that no master has told of."""
     current = status.time_split.current
@@ -124,9 +131,7 @@ def _untold(status: JobStatus) -> TimeCategory:
     return current
 
 
-def _judge(
-    current: TimeCategory, since_s: float, moment: Moment
-) -> tuple[TimeCategory, float]:
+def _judge(current: TimeCategory, since_s: float, moment: Moment) -> tuple[TimeCategory, float]:
     """What the job does, and since when."""
     now_s = moment.now_s
     if moment.phase in _OF_PHASE:

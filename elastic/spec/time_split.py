@@ -23,7 +23,9 @@ class TimeSplit(BaseModel):
     The sum is `until_s` less the job's `submitted_s`, to the millisecond.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_serialization_defaults_required=True
+    )
 
     queue_s: float = Field(default=0.0, description="Before a master ran.")
     start_s: float = Field(
@@ -39,7 +41,7 @@ class TimeSplit(BaseModel):
     )
     recover_s: float = Field(
         default=0.0,
-        description="No master or no worker was there, or those that came back had not yet counted.",
+        description="No master or no worker was there, or none had counted since it came back.",
     )
     stall_s: float = Field(
         default=0.0,

@@ -1,15 +1,18 @@
 import json
+import time
 
 import pytest
 import yaml
 from cli.test_train_flags import CLASSIC, REQUIRED
 from support.scripted_platform import ScriptedPlatform, running_workers
-from support.statuses import failed, running, succeeded
+from support.statuses import SUBMITTED_S, failed, running, succeeded
 
 from elastic.cli.exit_codes import ExitCode, of_phase
 from elastic.cli.follow import looks, statuses
+from elastic.cli.status import schema_text
 from elastic.errors import JobNotFoundError, PlatformError
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
+from elastic.spec.time_split import TimeCategory, TimeSplit
 from elastic.telemetry import progress
 
 LOCAL = (*REQUIRED, "--platform=local")
@@ -219,6 +222,19 @@ def test_one_job_as_json_and_yaml(run):
     _, as_yaml, _ = run("status", "mnist", "-o", "yaml", platform=platform)
     assert JobStatus.model_validate(json.loads(as_json)) == running()
     assert JobStatus.model_validate(yaml.safe_load(as_yaml)) == running()
+
+
+def test_a_document_counts_the_time_until_now(run):
+    split = TimeSplit(train_s=5, current=TimeCategory.TRAIN, until_s=SUBMITTED_S + 5)
+    platform = ScriptedPlatform(one=(running(time_split=split),))
+    before_s = time.time()
+    told = json.loads(run("status", "one", "-o", "json", platform=platform)[1])["time_split"]
+    assert before_s - 0.001 <= told["until_s"] <= time.time() + 0.001
+    assert told["train_s"] == pytest.approx(told["until_s"] - SUBMITTED_S, abs=0.001)
+
+
+def test_the_schema_is_printed_without_a_platform(run):
+    assert run("status", "--schema") == (0, schema_text(), "")
 
 
 def test_a_diverged_loss_is_null_in_json(run):

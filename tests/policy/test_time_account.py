@@ -161,4 +161,6 @@ def test_clocks_that_disagree_do_not_break_the_sum(skew_s):
     status = told(RUNNING, phase=JobPhase.SUCCEEDED, ended_s=BEGUN_S + 10)
     status = status.model_copy(update={"submitted_s": BEGUN_S + skew_s})
     split = split_at(status, BEGUN_S)
-    assert total_ms(split) == max(0, round((BEGUN_S + 10) * 1000) - round((BEGUN_S + skew_s) * 1000))
+    assert total_ms(split) == max(
+        0, round((BEGUN_S + 10) * 1000) - round((BEGUN_S + skew_s) * 1000)
+    )
