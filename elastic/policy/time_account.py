@@ -95,7 +95,7 @@ def split_at(status: JobStatus, now_s: float) -> TimeSplit:
     """
     split = status.time_split
     begun_s = status.submitted_s if status.submitted_s is not None else status.started_s
-    is_untold = split.until_s is None and status.phase is not JobPhase.PENDING
+    is_untold = split.until_s is None and status.started_s is not None
     if begun_s is None or is_untold:
         # A master of an older version tells nothing of its time.
         return split
