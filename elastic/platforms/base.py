@@ -7,12 +7,13 @@ never matters.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from elastic.errors import PlatformError
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.spec.job import JobSpec
+from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
 
 __all__ = [
@@ -87,10 +88,15 @@ class ReplicaRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of one replica's log."""
+    """One line of one replica's log.
+
+    Attributes:
+        stamp: When it was written, by ISO 8601; empty where nobody knows.
+    """
 
     replica: str
     text: str
+    stamp: str = field(default="", compare=False)
 
 
 class Platform(Protocol):
@@ -151,9 +157,10 @@ class Platform(Protocol):
         follow: bool,
         tail: int | None,
         previous: bool = False,
+        since: Since | None = None,
     ) -> Iterator[LogLine]:
         """Lines of the named replicas (all when empty), prefixed by replica.
 
         With `follow`, goes on until the job has ended; with `previous`, those of the life before
-        the present one.
+        the present one; with `since`, those written from then on.
         """

@@ -11,6 +11,7 @@ from elastic.cli.exit_codes import ExitCode, of_phase
 from elastic.cli.follow import looks, statuses
 from elastic.cli.status import schema_text
 from elastic.errors import JobNotFoundError, PlatformError
+from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 from elastic.spec.time_split import TimeCategory, TimeSplit
 from elastic.telemetry import progress
@@ -368,6 +369,12 @@ def test_scale_wants_one_number(run, argv):
         (("--index=1",), (("worker-1",), False, None)),
         (("--role=master", "--index=0"), (("master-0",), False, None)),
         (("--previous",), ((), False, None, "previous")),
+        (("--tail=-1",), ((), False, None)),
+        (("--since", "10m"), ((), False, None, Since(600.0, before_now=True))),
+        (
+            ("--since-time=2026-01-31T12:00:00Z",),
+            ((), False, None, Since(1769860800.0, before_now=False)),
+        ),
     ],
 )
 def test_logs_ask_for_the_replicas_meant(run, argv, asked):
@@ -386,6 +393,19 @@ def test_log_lines_begin_with_their_replica(run):
     platform = ScriptedPlatform(one=(running(),))
     platform.log_lines = [("master-0", "ready"), ("worker-1", "[x] step")]
     assert run("logs", "one", platform=platform)[1] == "[master-0] ready\n[worker-1] [x] step\n"
+
+
+def test_log_lines_may_begin_with_their_time(run):
+    platform = ScriptedPlatform(one=(running(),))
+    platform.log_lines = [("master-0", "ready", "2026-01-31T12:00:00.123Z"), ("worker-0", "old")]
+    out = run("logs", "one", "--timestamps", platform=platform)[1]
+    assert out == "[master-0] 2026-01-31T12:00:00.123Z ready\n[worker-0] old\n"
+
+
+def test_a_time_that_is_none_is_a_usage_error(run):
+    code, _, err = run("logs", "one", "--since=soon", platform=ScriptedPlatform(one=(running(),)))
+    assert code == 2
+    assert "'soon' is neither a duration such as 90s" in err
 
 
 # -- platforms and errors

@@ -1,4 +1,4 @@
-"""What real jobs tell from their submission to their end: by the schema, and of every millisecond."""
+"""What real jobs tell from submission to end: by the schema, and of every millisecond."""
 
 import json
 import os

@@ -85,11 +85,12 @@ class ScriptedPlatform:
         self.calls.append(("forget", job_name))
         del self._scripts[job_name]
 
-    def logs(self, job_name, replicas, follow, tail, previous=False):
+    def logs(self, job_name, replicas, follow, tail, previous=False, since=None):
         self._script(job_name)
-        self.calls.append(("logs", tuple(replicas), follow, tail, *(["previous"] * previous)))
-        for replica, text in self.log_lines:
-            yield LogLine(replica, text)
+        asked = [*(["previous"] * previous), *filter(None, [since])]
+        self.calls.append(("logs", tuple(replicas), follow, tail, *asked))
+        for replica, *line in self.log_lines:
+            yield LogLine(replica, *line)
 
     def _script(self, job_name):
         if job_name not in self._scripts:

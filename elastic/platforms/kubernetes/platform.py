@@ -31,6 +31,7 @@ from elastic.platforms.kubernetes.record import spec_of, submission_of
 from elastic.platforms.kubernetes.submission import BuildImage, submit_job
 from elastic.policy.fleet import WORKER
 from elastic.spec.job import JobSpec
+from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -179,6 +180,7 @@ class KubernetesPlatform:
         follow: bool,
         tail: int | None,
         previous: bool = False,
+        since: Since | None = None,
     ) -> Iterator[LogLine]:
         """Lines of the named replicas or roles (all when empty), prefixed by replica.
 
@@ -192,18 +194,19 @@ class KubernetesPlatform:
         """
         job = self._job(job_name)
         record = job.record()
+        since_s = None if since is None else since.at_s(self._cluster.now_s())
         if previous:
             pods, words = job.pods(), job.last_words()
-            return read_previous_logs(self._cluster, pods, words, replicas, tail)
+            return read_previous_logs(self._cluster, pods, words, replicas, tail, since_s)
         if not follow:
-            return read_logs(self._cluster, job.pods(), replicas, tail)
+            return read_logs(self._cluster, job.pods(), replicas, tail, since_s)
 
         def look() -> tuple[Sequence[Manifest], bool]:
             # Asked first: what pods have written by the end is in their logs when they are read.
             has_ended = self._has_ended(job, record)
             return job.pods(), has_ended
 
-        return follow_logs(self._cluster, look, replicas, tail)
+        return follow_logs(self._cluster, look, replicas, tail, since_s)
 
     def _has_ended(self, job: JobObjects, record: Manifest) -> bool:
         try:

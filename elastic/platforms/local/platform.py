@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from elastic.platforms.local.presence import with_seen_workers
 from elastic.platforms.local.submission import job_lock, lock_of, submit_job
 from elastic.spec.job import JobSpec
 from elastic.spec.names import other_jobs
+from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus
 
 COMMANDS: Final = {
@@ -158,6 +160,7 @@ class LocalPlatform:
         follow: bool,
         tail: int | None,
         previous: bool = False,
+        since: Since | None = None,
     ) -> Iterator[LogLine]:
         """Lines of the named replicas or roles (all when empty), prefixed by replica.
 
@@ -169,11 +172,14 @@ class LocalPlatform:
             PlatformError: Without `follow`: a replica was named that has no log.
         """
         directory = self._directory(job_name)
+        since_s = None if since is None else since.at_s(time.time())
         if previous:
             raise JobSpecError("a local log holds all lives of its replica: leave out --previous")
         if follow:
-            return follow_logs(directory, replicas, tail, lambda: not self._is_attended(directory))
-        return read_logs(directory, replicas, tail)
+            return follow_logs(
+                directory, replicas, tail, lambda: not self._is_attended(directory), since_s
+            )
+        return read_logs(directory, replicas, tail, since_s)
 
     def _directory(self, job_name: str) -> JobDirectory:
         directory = JobDirectory(self._jobs_path / job_name)
