@@ -3,7 +3,6 @@
 import os
 import sys
 import zlib
-from typing import Any
 
 import click
 
@@ -26,18 +25,13 @@ Examples:
 """
 
 
-class _SinceType(click.ParamType):
-    name = "since"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Since:
-        if isinstance(value, Since):
-            return value
-        try:
-            return parse_since(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _read_since(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> Since | None:
+    try:
+        return None if text is None else parse_since(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command("logs", short_help="Print the logs of a job's replicas.", epilog=_EPILOG)
@@ -45,7 +39,7 @@ class _SinceType(click.ParamType):
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--tail", type=click.IntRange(min=-1), metavar="N",
               help="Only the last N lines of each replica; -1 for all.")  # fmt: skip
-@click.option("--since", "--since_time", "since", type=_SinceType(), metavar="WHEN",
+@click.option("--since", "--since_time", "since", callback=_read_since, metavar="WHEN",
               help="Only lines from then on: 90s, 10m, 1h30m, 2d, or a moment.")  # fmt: skip
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("--role", type=click.Choice(["master", "worker"]),

@@ -6,7 +6,7 @@ Everything is level-triggered: the observed replicas are always read whole, so a
 never matters.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,11 +26,17 @@ __all__ = [
     "ReplicaPhase",
     "ReplicaRunner",
     "StatusRefusedError",
+    "StillAliveError",
+    "unheard",
 ]
 
 
 class StatusRefusedError(PlatformError):
     """A job's end will not be taken where its status is kept, however often it is tried."""
+
+
+class StillAliveError(PlatformError):
+    """Something of a job that was to end is still there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,10 @@ class LogLine:
     stamp: str = field(default="", compare=False)
 
 
+def unheard(_what: str) -> None:
+    """Tell nobody what is waited for."""
+
+
 class Platform(Protocol):
     """The command line's side of a platform."""
 
@@ -134,12 +144,17 @@ class Platform(Protocol):
             JobSpecError: The job has ended, or the number is outside its range.
         """
 
-    def kill(self, job_name: str, timeout_s: float) -> None:
+    def kill(
+        self, job_name: str, timeout_s: float, on_wait: Callable[[str], None] = unheard
+    ) -> None:
         """Cancel the job and wait until none of its processes is left; idempotent.
+
+        Args:
+            on_wait: Told again and again what is waited for.
 
         Raises:
             JobNotFoundError: No such job.
-            PlatformError: Something was still alive after `timeout_s`.
+            StillAliveError: Something was still there after `timeout_s`.
         """
 
     def forget(self, job_name: str) -> None:

@@ -24,7 +24,7 @@ def status_schema() -> dict[str, Any]:
 
     Fields may be added without another version, so none that is unknown is forbidden.
     """
-    schema = _open(_OUTPUT.json_schema(mode="serialization"))
+    schema: dict[str, Any] = _open(_OUTPUT.json_schema(mode="serialization"))
     head = {
         "$schema": _SCHEMA_URI,
         "title": "elastic status",

@@ -15,10 +15,12 @@ from elastic.telemetry.summary import (
     duration_text,
     epoch_text,
     eta_s,
+    evaluation_text,
     first_line,
     loss_text,
     percent_text,
     run_s,
+    speed_text,
     workers_text,
 )
 
@@ -116,9 +118,10 @@ def _speed_line(status: JobStatus) -> str:
     return "  ".join(
         (
             f"epoch {epochs_done_text(status)}",
-            f"{progress.samples_per_s:.0f} samples/s",
+            f"{speed_text(status)} samples/s",
             f"loss {loss_text(status)}",
             f"{workers_text(status)} workers",
             f"version {progress.model_version}",
+            *([f"evaluates {evaluation_text(status)}"] if status.evaluation else []),
         )
     )

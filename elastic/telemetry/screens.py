@@ -30,6 +30,7 @@ from elastic.telemetry.summary import (
     metrics_text,
     percent_text,
     run_s,
+    speed_text,
     time_split_text,
     workers_text,
 )
@@ -79,7 +80,7 @@ class _JobsTable:
                 workers_text(status),
                 epochs_done_text(status),
                 loss_text(status),
-                f"{status.progress.samples_per_s:.0f}",
+                speed_text(status),
                 age_text(status, self.now_s),
             )
         yield table
@@ -136,7 +137,7 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
         "epoch": epochs_done_text(status),
         "updates": str(progress.model_version),
         "loss": loss_text(status),
-        "samples/s": f"{progress.samples_per_s:.0f}",
+        "samples/s": speed_text(status),
         "workers": workers_text(status),
         "evaluates": evaluation_text(status),
         "evaluation": metrics_text(status),

@@ -68,6 +68,11 @@ def loss_text(status: JobStatus) -> str:
     return "-" if loss is None else f"{loss:.4g}"
 
 
+def speed_text(status: JobStatus) -> str:
+    """Records a second, now; a job that has ended has no speed."""
+    return "-" if status.phase.is_final else f"{status.progress.samples_per_s:.0f}"
+
+
 def is_running(worker: WorkerStatus) -> bool:
     return worker.phase == ReplicaPhase.RUNNING
 

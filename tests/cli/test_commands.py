@@ -7,10 +7,12 @@ from cli.test_train_flags import CLASSIC, REQUIRED
 from support.scripted_platform import ScriptedPlatform, running_workers
 from support.statuses import SUBMITTED_S, failed, running, succeeded
 
+from elastic.cli import waiting
 from elastic.cli.exit_codes import ExitCode, of_phase
 from elastic.cli.follow import looks, statuses
 from elastic.cli.status import schema_text
 from elastic.errors import JobNotFoundError, PlatformError
+from elastic.platforms.base import StillAliveError
 from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 from elastic.spec.time_split import TimeCategory, TimeSplit
@@ -282,6 +284,55 @@ def test_kill_waits_and_tells(run, command):
     code, out, _ = run(command, "one", "--timeout", "5", platform=platform)
     assert (code, out) == (0, "job one has been stopped: Cancelled\n")
     assert ("kill", "one", 5.0) in platform.calls
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
+
+
+def test_kill_says_what_it_waits_for(run, impatient):
+    code, _, err = run("kill", "one", platform=ScriptedPlatform(one=(running(),)))
+    assert (code, err) == (0, "job one: waits for worker-0 to end\n")
+
+
+def test_what_outlives_its_time_is_not_finished(run):
+    class Stubborn(ScriptedPlatform):
+        def kill(self, job_name, timeout_s, on_wait):
+            raise StillAliveError("worker-0 was alive after 30 s")
+
+    code, out, err = run("kill", "one", platform=Stubborn(one=(running(),)))
+    assert (code, out, err) == (101, "", "error: worker-0 was alive after 30 s\n")
+
+
+def test_who_need_not_wait_is_told_nothing(run):
+    assert run("kill", "one", platform=ScriptedPlatform(one=(running(),)))[2] == ""
+
+
+def test_scale_says_what_it_waits_for_each_time_it_is_something_else(run, impatient):
+    no_cpu = WorkerStatus(index=2, launch=1, phase="Pending", message="no cpu")
+    platform = ScriptedPlatform(
+        one=(
+            running(),
+            running(desired_workers=3, workers=(*running_workers(2), no_cpu)),
+            running(desired_workers=3, workers=(*running_workers(2), no_cpu)),
+            running(desired_workers=3, workers=running_workers(4)),
+            running(desired_workers=3, workers=running_workers(3)),
+        )
+    )
+    code, out, err = run("scale", "one", "3", platform=platform)
+    assert (code, out) == (0, "job one: 2 → 3 workers\n")
+    assert err == (
+        "job one: waits for worker-2 to run: worker-2: no cpu\n"
+        "job one: waits for worker-3 to leave\n"
+    )
+
+
+def test_scale_need_not_wait(run):
+    platform = ScriptedPlatform(one=(running(), PlatformError("nobody looks again")))
+    code, out, err = run("scale", "one", "4", "--no-wait", platform=platform)
+    assert (code, out, err) == (0, "job one: has been asked for 4 workers, has 2\n", "")
+    assert ("scale", "one", 4) in platform.calls
 
 
 def test_killing_an_ended_job_says_so(run):

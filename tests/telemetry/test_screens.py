@@ -23,8 +23,8 @@ def test_all_jobs_in_a_table(width):
     assert [line.split() for line in lines] == [
         ["JOB", "PHASE", "PROGRESS", "WORKERS", "EPOCH", "LOSS", "SAMPLES/S", "AGE"],
         ["mnist", "Running", "50%", "2/2", "1", "of", "2", "0.3123", "80", "3m", "20s"],
-        ["mnist", "Succeeded", "100%", "0/2", "2", "of", "2", "0.3123", "80", "3m", "20s"],
-        ["mnist", "Failed", "50%", "0/2", "1", "of", "2", "0.3123", "80", "3m", "20s"],
+        ["mnist", "Succeeded", "100%", "0/2", "2", "of", "2", "0.3123", "-", "3m", "20s"],
+        ["mnist", "Failed", "50%", "0/2", "1", "of", "2", "0.3123", "-", "3m", "20s"],
     ]
 
 

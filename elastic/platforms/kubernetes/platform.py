@@ -1,11 +1,11 @@
 """The command line's side of the Kubernetes platform."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from urllib.parse import quote
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
-from elastic.platforms.base import LogLine
+from elastic.platforms.base import LogLine, unheard
 from elastic.platforms.images import ImageRequest, build_and_push
 from elastic.platforms.kubernetes.connection import Cluster
 from elastic.platforms.kubernetes.job_objects import JobObjects
@@ -147,14 +147,16 @@ class KubernetesPlatform:
             )
         job.ask(num_workers=num_workers)
 
-    def kill(self, job_name: str, timeout_s: float) -> None:
+    def kill(
+        self, job_name: str, timeout_s: float, on_wait: Callable[[str], None] = unheard
+    ) -> None:
         """Cancel the job and wait until none of its pods is left; idempotent.
 
         Raises:
             JobNotFoundError: No such job.
-            PlatformError: A pod was still there after `timeout_s`.
+            StillAliveError: A pod was still there after `timeout_s`.
         """
-        kill_job(self._job(job_name), timeout_s)
+        kill_job(self._job(job_name), timeout_s, on_wait)
 
     def forget(self, job_name: str) -> None:
         """Delete the record, the status and the ended pods of a job that has no others.

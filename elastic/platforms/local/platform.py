@@ -3,13 +3,13 @@
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
-from elastic.platforms.base import LogLine
+from elastic.platforms.base import LogLine, unheard
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, default_home
 from elastic.platforms.local.killing import kill_job
 from elastic.platforms.local.liveness import has_master, has_supervisor, members_of
@@ -124,17 +124,19 @@ class LocalPlatform:
         directory.write_size(num_workers)
         directory.master_bell.ring()
 
-    def kill(self, job_name: str, timeout_s: float) -> None:
+    def kill(
+        self, job_name: str, timeout_s: float, on_wait: Callable[[str], None] = unheard
+    ) -> None:
         """Cancel the job and wait until none of its processes is left; idempotent.
 
         Raises:
             JobNotFoundError: No such job.
-            PlatformError: Something was still alive after `timeout_s`.
+            StillAliveError: Something was still alive after `timeout_s`.
         """
         directory = self._directory(job_name)
         try:
             with job_lock(self._jobs_path, job_name, timeout_s):
-                kill_job(directory, timeout_s)
+                kill_job(directory, timeout_s, on_wait)
         except JobExistsError as error:
             raise PlatformError(str(error)) from error
 
