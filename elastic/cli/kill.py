@@ -2,6 +2,7 @@
 
 import click
 
+from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import open_platform, platform_option
 from elastic.cli.waiting import WaitNotes
@@ -13,7 +14,7 @@ from elastic.platforms.base import StillAliveError
     short_help="Cancel a job and end its processes.",
     epilog="\b\nExamples:\n  elastic kill mnist --timeout 60\n  elastic kill mnist --forget",
 )
-@click.argument("job")
+@job_argument()
 @click.option("--timeout", type=click.FloatRange(min=0), default=30.0, show_default=True,
               metavar="SECONDS", help="How long the job's processes may take to end.")  # fmt: skip
 @click.option("--forget", is_flag=True, help="Also drop its status and all else that is kept.")

@@ -6,6 +6,7 @@ import zlib
 
 import click
 
+from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import open_platform, platform_option
 from elastic.platforms.base import LogLine, Platform
@@ -35,7 +36,7 @@ def _read_since(
 
 
 @click.command("logs", short_help="Print the logs of a job's replicas.", epilog=_EPILOG)
-@click.argument("job")
+@job_argument()
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--tail", type=click.IntRange(min=-1), metavar="N",
               help="Only the last N lines of each replica; -1 for all.")  # fmt: skip

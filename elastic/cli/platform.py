@@ -115,6 +115,16 @@ def _open(name: str, choice: ClusterChoice) -> Platform:
     return KubernetesPlatform(cluster, choice.namespace, _build_image)
 
 
+def open_quietly(name: str, choice: ClusterChoice) -> Platform:
+    """The platform of that name, whose API server is asked once."""
+    if name == PlatformName.LOCAL:
+        return _open(name, choice)
+    from elastic.platforms.kubernetes.connection import connect
+    from elastic.platforms.kubernetes.platform import KubernetesPlatform
+
+    return KubernetesPlatform(connect(choice.kubeconfig, choice.context, 0.0), choice.namespace)
+
+
 def _build_image(request: "ImageRequest") -> str:
     """Make the image of a job, and show how far it is."""
     from elastic.platforms.images import build_and_push

@@ -4,6 +4,7 @@ import time
 
 import click
 
+from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import open_platform, platform_option
 from elastic.cli.waiting import WaitNotes
@@ -21,7 +22,7 @@ _POLL_S = 0.5
     epilog="\b\nExamples:\n  elastic scale mnist 4\n  elastic scale mnist --num_workers=1\n"
     "  elastic scale mnist 8 --no_wait",
 )
-@click.argument("job")
+@job_argument()
 @click.argument("workers", metavar="N", type=click.IntRange(min=0), required=False)
 @click.option("--num_workers", "--workers", "by_flag", metavar="N", type=click.IntRange(min=0),
               help="The same as the argument N.")  # fmt: skip

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from elastic.cli import exit_codes
+from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.follow import POLL_S, statuses
 from elastic.cli.platform import open_platform, platform_option
@@ -41,7 +42,7 @@ Examples:
 
 
 @click.command("status", short_help="Show all jobs, or one in depth.", epilog=_EPILOG)
-@click.argument("job", required=False)
+@job_argument(required=False)
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
               show_default=True, help="Form of the output.")  # fmt: skip
 @click.option("-w", "--watch", is_flag=True, help="Show every change until the job has ended.")

@@ -29,6 +29,7 @@ class Setting:
     Attributes:
         metavar: Stands for the value in help texts.
         expected: What a usable value is, bounds included; ends a sentence "expected …".
+        has_choices: `metavar` lists all values there are.
         default: The default as a person would type it, or None where the setting is required.
         only: The one platform that uses it, or None for all.
     """
@@ -42,6 +43,7 @@ class Setting:
     default: str | None
     is_truth: bool
     is_mapping: bool
+    has_choices: bool
     place: Place | None
     only: PlatformName | None
 
@@ -70,6 +72,7 @@ def _setting(name: str, field: FieldInfo) -> Setting:
         default=None if field.is_required() else _default_text(field.default),
         is_truth=kind is bool,
         is_mapping=kind is dict,
+        has_choices=bool(choices) or kind is PlatformName,
         place=Place(extra["place"]) if "place" in extra else None,
         only=PlatformName(extra["only"]) if "only" in extra else None,
     )

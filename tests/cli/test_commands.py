@@ -10,6 +10,7 @@ from support.statuses import SUBMITTED_S, failed, running, succeeded
 from elastic.cli import waiting
 from elastic.cli.exit_codes import ExitCode, of_phase
 from elastic.cli.follow import looks, statuses
+from elastic.cli.main import SUMMARIES, TOPICS
 from elastic.cli.status import schema_text
 from elastic.errors import JobNotFoundError, PlatformError
 from elastic.platforms.base import StillAliveError
@@ -513,7 +514,13 @@ def test_an_interrupt_is_quiet(run):
 def test_no_arguments_show_the_help(run):
     code, out, _ = run()
     assert code == 0
-    assert "Commands:" in out
+    assert [line for line in out.splitlines() if line.endswith(":")] == [
+        "Options:", "Jobs:", "Where they run:", "This command:", "  Examples:",
+    ]  # fmt: skip
+
+
+def test_every_command_stands_below_one_topic():
+    assert [name for names in TOPICS.values() for name in names] == list(SUMMARIES)
 
 
 def test_every_final_phase_has_its_exit_code():
