@@ -7,7 +7,8 @@ from typing import Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from elastic.cli.platform import ClusterChoice, Opener, cluster_choice, open_quietly
+from elastic.cli.platform import Opener, cluster_choice, open_quietly
+from elastic.client.opening import ClusterChoice
 from elastic.errors import ElasticError
 from elastic.spec.describe import Setting
 from elastic.spec.job import Place, PlatformName

@@ -9,6 +9,7 @@ import click
 from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import open_platform, platform_option
+from elastic.client.replicas import replica_names
 from elastic.platforms.base import LogLine, Platform
 from elastic.spec.since import Since, parse_since
 from elastic.spec.status import JobPhase
@@ -16,8 +17,8 @@ from elastic.spec.status import JobPhase
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green")
 
 _EPILOG = """\b
-Flags are those of kubectl where kubectl has them. On one machine a line's time
-is the one it begins with; lines without one belong to the line before.
+Flags are those of kubectl where kubectl has them. On one machine the time of
+a line is what it begins with; a line without one belongs to the line before.
 \b
 Examples:
   elastic logs mnist -f
@@ -67,9 +68,7 @@ def command(
     if follow and previous:
         raise click.UsageError("--follow and --previous exclude each other", context)
     opened = open_platform(context, platform)
-    names = [role] if role else []
-    if index is not None:
-        names = [f"{role or 'worker'}-{index}"]
+    names = replica_names(role, index)
     tail = None if tail == -1 else tail
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     if follow:

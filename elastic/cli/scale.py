@@ -1,19 +1,14 @@
 """`elastic scale`: another number of workers for a running job."""
 
-import time
-
 import click
 
 from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import open_platform, platform_option
 from elastic.cli.waiting import WaitNotes
-from elastic.platforms.base import Platform
+from elastic.client.replicas import num_running, wait_for_workers, why_workers_wait
 from elastic.spec.status import JobStatus
-from elastic.telemetry.progress_view import waits_because
-from elastic.telemetry.summary import counted, first_line, is_running
-
-_POLL_S = 0.5
+from elastic.telemetry.summary import counted
 
 
 @click.command(
@@ -51,61 +46,25 @@ def command(
     wanted = workers if workers is not None else by_flag
     assert wanted is not None, "one of the two was given"
     opened = open_platform(context, platform)
-    before = _running(opened.status(job))
+    before = num_running(opened.status(job))
     opened.scale(job, wanted)
     if not wait:
         workers_asked = counted(wanted, "worker", "workers")
         click.echo(f"job {job}: has been asked for {workers_asked}, has {before}")
         return ExitCode.DONE
-    last = _wait(opened, job, wanted, timeout)
+    last = wait_for_workers(opened, job, wanted, timeout, WaitNotes(job))
     click.echo(_outcome(last, before, wanted))
-    return ExitCode.DONE if _running(last) == wanted else ExitCode.NOT_FINISHED
-
-
-def _running(status: JobStatus) -> int:
-    return sum(is_running(worker) for worker in status.workers)
-
-
-def _wait(platform: Platform, job: str, wanted: int, timeout_s: float) -> JobStatus:
-    """The job as it is when it has the workers, has ended, or the time is over."""
-    deadline_s = time.monotonic() + timeout_s
-    tell = WaitNotes(job)
-    while True:
-        status = platform.status(job)
-        reached = status.desired_workers == wanted and _running(status) == wanted
-        if reached or status.phase.is_final or time.monotonic() >= deadline_s:
-            return status
-        tell(_awaited(status, wanted))
-        time.sleep(_POLL_S)
-
-
-def _awaited(status: JobStatus, wanted: int) -> str:
-    """`worker-2, worker-3 to run: worker-2: no cpu`, or who has to leave first."""
-    running = {worker.index for worker in status.workers if is_running(worker)}
-    missing = [f"worker-{index}" for index in range(wanted) if index not in running]
-    surplus = [f"worker-{index}" for index in sorted(running) if index >= wanted]
-    if missing:
-        why = first_line(waits_because(status)) or _why_a_worker_waits(status)
-        return f"{', '.join(missing)} to run{why and f': {why}'}"
-    if surplus:
-        return f"{', '.join(surplus)} to leave"
-    return "its master to want so many"
+    return ExitCode.DONE if num_running(last) == wanted else ExitCode.NOT_FINISHED
 
 
 def _outcome(status: JobStatus, before: int, wanted: int) -> str:
-    running = _running(status)
+    running = num_running(status)
     if running == wanted:
         return f"job {status.job_name}: {before} → {counted(running, 'worker', 'workers')}"
     if status.phase.is_final:
         return f"job {status.job_name} ended before it had {wanted} workers: {status.phase}"
-    why = first_line(waits_because(status)) or _why_a_worker_waits(status)
+    why = why_workers_wait(status)
     return (
         f"job {status.job_name}: {running} of {wanted} workers run so far"
         f"{why and f': {why}'}; see elastic status {status.job_name}"
     )
-
-
-def _why_a_worker_waits(status: JobStatus) -> str:
-    """The first reason there is; the status has the others."""
-    waiting = (w for w in status.workers if w.message and not is_running(w))
-    return next((f"worker-{w.index}: {first_line(w.message)}" for w in waiting), "")

@@ -12,8 +12,8 @@ from rich.live import Live
 from elastic.cli import exit_codes
 from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.follow import POLL_S, statuses
 from elastic.cli.platform import open_platform, platform_option
+from elastic.client.following import POLL_S, statuses
 from elastic.errors import InfrastructureError
 from elastic.platforms.base import Platform
 from elastic.policy.time_account import as_of

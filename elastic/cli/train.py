@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
-from elastic.cli import settings
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.flags import SettingsCommand, setting_options
 from elastic.cli.follow import follow_to_end
+from elastic.cli.given import from_flags
 from elastic.cli.interrupts import as_ctrl_c
 from elastic.cli.platform import cluster_choice, cluster_options, open_platform
+from elastic.client import settings
+from elastic.client.checking import check, nothing_to_resume
 from elastic.errors import JobNotFoundError
 from elastic.platforms.base import Platform
 from elastic.spec.job import JobSpec, PlatformName
@@ -59,10 +61,8 @@ def command(
         return ExitCode.DONE
     platform = open_platform(context, spec.platform, spec.namespace)
     where = _where(context, spec)
-    _check_model(spec)
-    if spec.platform is PlatformName.LOCAL:
-        _check_data(spec)
-    _note_nothing_to_resume(platform, spec)
+    check(spec)
+    _tell(nothing_to_resume(platform, spec))
     with as_ctrl_c():
         return _run(platform, spec, where, detach)
 
@@ -75,7 +75,8 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
         platform.submit(spec)
         is_submitted = True
         click.echo(f"job {spec.job_name} has been started")
-        _note_lost_parameters(spec)
+        # Only once there is a job that trains any.
+        _tell(settings.lost_parameters(spec))
         if detach:
             click.echo(f"see it with: elastic status {where}")
             return ExitCode.DONE
@@ -91,72 +92,17 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
 def _resolve(context: click.Context, config: Path | None, values: dict[str, Any]) -> JobSpec:
     """The job that flags, file, environment and defaults describe together."""
     from_file, problems = settings.from_file(config) if config else ({}, [])
-    from_flags, more = settings.from_flags(context, values)
-    given = settings.from_environment() | from_file | from_flags
-    spec = settings.with_name(settings.resolve(given, [*problems, *more]))
-    for note in settings.notes(spec, given):
-        click.echo(f"note: {note}", err=True)
-    if spec.platform is PlatformName.LOCAL:
-        return settings.with_absolute_paths(spec, Path.cwd())
+    by_flags, more = from_flags(context, values)
+    given = settings.from_environment() | from_file | by_flags
+    spec, notes = settings.complete(given, [*problems, *more])
+    for note in notes:
+        _tell(note)
     return spec
 
 
-def _check_model(spec: JobSpec) -> None:
-    """Find what is wrong with the user's module now, instead of in a replica's log."""
-    # Not needed for --help and --dry_run.
-    from elastic.spec.model_check import check_source, is_in_image
-
-    if is_in_image(spec.image, spec.model_zoo):
-        return
-    check_source(spec.model_zoo, spec.model_def, spec.symbol_names())
-
-
-def _note_nothing_to_resume(platform: Platform, spec: JobSpec) -> None:
-    """Say what --resume cannot do: who repeats a command may have mistyped a name or a folder."""
-    if not spec.resume or spec.job_name in platform.jobs():
-        return
-    folder = spec.checkpoint_dir
-    if folder and spec.platform is not PlatformName.LOCAL:
-        # What lies on a cluster's volume is its master's to see.
-        return
-    if folder:
-        from elastic.master.cuts import list_cuts
-
-        if list_cuts(Path(folder)):
-            return
-    empty = f", and --checkpoint_dir={folder} holds no checkpoint" if folder else ""
-    click.echo(
-        f"note: nothing to resume: there is no job {spec.job_name!r}{empty}: "
-        "it starts from the first record",
-        err=True,
-    )
-
-
-def _note_lost_parameters(spec: JobSpec) -> None:
-    """Say that nobody will have the trained model; only once there is a job that trains one."""
-    if not settings.keeps_parameters(spec):
-        click.echo(
-            "note: the trained parameters stay in the master's pod and go with it: keep them with "
-            "--volume claim_name=CLAIM,mount_path=/results --output /results/model",
-            err=True,
-        )
-
-
-def _check_data(spec: JobSpec) -> None:
-    """Find data that is not there before the job is, whose name would be taken then.
-
-    Raises:
-        DataError: Nothing is there.
-    """
-    from elastic.data.sources import list_files
-    from elastic.spec.model_check import may_have
-
-    if may_have(spec.model_zoo, spec.model_def, spec.custom_data_reader):
-        # Only the user's reader knows what its origin means.
-        return
-    for origin in filter(None, (spec.training_data_dir, spec.evaluation_data_dir)):
-        is_address = "://" in origin
-        list_files(origin if is_address else str(Path.cwd() / Path(origin).expanduser()))
+def _tell(note: str) -> None:
+    if note:
+        click.echo(f"note: {note}", err=True)
 
 
 def _where(context: click.Context, spec: JobSpec) -> str:

@@ -9,9 +9,9 @@ from support.statuses import SUBMITTED_S, failed, running, succeeded
 
 from elastic.cli import waiting
 from elastic.cli.exit_codes import ExitCode, of_phase
-from elastic.cli.follow import looks, statuses
 from elastic.cli.main import SUMMARIES, TOPICS
 from elastic.cli.status import schema_text
+from elastic.client.following import looks, statuses
 from elastic.errors import JobNotFoundError, PlatformError
 from elastic.platforms.base import StillAliveError
 from elastic.spec.since import Since
