@@ -11,7 +11,8 @@ import click
 
 from elastic.cli.doctor_extras import check_extras, version_of
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.platform import PATIENCE_S, ClusterChoice, cluster_choice, platform_option
+from elastic.cli.platform import cluster_choice, platform_option
+from elastic.client.opening import PATIENCE_S, ClusterChoice
 from elastic.errors import PlatformError
 from elastic.platforms.checks import Check, Outcome
 from elastic.spec.job import JobSpec, PlatformName

@@ -13,7 +13,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     JOB_FAILED = 100
     NOT_FINISHED = 101
-    """`train` or a watch ended before the job did; the job may go on."""
+    """`train`, a watch, `scale` or `kill` ended before the job got there; it may go on."""
     NO_SUCH_JOB = 102
     JOB_CANCELLED = 103
     INTERRUPTED = 130

@@ -1,12 +1,16 @@
 """The flags of `elastic train`, `evaluate` and `predict`, made from the fields of `JobSpec`."""
 
+from functools import partial
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from elastic.spec.describe import Setting, flag_settings, settings
 from elastic.spec.kinds import JobKind
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 TRUE_TEXT: Final = "true"
 """What a truth flag without a value stands for."""
@@ -24,6 +28,7 @@ def setting_options() -> list[click.Option]:
     options = []
     for setting in filter(lambda setting: setting.is_flag, settings()):
         declared = [setting.name, *(f"--{name}" for name in (setting.name, *setting.aliases))]
+        complete = partial(_complete, setting)
         if setting.name in _SHORT:
             declared.append(_SHORT[setting.name])
         if setting.is_truth:
@@ -32,8 +37,17 @@ def setting_options() -> list[click.Option]:
         elif setting.is_mapping:
             options.append(click.Option(declared, multiple=True, type=str))
         else:
-            options.append(click.Option(declared, type=str))
+            options.append(click.Option(declared, type=str, shell_complete=complete))
     return options
+
+
+def _complete(
+    setting: Setting, _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> "list[CompletionItem]":
+    # Of use to shells alone.
+    from elastic.cli.completing import setting_items
+
+    return setting_items(setting, incomplete)
 
 
 def default_note(setting: Setting, kind: JobKind) -> str:

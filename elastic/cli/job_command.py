@@ -2,19 +2,20 @@
 
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
-from elastic.cli import settings
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.flags import SettingsCommand, setting_options
 from elastic.cli.follow import follow_to_end
+from elastic.cli.given import from_flags
 from elastic.cli.interrupts import as_ctrl_c
 from elastic.cli.platform import cluster_choice, cluster_options, open_platform
-from elastic.errors import CheckpointError, JobNotFoundError, JobSpecError
+from elastic.client import settings
+from elastic.client.checking import check, nothing_to_resume
+from elastic.errors import JobNotFoundError
 from elastic.platforms.base import Platform
 from elastic.spec.job import JobSpec, PlatformName
 from elastic.spec.job_file import write_job_file
@@ -61,14 +62,8 @@ def _start(context: click.Context, spec: JobSpec, detach: bool) -> int:
     """Check what can be checked here, and start the job."""
     platform = open_platform(context, spec.platform, spec.namespace)
     where = _where(context, spec)
-    _check_model(spec)
-    if spec.platform is PlatformName.LOCAL:
-        _check_data(spec)
-        _check_telemetry(spec)
-    if spec.kind is JobKind.PREDICT:
-        _check_predictions(spec)
-    if spec.kind is JobKind.TRAIN:
-        _note_nothing_to_resume(platform, spec)
+    check(spec)
+    _tell(nothing_to_resume(platform, spec))
     with as_ctrl_c():
         return _run(platform, spec, where, detach)
 
@@ -81,7 +76,8 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
         platform.submit(spec)
         is_submitted = True
         click.echo(f"job {spec.job_name} has been started")
-        _note_lost_parameters(spec)
+        # Only once there is a job that trains any.
+        _tell(settings.lost_parameters(spec))
         if spec.tensorboard_log_dir:
             click.echo(f"see its curves with: elastic tensorboard {where}")
         if detach:
@@ -101,119 +97,17 @@ def _resolve(
 ) -> JobSpec:
     """The job that flags, file, environment and defaults describe together."""
     from_file, problems = settings.from_file(config) if config else ({}, [])
-    from_flags, more = settings.from_flags(context, values)
-    given = settings.from_environment() | from_file | from_flags
-    spec = settings.with_name(settings.resolve(kind, given, [*problems, *more]))
-    for note in settings.notes(spec, given):
-        click.echo(f"note: {note}", err=True)
-    if spec.platform is PlatformName.LOCAL:
-        return settings.with_absolute_paths(spec, Path.cwd())
+    by_flags, more = from_flags(context, values)
+    given = settings.from_environment() | from_file | by_flags
+    spec, notes = settings.complete(kind, given, [*problems, *more])
+    for note in notes:
+        _tell(note)
     return spec
 
 
-def _check_model(spec: JobSpec) -> None:
-    """Find what is wrong with the user's module now, instead of in a replica's log."""
-    # Not needed for --help and --dry_run.
-    from elastic.spec.export_form import export_target
-    from elastic.spec.model_check import check_source, is_in_image, written_for
-
-    if is_in_image(spec.image, spec.model_zoo):
-        return
-    check_source(spec.model_zoo, spec.model_def, spec.symbol_names())
-    framework = written_for(spec.model_zoo, spec.model_def)
-    if spec.output and framework is not None:
-        export_target(spec.output, framework)
-
-
-def _note_nothing_to_resume(platform: Platform, spec: JobSpec) -> None:
-    """Say what --resume cannot do: who repeats a command may have mistyped a name or a folder."""
-    if not spec.resume or spec.job_name in platform.jobs():
-        return
-    folder = spec.checkpoint_dir
-    if folder and spec.platform is not PlatformName.LOCAL:
-        # What lies on a cluster's volume is its master's to see.
-        return
-    if folder:
-        from elastic.master.cuts import list_cuts
-
-        if list_cuts(Path(folder)):
-            return
-    empty = f", and --checkpoint_dir={folder} holds no checkpoint" if folder else ""
-    click.echo(
-        f"note: nothing to resume: there is no job {spec.job_name!r}{empty}: "
-        "it starts from the first record",
-        err=True,
-    )
-
-
-def _note_lost_parameters(spec: JobSpec) -> None:
-    """Say that nobody will have the trained model; only once there is a job that trains one."""
-    if not settings.keeps_parameters(spec):
-        click.echo(
-            "note: the trained parameters stay in the master's pod and go with it: keep them with "
-            "--volume claim_name=CLAIM,mount_path=/results --output /results/model",
-            err=True,
-        )
-
-
-def _check_data(spec: JobSpec) -> None:
-    """Find data that is not there before the job is, whose name would be taken then.
-
-    Raises:
-        DataError: Nothing is there.
-        CheckpointError: The model is not.
-    """
-    from elastic.data.sources import list_files
-    from elastic.spec.model_check import may_have
-
-    for text in filter(None, (spec.model, spec.checkpoint_filename_for_init)):
-        if spec.kind is not JobKind.TRAIN and not Path(text).exists():
-            raise CheckpointError(f"there is no {text} to take parameters from: name another path")
-    if may_have(spec.model_zoo, spec.model_def, spec.custom_data_reader):
-        # Only the user's reader knows what its origin means.
-        return
-    origins = {spec.data_origin, spec.evaluation_data_dir}
-    for origin in filter(None, sorted(origins)):
-        is_address = "://" in origin
-        list_files(origin if is_address else str(Path.cwd() / Path(origin).expanduser()))
-
-
-def _check_telemetry(spec: JobSpec) -> None:
-    """Find what the master would write its curves with; a cluster has it in the job's image.
-
-    Raises:
-        JobSpecError: It is not installed.
-    """
-    if spec.tensorboard_log_dir:
-        from elastic.telemetry.event_log import check_installed
-
-        check_installed()
-
-
-def _check_predictions(spec: JobSpec) -> None:
-    """Find what would keep predictions from being written, before anything is computed.
-
-    Raises:
-        JobSpecError: They have nowhere to go, or no form.
-    """
-    from elastic.spec.model_check import is_in_image, may_have
-
-    if spec.prediction_format == "parquet" and find_spec("pyarrow") is None:
-        raise JobSpecError(
-            "--prediction_format=parquet needs pyarrow, which is not installed here: install it "
-            "with pip install 'elastic[parquet]', or write csv"
-        )
-    if spec.platform is PlatformName.LOCAL or spec.prediction_outputs:
-        return
-    if is_in_image(spec.image, spec.model_zoo) or may_have(
-        spec.model_zoo, spec.model_def, spec.prediction_outputs_processor
-    ):
-        # The master knows whether there is a processor.
-        return
-    raise JobSpecError(
-        "--prediction_outputs is missing: name a folder below the mount_path of a --volume that "
-        f"all pods share, or define {spec.prediction_outputs_processor} in the model_def"
-    )
+def _tell(note: str) -> None:
+    if note:
+        click.echo(f"note: {note}", err=True)
 
 
 def _where(context: click.Context, spec: JobSpec) -> str:

@@ -6,24 +6,44 @@ import zlib
 
 import click
 
+from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import open_platform, platform_option
+from elastic.client.replicas import replica_names
 from elastic.platforms.base import LogLine, Platform
+from elastic.spec.since import Since, parse_since
 from elastic.spec.status import JobPhase
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green")
 
+_EPILOG = """\b
+Flags are those of kubectl where kubectl has them. On one machine the time of
+a line is what it begins with; a line without one belongs to the line before.
+\b
+Examples:
+  elastic logs mnist -f
+  elastic logs mnist --role worker --index 1 --tail 100
+  elastic logs mnist --since 10m --timestamps
+"""
 
-@click.command(
-    "logs",
-    short_help="Print the logs of a job's replicas.",
-    epilog="\b\nExamples:\n  elastic logs mnist -f\n"
-    "  elastic logs mnist --role worker --index 1 --tail 100",
-)
-@click.argument("job")
+
+def _read_since(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> Since | None:
+    try:
+        return None if text is None else parse_since(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command("logs", short_help="Print the logs of a job's replicas.", epilog=_EPILOG)
+@job_argument()
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N",
-              help="Only the last N lines of each replica.")  # fmt: skip
+@click.option("--tail", type=click.IntRange(min=-1), metavar="N",
+              help="Only the last N lines of each replica; -1 for all.")  # fmt: skip
+@click.option("--since", "--since_time", "since", callback=_read_since, metavar="WHEN",
+              help="Only lines from then on: 90s, 10m, 1h30m, 2d, or a moment.")  # fmt: skip
+@click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("--role", type=click.Choice(["master", "worker"]),
               help="Only replicas of this role.")  # fmt: skip
 @click.option("--index", type=click.IntRange(min=0), metavar="I",
@@ -37,6 +57,8 @@ def command(
     job: str,
     follow: bool,
     tail: int | None,
+    since: Since | None,
+    timestamps: bool,
     role: str | None,
     index: int | None,
     previous: bool,
@@ -46,17 +68,16 @@ def command(
     if follow and previous:
         raise click.UsageError("--follow and --previous exclude each other", context)
     opened = open_platform(context, platform)
-    names = [role] if role else []
-    if index is not None:
-        names = [f"{role or 'worker'}-{index}"]
+    names = replica_names(role, index)
+    tail = None if tail == -1 else tail
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     if follow:
         # Nothing may come for long.
         _note_pending(opened, job)
     has_lines = False
-    for line in opened.logs(job, names, follow, tail, previous):
+    for line in opened.logs(job, names, follow, tail, previous, since):
         has_lines = True
-        click.echo(_prefixed(line, coloured))
+        click.echo(_prefixed(line, coloured, timestamps))
     if not has_lines and not follow:
         _note_pending(opened, job)
     return ExitCode.DONE
@@ -70,9 +91,10 @@ def _note_pending(platform: Platform, job: str) -> None:
         click.echo(f"note: nothing of job {job} runs yet: {why or 'it is Pending'}", err=True)
 
 
-def _prefixed(line: LogLine, coloured: bool) -> str:
+def _prefixed(line: LogLine, coloured: bool, timestamps: bool) -> str:
     prefix = f"[{line.replica}]"
     if coloured:
         # Not hash(): a replica keeps its colour from one call to the next.
         prefix = click.style(prefix, fg=_COLOURS[zlib.crc32(line.replica.encode()) % len(_COLOURS)])
-    return f"{prefix} {line.text}"
+    parts = (prefix, line.stamp, line.text) if timestamps and line.stamp else (prefix, line.text)
+    return " ".join(parts)

@@ -19,6 +19,8 @@ from elastic.cli.exit_codes import ExitCode
 from elastic.errors import ElasticError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from elastic.cli.platform import Opener
 
 SUMMARIES: Final = {
@@ -33,7 +35,13 @@ SUMMARIES: Final = {
     "install": "Print or apply what a namespace needs before jobs can run in it.",
     "doctor": "Check everything that jobs need, and say what to fix.",
     "zoo": "Begin a model of your own, and make images of models.",
+    "completion": "Print the script by which a shell completes commands.",
     "version": "Print the version.",
+}
+TOPICS: Final = {
+    "Jobs": ("train", "evaluate", "predict", "status", "logs", "scale", "kill"),
+    "Where they run": ("install", "doctor", "zoo"),
+    "This command": ("completion", "version"),
 }
 ALIASES: Final = {"cancel": "kill", "stop": "kill"}
 
@@ -68,8 +76,18 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(SUMMARIES.items()))
+        width = max(map(len, SUMMARIES))
+        for topic, names in TOPICS.items():
+            with formatter.section(topic):
+                formatter.write_dl([(name.ljust(width), SUMMARIES[name]) for name in names])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        # Of use to shells alone; click's own would load every subcommand for its help.
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in SUMMARIES if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=SUMMARIES[name]) for name in names]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(

@@ -1,33 +1,18 @@
 """Which platform a command talks to, and where that is."""
 
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from elastic.client import opening
+from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice
 from elastic.platforms.base import Platform
 from elastic.spec.job import PlatformName
 
-if TYPE_CHECKING:
-    from elastic.platforms.images import ImageRequest
-
-PLATFORM_VARIABLE = "ELASTIC_PLATFORM"
-PATIENCE_S: Final = 4.0
-"""How long people wait for an API server that is away or busy; followers wait longer."""
 _META_KEY: Final = "elastic.cluster"
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterChoice:
-    """Which cluster is meant, by kubectl's conventions; None leaves it to the kubeconfig."""
-
-    kubeconfig: str | None = None
-    context: str | None = None
-    namespace: str | None = None
 
 
 Opener = Callable[[str, ClusterChoice], Platform]
@@ -95,31 +80,13 @@ def open_platform(context: click.Context, name: str, namespace: str | None = Non
     Raises:
         PlatformError: The platform cannot be used from here.
     """
-    opener: Opener = context.find_root().obj or _open
+    opener: Opener = context.find_root().obj or opening.open_platform
     if name == PlatformName.LOCAL and context.meta.get(_META_KEY):
         unused = ", ".join(f"--{option}" for option in context.meta[_META_KEY])
         click.echo(f"note: unused with --platform {name}: {unused}", err=True)
     return opener(name, cluster_choice(context, namespace))
 
 
-def _open(name: str, choice: ClusterChoice) -> Platform:
-    # The other platform's clients are not loaded for one.
-    if name == PlatformName.LOCAL:
-        from elastic.platforms.local.platform import LocalPlatform
-
-        return LocalPlatform()
-    from elastic.platforms.kubernetes.connection import connect
-    from elastic.platforms.kubernetes.platform import KubernetesPlatform
-
-    cluster = connect(choice.kubeconfig, choice.context, PATIENCE_S)
-    return KubernetesPlatform(cluster, choice.namespace, _build_image)
-
-
-def _build_image(request: "ImageRequest") -> str:
-    """Make the image of a job, and show how far it is."""
-    from elastic.platforms.images import build_and_push
-    from elastic.telemetry.image_display import open_image_display
-
-    # Standard output is for what becomes of the job.
-    with open_image_display(sys.stderr) as display:
-        return build_and_push(request, display.show)
+def open_quietly(name: str, choice: ClusterChoice) -> Platform:
+    """The platform of that name, whose API server is asked once."""
+    return opening.open_platform(name, choice, patience_s=0.0)

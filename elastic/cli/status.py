@@ -1,24 +1,24 @@
 """`elastic status`: all jobs in a table, or one in depth."""
 
 import json
-import math
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import click
-from pydantic import TypeAdapter
 from rich.console import Console, RenderableType
 from rich.live import Live
 
 from elastic.cli import exit_codes
+from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.follow import POLL_S, statuses
 from elastic.cli.platform import open_platform, platform_option
+from elastic.client.following import POLL_S, statuses
 from elastic.errors import InfrastructureError
 from elastic.platforms.base import Platform
+from elastic.policy.time_account import as_of
 from elastic.spec.status import JobStatus
+from elastic.spec.status_document import document, status_schema
 from elastic.spec.yaml_text import dump_value
 from elastic.telemetry.screens import job_screen, jobs_table
 
@@ -36,20 +36,27 @@ Examples:
   elastic status
   elastic status mnist -o json
   elastic status mnist --watch
+  elastic status mnist -o json | jq .progress.loss
+  elastic status --schema
 """
 
 
 @click.command("status", short_help="Show all jobs, or one in depth.", epilog=_EPILOG)
-@click.argument("job", required=False)
+@job_argument(required=False)
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
               show_default=True, help="Form of the output.")  # fmt: skip
 @click.option("-w", "--watch", is_flag=True, help="Show every change until the job has ended.")
+@click.option("--schema", is_flag=True,
+              help="Print the JSON Schema of -o json, and look at no job.")  # fmt: skip
 @platform_option
 @click.pass_context
 def command(
-    context: click.Context, job: str | None, output: str, watch: bool, platform: str
+    context: click.Context, job: str | None, output: str, watch: bool, schema: bool, platform: str
 ) -> int:
     """Show all jobs, or the one named JOB in depth."""
+    if schema:
+        click.echo(schema_text(), nl=False)
+        return ExitCode.DONE
     opened = open_platform(context, platform)
     views: Iterator[_View]
     if watch:
@@ -102,19 +109,17 @@ def _screen(view: _View) -> RenderableType:
 
 def _document(view: _View, output: str, watch: bool) -> str:
     """JSON or YAML; while watching, one JSON line or YAML document per change."""
-    content = _finite(TypeAdapter(_View).dump_python(view, mode="json"))
+    now_s = time.time()
+    content = (
+        document(as_of(view, now_s))
+        if isinstance(view, JobStatus)
+        else [document(as_of(status, now_s)) for status in view]
+    )
     if output == "yaml":
         return ("---\n" if watch else "") + dump_value(content)
     return json.dumps(content, indent=None if watch else 2) + "\n"
 
 
-def _finite(value: Any) -> Any:
-    """The same with null for what JSON has no number for: the loss of a diverged model."""
-    match value:
-        case dict():
-            return {key: _finite(item) for key, item in value.items()}
-        case list():
-            return [_finite(item) for item in value]
-        case float() if not math.isfinite(value):
-            return None
-    return value
+def schema_text() -> str:
+    """The JSON Schema as it stands in `docs/status.schema.json`."""
+    return json.dumps(status_schema(), indent=2) + "\n"

@@ -438,6 +438,11 @@ class Coordinator:
         self.liveness.left(worker)
         return self._take_back(worker)
 
+    @property
+    def is_computing(self) -> bool:
+        """Whether a worker has a task of the training records in work."""
+        return bool(self._computing)
+
     def hangs(self) -> Sequence[Hang]:
         return self.liveness.hangs(time.monotonic())
 

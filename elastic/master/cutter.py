@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +42,13 @@ class Cutter:
         job_name: str,
         run_id: str,
         on_event: Callable[[str, str], None],
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """Keep the parts.
+
+        Args:
+            waiting: Entered while everything waits for a cut, so that the time is accounted for.
+        """
         self._coordinator = coordinator
         self._recovery_dir = recovery_dir
         self._checkpoint_dir = checkpoint_dir
@@ -50,6 +57,7 @@ class Cutter:
         self._job_name = job_name
         self._run_id = run_id
         self._on_event = on_event
+        self._waiting = waiting
         self.writing = asyncio.Lock()
         self._pending: asyncio.Task[None] | None = None
         self._last_recovery_version: int | None = None
@@ -69,8 +77,9 @@ class Cutter:
         version = self._coordinator.store.version
         if self._checkpoint_dir is None or not self._steps or version % self._steps:
             return
-        await self.settle()
-        self._pending = asyncio.create_task(self._checkpoint(await self.capture()))
+        with self._waiting():
+            await self.settle()
+            self._pending = asyncio.create_task(self._checkpoint(await self.capture()))
 
     async def settle(self) -> None:
         """Wait until the checkpoint that has begun is written."""
@@ -113,7 +122,8 @@ class Cutter:
         if self._coordinator.store.version == self._last_recovery_version and not is_wanted:
             return True
         async with self._coordinator.store.lock:
-            cut = await self.capture()
+            with self._waiting():
+                cut = await self.capture()
         if not isinstance(await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS), Path):
             return False
         self._last_recovery_version = cut.version
@@ -125,6 +135,10 @@ class Cutter:
         Returns:
             Whether they are kept anywhere; `problem` says why not where they belong.
         """
+        with self._waiting():
+            return await self._final_checkpoint()
+
+    async def _final_checkpoint(self) -> bool:
         await self.settle()
         async with self._coordinator.store.lock:
             cut = await self.capture()

@@ -1,6 +1,7 @@
 """One pass over the evaluation data on one version of the model, each record once."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -22,11 +23,16 @@ class Round:
         self.version = version
         self.ledger = ledger
         self.done = asyncio.Event()
+        self._began_s = time.monotonic()
 
     def lease(self, worker: str) -> Task | NoTask:
         """The next range for a worker, with the version to use."""
         task = self.ledger.lease(worker)
         return replace(task, model_version=self.version) if isinstance(task, Task) else task
+
+    def samples_per_s(self) -> float:
+        """Records done per second since the round was opened."""
+        return self.ledger.records_done / max(time.monotonic() - self._began_s, 1e-3)
 
     def note_progress(self) -> None:
         """Wake whoever waits for the end of the round, if it has come."""

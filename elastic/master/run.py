@@ -286,6 +286,7 @@ class Master:
             self._spec.job_name,
             self._env.run_id,
             self._board.note,
+            self._board.time.checkpointing,
         )
 
     def _kept_dir(self) -> Path | None:
@@ -343,7 +344,8 @@ class Master:
         if not is_kept:
             kept = f"the trained model could not be kept as a checkpoint: {cutter.problem}"
         if self._spec.output:
-            self._board.export = await self._export(coordinator, kept)
+            with self._board.time.checkpointing():
+                self._board.export = await self._export(coordinator, kept)
         elif not is_kept:
             raise CheckpointError(kept)
 

@@ -12,6 +12,7 @@ from elastic.master.audit_runs import audit_runs
 from elastic.master.coordinator import Coordinator
 from elastic.master.sessions import WorkerSession
 from elastic.master.steering import Steering
+from elastic.master.time_keeper import TimeKeeper
 from elastic.platforms.base import (
     Replica,
     ReplicaId,
@@ -26,6 +27,7 @@ from elastic.spec.status import (
     BestStatus,
     CutShort,
     EpochAudit,
+    EvaluationProgress,
     EvaluationStatus,
     JobEvent,
     JobPhase,
@@ -74,6 +76,7 @@ class StatusBoard:
         self.last_exits: dict[int, str] = {}
         self._started_s = self._base.started_s or time.time()
         self._ended_s: float | None = None
+        self.time = TimeKeeper(self._base, was_running)
         self._events = list(self._base.events)
         self._audits = (self._base.audits, self._base.audits_left_out)
         self._num_audited: int | None = None
@@ -123,10 +126,13 @@ class StatusBoard:
         self.phase, self.reason, self.message = phase, reason, message
         self.phase_since_s = time.monotonic()
         if phase.is_final:
-            self._ended_s = time.time()
+            self._ended_s = self.time.end_s()
+        else:
+            self.time.look(phase, self.coordinator)
 
     def publish(self) -> bool:
         """Publish, if anything but the time has changed; False if that has to be tried again."""
+        self.time.look(self.phase, self.coordinator)
         status = self.build()
         if self._published is None or _differ(status, self._published):
             try:
@@ -144,6 +150,7 @@ class StatusBoard:
     def build(self) -> JobStatus:
         """The status as of now."""
         audits, audits_left_out = self._told_audits()
+        now_s = self.time.end_s()
         return JobStatus(
             job_name=self._spec.job_name,
             kind=self._spec.kind,
@@ -153,7 +160,7 @@ class StatusBoard:
             submitted_s=self._base.submitted_s,
             started_s=self._started_s,
             ended_s=self._ended_s,
-            updated_s=time.time(),
+            updated_s=now_s,
             desired_workers=self.desired_workers,
             workers=self._workers(),
             progress=self._progress(),
@@ -171,6 +178,8 @@ class StatusBoard:
             worker_failures=self.worker_failures,
             workers_lost=self.workers_lost,
             events=tuple(self._events),
+            evaluation=self._evaluation(),
+            time_split=self.time.split(now_s if self._ended_s is None else self._ended_s),
         )
 
     def _progress(self) -> Progress:
@@ -197,6 +206,19 @@ class StatusBoard:
         if self.coordinator is None:
             return None
         return self.ledger or self.coordinator.ledger
+
+    def _evaluation(self) -> EvaluationProgress | None:
+        """What goes on beside training; the progress of a job of one pass is its own."""
+        round_ = None if self.coordinator is None else self.coordinator.evaluation
+        if round_ is None or self.ledger is not None or self.phase.is_final:
+            return None
+        return EvaluationProgress(
+            model_version=round_.version,
+            records_done=round_.ledger.records_done,
+            records_total=round_.ledger.num_records,
+            # Its last digits would be news four times a second.
+            samples_per_s=float(f"{round_.samples_per_s():.2g}"),
+        )
 
     def _told_audits(self) -> tuple[tuple[EpochAudit, ...], int]:
         ledger = self._counting()
@@ -283,7 +305,8 @@ class StatusBoard:
         return done if launch == worker.launch else 0
 
 
-_TOLD: Final = ("progress", *(JobStatus.model_fields.keys() - {"progress", "updated_s"}))
+_CLOCKS: Final = {"updated_s", "time_split"}
+_TOLD: Final = ("progress", *(JobStatus.model_fields.keys() - {"progress"} - _CLOCKS))
 """What a status tells, beginning with what changes most: comparing all of it costs as much as
 writing it."""
 
@@ -299,4 +322,6 @@ def _most_dispensable(events: Sequence[JobEvent]) -> int:
 
 
 def _differ(one: JobStatus, other: JobStatus) -> bool:
+    if one.time_split.current is not other.time_split.current:
+        return True
     return any(getattr(one, name) != getattr(other, name) for name in _TOLD)

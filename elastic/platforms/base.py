@@ -6,14 +6,15 @@ Everything is level-triggered: the observed replicas are always read whole, so a
 never matters.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from elastic.errors import JobSpecError, PlatformError
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.spec.job import JobSpec
+from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
 
 __all__ = [
@@ -28,12 +29,18 @@ __all__ = [
     "ReplicaPhase",
     "ReplicaRunner",
     "StatusRefusedError",
+    "StillAliveError",
+    "unheard",
     "writes_no_events",
 ]
 
 
 class StatusRefusedError(PlatformError):
     """A job's end will not be taken where its status is kept, however often it is tried."""
+
+
+class StillAliveError(PlatformError):
+    """Something of a job that was to end is still there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +98,19 @@ class ReplicaRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of one replica's log."""
+    """One line of one replica's log.
+
+    Attributes:
+        stamp: When it was written, by ISO 8601; empty where nobody knows.
+    """
 
     replica: str
     text: str
+    stamp: str = field(default="", compare=False)
+
+
+def unheard(_what: str) -> None:
+    """Tell nobody what is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +185,17 @@ class Platform(Protocol):
             JobSpecError: The job has ended, or the number is outside its range.
         """
 
-    def kill(self, job_name: str, timeout_s: float) -> None:
+    def kill(
+        self, job_name: str, timeout_s: float, on_wait: Callable[[str], None] = unheard
+    ) -> None:
         """Cancel the job and wait until none of its processes is left; idempotent.
+
+        Args:
+            on_wait: Told again and again what is waited for.
 
         Raises:
             JobNotFoundError: No such job.
-            PlatformError: Something was still alive after `timeout_s`.
+            StillAliveError: Something was still there after `timeout_s`.
         """
 
     def forget(self, job_name: str) -> None:
@@ -192,9 +213,10 @@ class Platform(Protocol):
         follow: bool,
         tail: int | None,
         previous: bool = False,
+        since: Since | None = None,
     ) -> Iterator[LogLine]:
         """Lines of the named replicas (all when empty), prefixed by replica.
 
         With `follow`, goes on until the job has ended; with `previous`, those of the life before
-        the present one.
+        the present one; with `since`, those written from then on.
         """

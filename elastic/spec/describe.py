@@ -31,6 +31,7 @@ class Setting:
     Attributes:
         metavar: Stands for the value in help texts.
         expected: What a usable value is, bounds included; ends a sentence "expected …".
+        has_choices: `metavar` lists all values there are.
         default: The default as a person would type it; empty where it is to leave the setting out.
         only: The one platform that uses it, or None for all.
         kinds: The jobs that it has a meaning for.
@@ -46,6 +47,7 @@ class Setting:
     default: str
     is_truth: bool
     is_mapping: bool
+    has_choices: bool
     place: Place | None
     only: PlatformName | None
     kinds: frozenset[JobKind]
@@ -87,6 +89,7 @@ def _setting(name: str, field: FieldInfo) -> Setting:
         default="" if field.is_required() else _default_text(field.default),
         is_truth=kind is bool,
         is_mapping=kind is dict,
+        has_choices=bool(choices) or kind is PlatformName,
         place=Place(extra["place"]) if "place" in extra else None,
         only=PlatformName(extra["only"]) if "only" in extra else None,
         kinds=frozenset(extra["kinds"]),

@@ -10,10 +10,15 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
+    WithJsonSchema,
     WrapValidator,
 )
 
 from elastic.spec.kinds import JobKind
+from elastic.spec.time_split import TimeSplit
+
+SCHEMA_VERSION: Final = 1
+"""Of a status as documents; see `docs/status.md` for when it rises."""
 
 
 class JobPhase(StrEnum):
@@ -43,23 +48,36 @@ FINAL_PHASES: Final = frozenset({JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.C
 
 class _Published(BaseModel):
     # A metric may be NaN, and has to be read back as that.
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        ser_json_inf_nan="constants",
+        # Whoever reads a status may rely on every field.
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+Metric = Annotated[
+    float, WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "null"}]}, mode="serialization")
+]
+"""JSON has no number for a metric that is not one: `null` stands for it."""
 
 
 class WorkerStatus(_Published):
-    """One worker index; `launch` counts how often it was started.
+    """One worker index."""
 
-    `message` says why one that is Pending does not run yet; empty where nobody knows.
-    """
-
-    index: int
-    launch: int
-    phase: str
-    pid: int | None = None
-    records_done: int = 0
-    samples_per_s: float = 0.0
-    last_exit: str = ""
-    message: str = ""
+    index: int = Field(description="Its number, from 0.")
+    launch: int = Field(description="How often it was started.")
+    phase: str = Field(description="`Pending`, `Running`, `Succeeded` or `Failed`.")
+    pid: int | None = Field(default=None, description="Its process, on the machine it runs on.")
+    records_done: int = Field(
+        default=0, description="Records whose gradients of this launch were accepted."
+    )
+    samples_per_s: float = Field(default=0.0, description="Its speed now, in records a second.")
+    last_exit: str = Field(default="", description="How its launch before this one ended.")
+    message: str = Field(
+        default="", description="Why it does not run yet; empty where it does, or nobody knows."
+    )
 
 
 class EpochAudit(_Published):
@@ -69,105 +87,153 @@ class EpochAudit(_Published):
     thousand epochs has to fit where its status is kept.
     """
 
-    epoch: int
-    num_epochs: int = 1
-    records: int
-    committed: int
-    skipped: int
+    epoch: int = Field(description="The first of these epochs, from 0.")
+    num_epochs: int = Field(default=1, description="How many epochs had these counts.")
+    records: int = Field(description="Records of an epoch.")
+    committed: int = Field(description="Those that counted, each once.")
+    skipped: int = Field(description="Those that failed for good, as `skip_bad_records` allows.")
 
 
 class CutShort(_Published):
     """The account of an epoch that ended before its last record; the others are left out."""
 
-    epoch: int
-    records: int
-    committed: int
-    skipped: int
+    epoch: int = Field(description="Which epoch, from 0.")
+    records: int = Field(description="Records of a whole epoch.")
+    committed: int = Field(description="Those that counted, each once.")
+    skipped: int = Field(description="Those that failed for good.")
 
 
 class Progress(_Published):
-    """How far the job has come, as committed by the ledger; `num_epochs` is 0 for a single pass.
+    """How far the job has come, as committed by the ledger."""
 
-    `computed_again` counts the records of gradients that were refused; nobody knows what a lost
-    process had in work.
-    """
+    epoch: int = Field(default=0, description="The epoch under way, from 0.")
+    num_epochs: int = Field(default=0, description="Epochs of the job; 0 before its master runs.")
+    records_done: int = Field(default=0, description="Records that have counted, over all epochs.")
+    records_total: int = Field(
+        default=0, description="Records of all epochs; 0 before the data has been read."
+    )
+    skipped: int = Field(default=0, description="Records that failed for good.")
+    computed_again: int = Field(
+        default=0,
+        description="Records of gradients that were refused; nobody knows what a lost process had "
+        "in work.",
+    )
+    model_version: int = Field(default=0, description="Updates of the model so far.")
+    loss: float | None = Field(
+        default=None, description="Of the newest minibatch; `null` before the first."
+    )
+    samples_per_s: float = Field(default=0.0, description="The speed now, in records a second.")
+    rejected_gradients: int = Field(default=0, description="Gradients that were refused.")
 
-    epoch: int = 0
-    num_epochs: int = 0
-    records_done: int = 0
-    records_total: int = 0
-    skipped: int = 0
-    computed_again: int = 0
-    model_version: int = 0
-    loss: float | None = None
-    samples_per_s: float = 0.0
-    rejected_gradients: int = 0
+
+class EvaluationProgress(_Published):
+    """How far the evaluation that goes on has come."""
+
+    model_version: int = Field(description="The version of the model that is evaluated.")
+    records_done: int = Field(description="Records evaluated.")
+    records_total: int = Field(description="Records to evaluate.")
+    samples_per_s: float = Field(default=0.0, description="The speed since its beginning.")
 
 
 class EvaluationStatus(_Published):
     """The metrics of one version of the model."""
 
-    version: int
-    epoch: int
-    metrics: dict[str, float]
+    version: int = Field(description="Updates that had made it.")
+    epoch: int = Field(description="The epoch that it was of, from 0.")
+    metrics: dict[str, Metric] = Field(
+        description="By the names of `eval_metrics_fn`; `null` for NaN."
+    )
 
 
 class BestStatus(_Published):
     """The best of the evaluated versions, by the metric that a callback watches."""
 
-    version: int
-    epoch: int
-    monitor: str
-    value: float
-    checkpoint: str
+    version: int = Field(description="Updates that had made it.")
+    epoch: int = Field(description="The epoch that it was of, from 0.")
+    monitor: str = Field(description="The metric.")
+    value: Metric = Field(description="Its value.")
+    checkpoint: str = Field(description="The folder that keeps the version.")
 
 
 class JobEvent(_Published):
     """Something that happened once: a worker lost, a cut written, a master restarted."""
 
-    time_s: float
-    kind: str
-    message: str
+    time_s: float = Field(description="When.")
+    kind: str = Field(description="What, in one word such as `WorkerLost`; more may be added.")
+    message: str = Field(description="What happened, for people.")
 
 
 class JobStatus(_Published):
-    """All of a job at one moment. `time_s` values are seconds since the Unix epoch.
-
-    `audits` are of the epochs finished last, without the oldest `audits_left_out` epochs where
-    those went too differently to be kept.
-    `kind` is what the job does, as soon as its master runs.
-    `evaluations` are the newest ones.
-    `cut_short` is of the epoch that training ended in, where that was not its last record.
-    `checkpoint_problem` says why the final checkpoint is not where the user wants checkpoints.
-    `predictions` is the folder that holds all of them.
+    """All of a job at one moment. `_s` ends durations in seconds, and moments in seconds since the
+    Unix epoch: `submitted_s`, `started_s`, `ended_s`, `updated_s`, `until_s` and `time_s`.
     """
 
-    job_name: str
-    kind: JobKind = JobKind.TRAIN
-    phase: JobPhase = JobPhase.PENDING
-    reason: str = ""
-    message: str = ""
-    submitted_s: float | None = None
-    started_s: float | None = None
-    ended_s: float | None = None
-    updated_s: float | None = None
-    desired_workers: int = 0
-    workers: tuple[WorkerStatus, ...] = ()
-    progress: Progress = Field(default_factory=Progress)
-    audits: tuple[EpochAudit, ...] = ()
-    audits_left_out: int = 0
-    cut_short: CutShort | None = None
-    metrics: dict[str, float] = Field(default_factory=dict)
-    evaluations: tuple[EvaluationStatus, ...] = ()
-    best: BestStatus | None = None
-    checkpoint: str | None = None
-    checkpoint_problem: str = ""
-    export: str | None = None
-    predictions: str | None = None
-    master_restarts: int = 0
-    worker_failures: int = 0
-    workers_lost: int = 0
-    events: tuple[JobEvent, ...] = ()
+    schema_version: int = Field(
+        default=SCHEMA_VERSION, description="Raised when a field is removed or means another thing."
+    )
+    job_name: str = Field(description="The name of the job.")
+    kind: JobKind = Field(
+        default=JobKind.TRAIN, description="What it does, as soon as its master runs."
+    )
+    phase: JobPhase = Field(default=JobPhase.PENDING, description="Where it is in its life.")
+    reason: str = Field(
+        default="", description="Why, in one word such as `WorkerFailed`; may be empty."
+    )
+    message: str = Field(default="", description="Why, for people.")
+    submitted_s: float | None = Field(default=None, description="When it was submitted.")
+    started_s: float | None = Field(default=None, description="When its first master started.")
+    ended_s: float | None = Field(default=None, description="When it ended; `null` until then.")
+    updated_s: float | None = Field(default=None, description="When its master last told of it.")
+    desired_workers: int = Field(default=0, description="How many workers it is to have.")
+    workers: tuple[WorkerStatus, ...] = Field(
+        default=(), description="Its workers, by index; of those that were replaced, the newest."
+    )
+    progress: Progress = Field(default_factory=Progress, description="How far training has come.")
+    audits: tuple[EpochAudit, ...] = Field(
+        default=(), description="The accounts of the epochs that finished last."
+    )
+    audits_left_out: int = Field(
+        default=0,
+        description="How many of the oldest finished epochs are not in `audits`, since epochs went "
+        "too differently for all to be kept.",
+    )
+    cut_short: CutShort | None = Field(
+        default=None,
+        description="The account of the epoch that training ended in, where that was not with its "
+        "last record.",
+    )
+    metrics: dict[str, Metric] = Field(
+        default_factory=dict,
+        description="The newest evaluation, by the names of `eval_metrics_fn`; `null` for NaN.",
+    )
+    evaluations: tuple[EvaluationStatus, ...] = Field(
+        default=(), description="The newest evaluations, oldest first."
+    )
+    best: BestStatus | None = Field(
+        default=None, description="The best evaluated version; `null` where no callback watches."
+    )
+    checkpoint: str | None = Field(default=None, description="The newest checkpoint's folder.")
+    checkpoint_problem: str = Field(
+        default="", description="Why the final checkpoint is not where the user wants checkpoints."
+    )
+    export: str | None = Field(default=None, description="The exported model, once there is one.")
+    predictions: str | None = Field(
+        default=None, description="The folder of all predictions, once it is whole."
+    )
+    master_restarts: int = Field(default=0, description="How often the master was replaced.")
+    worker_failures: int = Field(
+        default=0, description="Ends of workers that count against `max_worker_failures`."
+    )
+    workers_lost: int = Field(default=0, description="All ends of workers that were replaced.")
+    events: tuple[JobEvent, ...] = Field(
+        default=(), description="What happened, oldest first; rare things stay longest."
+    )
+    evaluation: EvaluationProgress | None = Field(
+        default=None, description="The evaluation that goes on, or `null`."
+    )
+    time_split: TimeSplit = Field(
+        default_factory=TimeSplit, description="What the time of the job was spent on."
+    )
 
 
 def _without_unknown(stored: Any, read: ModelWrapValidatorHandler[JobStatus]) -> JobStatus:

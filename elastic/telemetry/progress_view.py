@@ -15,11 +15,13 @@ from elastic.telemetry.summary import (
     duration_text,
     epoch_text,
     eta_s,
+    evaluation_text,
     first_line,
     is_training,
     loss_text,
     percent_text,
     run_s,
+    speed_text,
     workers_text,
 )
 
@@ -118,9 +120,10 @@ def _speed_line(status: JobStatus) -> str:
     return "  ".join(
         (
             *([f"epoch {epochs_done_text(status)}"] if is_trained else []),
-            f"{progress.samples_per_s:.0f} samples/s",
+            f"{speed_text(status)} samples/s",
             *([f"loss {loss_text(status)}"] if is_trained else []),
             f"{workers_text(status)} workers",
             f"version {progress.model_version}",
+            *([f"evaluates {evaluation_text(status)}"] if status.evaluation else []),
         )
     )

@@ -1,14 +1,16 @@
 """What `elastic status` shows: the table of all jobs, and one job in depth."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.constrain import Constrain
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from elastic.spec.status import JobStatus
+from elastic.spec.status import JobEvent, JobStatus
 from elastic.telemetry.progress_view import (
     PHASE_STYLES,
     bar_view,
@@ -20,7 +22,9 @@ from elastic.telemetry.summary import (
     audit_lines,
     best_text,
     checkpoint_text,
+    done_fraction,
     duration_text,
+    evaluation_text,
     event_line,
     is_training,
     loss_text,
@@ -28,11 +32,18 @@ from elastic.telemetry.summary import (
     metrics_text,
     percent_text,
     run_s,
+    speed_text,
+    time_split_text,
     workers_text,
 )
 
 MAX_EVENTS: Final = 10
 MAX_BAR_WIDTH: Final = 100
+BAR_WIDTH: Final = 12
+MIN_WIDTH_FOR_BARS: Final = 100
+"""Narrower, the name of a job needs the room."""
+RECOVERIES: Final = frozenset({"WorkerLost", "WorkerFailed", "WorkerHung", "MasterRestarted"})
+"""Kinds of events that tell why something had to be done again."""
 
 
 def _plain_table() -> Table:
@@ -43,29 +54,53 @@ def jobs_table(statuses: Sequence[JobStatus], now_s: float) -> RenderableType:
     """One line per job."""
     if not statuses:
         return Text("no jobs")
-    table = _plain_table()
-    # A long name is folded: cut off, it could not be given to another command.
-    table.add_column("JOB", overflow="fold")
-    table.add_column("PHASE", no_wrap=True)
-    for title in ("PROGRESS", "EPOCH", "WORKERS", "LOSS", "SAMPLES/S", "AGE"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for status in statuses:
-        table.add_row(
-            status.job_name,
-            Text(str(status.phase), style=PHASE_STYLES.get(status.phase, "cyan")),
-            percent_text(status),
-            epochs_done_text(status),
-            workers_text(status),
-            loss_text(status),
-            f"{status.progress.samples_per_s:.0f}",
-            age_text(status, now_s),
-        )
-    return table
+    return _JobsTable(tuple(statuses), now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _JobsTable:
+    """Has bars on a terminal that has room for them; a program reads the percents alone."""
+
+    statuses: Sequence[JobStatus]
+    now_s: float
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        has_bars = console.is_terminal and options.max_width >= MIN_WIDTH_FOR_BARS
+        table = _plain_table()
+        # A long name is folded: cut off, it could not be given to another command.
+        table.add_column("JOB", overflow="fold")
+        table.add_column("PHASE", no_wrap=True)
+        for title in ("PROGRESS", "WORKERS", "EPOCH", "LOSS", "SAMPLES/S", "AGE"):
+            table.add_column(title, justify="right", no_wrap=True)
+        for status in self.statuses:
+            table.add_row(
+                status.job_name,
+                Text(str(status.phase), style=PHASE_STYLES.get(status.phase, "cyan")),
+                _bar(status) if has_bars else percent_text(status),
+                workers_text(status),
+                epochs_done_text(status),
+                loss_text(status),
+                speed_text(status),
+                age_text(status, self.now_s),
+            )
+        yield table
+
+
+def _bar(status: JobStatus) -> RenderableType:
+    row = Table.grid(padding=(0, 1))
+    row.add_column(width=BAR_WIDTH)
+    row.add_column(width=len("100%"), justify="right")
+    row.add_row(
+        ProgressBar(total=1.0, completed=done_fraction(status) or 0.0, width=BAR_WIDTH),
+        percent_text(status),
+    )
+    return row
 
 
 def job_screen(status: JobStatus, now_s: float) -> RenderableType:
     """Everything the master has published about one job."""
-    progress = status.progress
     parts: list[RenderableType] = [
         Text(status.job_name, style="bold").append("  ").append(phase_text(status)),
         *(Text(f"  {line}") for line in status.message.strip().splitlines()[1:]),
@@ -78,38 +113,55 @@ def job_screen(status: JobStatus, now_s: float) -> RenderableType:
     for name, value in _facts(status, now_s):
         facts.add_row(name, Text(value))
     parts.append(facts)
-    parts += [Text(line) for line in audit_lines(status)]
-    parts.append(
-        Text(
-            f"{progress.computed_again} records computed again, {progress.skipped} skipped, "
-            f"{progress.rejected_gradients} gradients refused; {losses_text(status)}"
-            if is_training(status)
-            else f"{progress.skipped} records skipped; {losses_text(status)}"
-        )
-    )
     if status.workers:
         parts += [Text(), _workers_table(status)]
-    if status.events:
-        parts += [Text(), *(Text(event_line(event)) for event in status.events[-MAX_EVENTS:])]
+    parts += _event_lines("RECOVERIES", [e for e in status.events if e.kind in RECOVERIES])
+    # The audit tells of the ends of epochs, which would leave no room for anything else.
+    others = [e for e in status.events if e.kind not in RECOVERIES | {"EpochEnded"}]
+    parts += _event_lines("EVENTS", others)
     return Group(*parts)
 
 
+def _event_lines(title: str, events: Sequence[JobEvent]) -> Iterable[RenderableType]:
+    """The newest events of a sort, below their title."""
+    if not events:
+        return []
+    lines = [Text(event_line(event)) for event in events[-MAX_EVENTS:]]
+    return [Text(), Text(title, style="bold"), *lines]
+
+
 def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
+    progress = status.progress
     duration_s = run_s(status, now_s)
     facts = {
         "time": "" if duration_s is None else duration_text(duration_s),
+        "spent on": time_split_text(status, now_s),
         "epoch": epochs_done_text(status),
-        "updates": str(status.progress.model_version) if is_training(status) else "",
+        "updates": str(progress.model_version) if is_training(status) else "",
         "loss": loss_text(status),
-        "samples/s": f"{status.progress.samples_per_s:.0f}",
+        "samples/s": speed_text(status),
         "workers": workers_text(status),
+        "evaluates": evaluation_text(status),
         "evaluation": metrics_text(status),
         "best": best_text(status),
         "checkpoint": checkpoint_text(status),
         "export": status.export or "",
         "predictions": status.predictions or "",
+        "records": _records_text(status),
+        "losses": losses_text(status),
+        "audit": "\n".join(audit_lines(status)),
     }
     return [(name, value) for name, value in facts.items() if value not in ("", "-")]
+
+
+def _records_text(status: JobStatus) -> str:
+    progress = status.progress
+    if not is_training(status):
+        return f"{progress.skipped} skipped"
+    return (
+        f"{progress.computed_again} computed again, {progress.skipped} skipped, "
+        f"{progress.rejected_gradients} gradients refused"
+    )
 
 
 def _workers_table(status: JobStatus) -> RenderableType:

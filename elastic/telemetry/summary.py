@@ -2,10 +2,16 @@
 
 import time
 from collections.abc import Iterator
+from typing import Final
 
 from elastic.policy.replicas import ReplicaPhase
+from elastic.policy.time_account import split_at
 from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobEvent, JobPhase, JobStatus, WorkerStatus
+from elastic.spec.time_split import TimeCategory
+
+SHORTEST_TOLD_S: Final = 0.05
+"""What a job spent less time on would be told as 0.0s."""
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 
@@ -41,7 +47,7 @@ def percent_text(status: JobStatus) -> str:
 def eta_s(status: JobStatus) -> float | None:
     """Seconds until all records are done at the present speed, or None where none is known.
 
-    None too once they are done: how long the evaluation of the trained model takes, nobody knows.
+    None too once they are done: how long the evaluation takes is `evaluation_text`'s to tell.
     """
     progress = status.progress
     left = progress.records_total - progress.records_done
@@ -66,6 +72,11 @@ def loss_text(status: JobStatus) -> str:
 def is_training(status: JobStatus) -> bool:
     """Whether the job has epochs, updates and a loss to tell about."""
     return status.kind is JobKind.TRAIN
+
+
+def speed_text(status: JobStatus) -> str:
+    """Records a second, now; a job that has ended has no speed."""
+    return "-" if status.phase.is_final else f"{status.progress.samples_per_s:.0f}"
 
 
 def is_running(worker: WorkerStatus) -> bool:
@@ -106,6 +117,8 @@ def progress_line(status: JobStatus) -> str:
     left_s = eta_s(status)
     if left_s is not None:
         parts.append(f"ETA {duration_text(left_s)}")
+    if status.evaluation is not None:
+        parts.append(f"evaluates {evaluation_text(status)}")
     if status.phase is not JobPhase.RUNNING and (status.reason or status.message):
         parts.append(first_line(": ".join(filter(None, (status.reason, status.message)))))
     return ", ".join(parts)
@@ -164,6 +177,28 @@ def best_text(status: JobStatus) -> str:
     return f"val_{best.monitor} {best.value:.4g} at version {best.version}, in {best.checkpoint}"
 
 
+def evaluation_text(status: JobStatus) -> str:
+    """How far the evaluation is that goes on: `version 143, 20/180 records, ETA 4.0s`."""
+    told = status.evaluation
+    if told is None:
+        return ""
+    left = told.records_total - told.records_done
+    eta = f", ETA {duration_text(left / told.samples_per_s)}" if told.samples_per_s > 0 else ""
+    return f"version {told.model_version}, {told.records_done}/{told.records_total} records{eta}"
+
+
+def time_split_text(status: JobStatus, now_s: float) -> str:
+    """`start 8.2s (9%), train 1m 10s (86%), …`: what the job's whole life was spent on."""
+    split = split_at(status, now_s)
+    seconds = {category: getattr(split, f"{category}_s") for category in TimeCategory}
+    life_s = sum(seconds.values())
+    return ", ".join(
+        f"{category} {duration_text(spent_s)} ({spent_s / life_s:.0%})"
+        for category, spent_s in seconds.items()
+        if spent_s >= SHORTEST_TOLD_S
+    )
+
+
 def checkpoint_text(status: JobStatus) -> str:
     """The newest checkpoint, and why it is not where it should be."""
     return ", ".join(filter(None, (status.checkpoint, status.checkpoint_problem)))
@@ -218,4 +253,6 @@ def summary_lines(status: JobStatus, now_s: float) -> Iterator[str]:
         yield f"export: {status.export}"
     if status.predictions:
         yield f"predictions: {status.predictions}"
+    if time_split_text(status, now_s):
+        yield f"time: {time_split_text(status, now_s)}"
     yield losses_text(status)

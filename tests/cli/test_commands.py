@@ -1,15 +1,22 @@
 import json
+import time
 
 import pytest
 import yaml
 from cli.test_train_flags import CLASSIC, REQUIRED
 from support.scripted_platform import ScriptedPlatform, running_workers
-from support.statuses import failed, running, succeeded
+from support.statuses import SUBMITTED_S, failed, running, succeeded
 
+from elastic.cli import waiting
 from elastic.cli.exit_codes import ExitCode, of_phase
-from elastic.cli.follow import looks, statuses
+from elastic.cli.main import SUMMARIES, TOPICS
+from elastic.cli.status import schema_text
+from elastic.client.following import looks, statuses
 from elastic.errors import JobNotFoundError, PlatformError
+from elastic.platforms.base import StillAliveError
+from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
+from elastic.spec.time_split import TimeCategory, TimeSplit
 from elastic.telemetry import progress
 
 LOCAL = (*REQUIRED, "--platform=local")
@@ -221,6 +228,19 @@ def test_one_job_as_json_and_yaml(run):
     assert JobStatus.model_validate(yaml.safe_load(as_yaml)) == running()
 
 
+def test_a_document_counts_the_time_until_now(run):
+    split = TimeSplit(train_s=5, current=TimeCategory.TRAIN, until_s=SUBMITTED_S + 5)
+    platform = ScriptedPlatform(one=(running(time_split=split),))
+    before_s = time.time()
+    told = json.loads(run("status", "one", "-o", "json", platform=platform)[1])["time_split"]
+    assert before_s - 0.001 <= told["until_s"] <= time.time() + 0.001
+    assert told["train_s"] == pytest.approx(told["until_s"] - SUBMITTED_S, abs=0.001)
+
+
+def test_the_schema_is_printed_without_a_platform(run):
+    assert run("status", "--schema") == (0, schema_text(), "")
+
+
 def test_a_diverged_loss_is_null_in_json(run):
     platform = ScriptedPlatform(one=(running(metrics={"loss": float("nan")}),))
     _, out, _ = run("status", "one", "-o", "json", platform=platform)
@@ -265,6 +285,55 @@ def test_kill_waits_and_tells(run, command):
     code, out, _ = run(command, "one", "--timeout", "5", platform=platform)
     assert (code, out) == (0, "job one has been stopped: Cancelled\n")
     assert ("kill", "one", 5.0) in platform.calls
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
+
+
+def test_kill_says_what_it_waits_for(run, impatient):
+    code, _, err = run("kill", "one", platform=ScriptedPlatform(one=(running(),)))
+    assert (code, err) == (0, "job one: waits for worker-0 to end\n")
+
+
+def test_what_outlives_its_time_is_not_finished(run):
+    class Stubborn(ScriptedPlatform):
+        def kill(self, job_name, timeout_s, on_wait):
+            raise StillAliveError("worker-0 was alive after 30 s")
+
+    code, out, err = run("kill", "one", platform=Stubborn(one=(running(),)))
+    assert (code, out, err) == (101, "", "error: worker-0 was alive after 30 s\n")
+
+
+def test_who_need_not_wait_is_told_nothing(run):
+    assert run("kill", "one", platform=ScriptedPlatform(one=(running(),)))[2] == ""
+
+
+def test_scale_says_what_it_waits_for_each_time_it_is_something_else(run, impatient):
+    no_cpu = WorkerStatus(index=2, launch=1, phase="Pending", message="no cpu")
+    platform = ScriptedPlatform(
+        one=(
+            running(),
+            running(desired_workers=3, workers=(*running_workers(2), no_cpu)),
+            running(desired_workers=3, workers=(*running_workers(2), no_cpu)),
+            running(desired_workers=3, workers=running_workers(4)),
+            running(desired_workers=3, workers=running_workers(3)),
+        )
+    )
+    code, out, err = run("scale", "one", "3", platform=platform)
+    assert (code, out) == (0, "job one: 2 → 3 workers\n")
+    assert err == (
+        "job one: waits for worker-2 to run: worker-2: no cpu\n"
+        "job one: waits for worker-3 to leave\n"
+    )
+
+
+def test_scale_need_not_wait(run):
+    platform = ScriptedPlatform(one=(running(), PlatformError("nobody looks again")))
+    code, out, err = run("scale", "one", "4", "--no-wait", platform=platform)
+    assert (code, out, err) == (0, "job one: has been asked for 4 workers, has 2\n", "")
+    assert ("scale", "one", 4) in platform.calls
 
 
 def test_killing_an_ended_job_says_so(run):
@@ -352,6 +421,12 @@ def test_scale_wants_one_number(run, argv):
         (("--index=1",), (("worker-1",), False, None)),
         (("--role=master", "--index=0"), (("master-0",), False, None)),
         (("--previous",), ((), False, None, "previous")),
+        (("--tail=-1",), ((), False, None)),
+        (("--since", "10m"), ((), False, None, Since(600.0, before_now=True))),
+        (
+            ("--since-time=2026-01-31T12:00:00Z",),
+            ((), False, None, Since(1769860800.0, before_now=False)),
+        ),
     ],
 )
 def test_logs_ask_for_the_replicas_meant(run, argv, asked):
@@ -370,6 +445,19 @@ def test_log_lines_begin_with_their_replica(run):
     platform = ScriptedPlatform(one=(running(),))
     platform.log_lines = [("master-0", "ready"), ("worker-1", "[x] step")]
     assert run("logs", "one", platform=platform)[1] == "[master-0] ready\n[worker-1] [x] step\n"
+
+
+def test_log_lines_may_begin_with_their_time(run):
+    platform = ScriptedPlatform(one=(running(),))
+    platform.log_lines = [("master-0", "ready", "2026-01-31T12:00:00.123Z"), ("worker-0", "old")]
+    out = run("logs", "one", "--timestamps", platform=platform)[1]
+    assert out == "[master-0] 2026-01-31T12:00:00.123Z ready\n[worker-0] old\n"
+
+
+def test_a_time_that_is_none_is_a_usage_error(run):
+    code, _, err = run("logs", "one", "--since=soon", platform=ScriptedPlatform(one=(running(),)))
+    assert code == 2
+    assert "'soon' is neither a duration such as 90s" in err
 
 
 # -- platforms and errors
@@ -426,7 +514,13 @@ def test_an_interrupt_is_quiet(run):
 def test_no_arguments_show_the_help(run):
     code, out, _ = run()
     assert code == 0
-    assert "Commands:" in out
+    assert [line for line in out.splitlines() if line.endswith(":")] == [
+        "Options:", "Jobs:", "Where they run:", "This command:", "  Examples:",
+    ]  # fmt: skip
+
+
+def test_every_command_stands_below_one_topic():
+    assert [name for names in TOPICS.values() for name in names] == list(SUMMARIES)
 
 
 def test_every_final_phase_has_its_exit_code():

@@ -4,7 +4,7 @@ from collections import deque
 from pathlib import Path
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
-from elastic.platforms.base import LogLine
+from elastic.platforms.base import LogLine, unheard
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 MAX_WORKERS = 8
@@ -69,8 +69,9 @@ class ScriptedPlatform:
             raise JobSpecError(f"{num_workers} workers are outside the range 1:{MAX_WORKERS}")
         self.calls.append(("scale", job_name, num_workers))
 
-    def kill(self, job_name, timeout_s):
+    def kill(self, job_name, timeout_s, on_wait=unheard):
         script = self._script(job_name)
+        on_wait("worker-0 to end")
         self.calls.append(("kill", job_name, timeout_s))
         if self._calls_path is not None:
             with Path(self._calls_path).open("a") as file:
@@ -85,11 +86,12 @@ class ScriptedPlatform:
         self.calls.append(("forget", job_name))
         del self._scripts[job_name]
 
-    def logs(self, job_name, replicas, follow, tail, previous=False):
+    def logs(self, job_name, replicas, follow, tail, previous=False, since=None):
         self._script(job_name)
-        self.calls.append(("logs", tuple(replicas), follow, tail, *(["previous"] * previous)))
-        for replica, text in self.log_lines:
-            yield LogLine(replica, text)
+        asked = [*(["previous"] * previous), *filter(None, [since])]
+        self.calls.append(("logs", tuple(replicas), follow, tail, *asked))
+        for replica, *line in self.log_lines:
+            yield LogLine(replica, *line)
 
     def _script(self, job_name):
         if job_name not in self._scripts:

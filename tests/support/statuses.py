@@ -8,6 +8,7 @@ from elastic.spec.status import (
     Progress,
     WorkerStatus,
 )
+from elastic.spec.time_split import TimeCategory, TimeSplit
 
 SUBMITTED_S = 1_700_000_000.0
 
@@ -56,7 +57,11 @@ def succeeded():
         export="/out/model.safetensors",
         workers_lost=1,
         events=(KILLED,),
-    )
+        time_split=TimeSplit(
+            queue_s=2, start_s=3, train_s=70, evaluate_s=8, current=TimeCategory.STALL,
+            until_s=SUBMITTED_S + 83,
+        ),
+    )  # fmt: skip
 
 
 def failed(**changes):

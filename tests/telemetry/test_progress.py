@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
-from elastic.spec.status import JobPhase, JobStatus, Progress
+from elastic.spec.status import EvaluationProgress, JobPhase, JobStatus, Progress
 from elastic.telemetry.progress import LiveDisplay, PlainDisplay, open_display
 from elastic.telemetry.progress_view import progress_view
 from elastic.telemetry.summary import duration_text, event_line, percent_text, progress_line
@@ -111,6 +111,7 @@ SUMMARY = [
     "evaluation: loss 0.25, accuracy 0.9712",
     "checkpoint: /ckpt/000286",
     "export: /out/model.safetensors",
+    "time: queue 2.0s (2%), start 3.0s (4%), train 1m 10s (84%), evaluate 8.0s (10%)",
     "1 worker lost, 0 worker crashes, 0 master restarts",
 ]
 
@@ -122,7 +123,7 @@ def test_the_end_is_a_summary_however_soon_it_comes():
 def test_a_checkpoint_that_is_not_where_it_should_be_says_why():
     problem = {"checkpoint_problem": "NOT in /full: No space left on device"}
     status = succeeded().model_copy(update=problem)
-    assert plain((0, status))[-3] == (
+    assert plain((0, status))[-4] == (
         "checkpoint: /ckpt/000286, NOT in /full: No space left on device"
     )
 
@@ -230,6 +231,15 @@ def test_the_evaluation_of_the_trained_model_has_no_eta():
     status = running(2876, reason="Evaluating")
     assert "100%" in progress_line(status)
     assert "ETA" not in progress_line(status)
+
+
+def test_an_evaluation_has_an_eta_of_its_own():
+    told = EvaluationProgress(
+        model_version=286, records_done=90, records_total=180, samples_per_s=10.0
+    )
+    status = running(2876, reason="Evaluating", evaluation=told)
+    assert "evaluates version 286, 90/180 records, ETA 9.0s" in progress_line(status)
+    assert "evaluates version 286, 90/180 records, ETA 9.0s" in viewed(status, 160)[2]
 
 
 def test_markup_in_a_message_is_only_text():

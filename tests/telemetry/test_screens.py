@@ -4,9 +4,9 @@ import pytest
 from rich.console import Console
 from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
-from elastic.spec.status import WorkerStatus
+from elastic.spec.status import EvaluationProgress, JobEvent, WorkerStatus
 from elastic.telemetry.screens import job_screen, jobs_table
-from elastic.telemetry.summary import event_line
+from elastic.telemetry.summary import event_line, progress_line
 
 
 def drawn(renderable, width):
@@ -21,11 +21,19 @@ def drawn(renderable, width):
 def test_all_jobs_in_a_table(width):
     lines = drawn(jobs_table([running(), succeeded(), failed()], SUBMITTED_S + 200), width)
     assert [line.split() for line in lines] == [
-        ["JOB", "PHASE", "PROGRESS", "EPOCH", "WORKERS", "LOSS", "SAMPLES/S", "AGE"],
-        ["mnist", "Running", "50%", "1", "of", "2", "2/2", "0.3123", "80", "3m", "20s"],
-        ["mnist", "Succeeded", "100%", "2", "of", "2", "0/2", "0.3123", "80", "3m", "20s"],
-        ["mnist", "Failed", "50%", "1", "of", "2", "0/2", "0.3123", "80", "3m", "20s"],
+        ["JOB", "PHASE", "PROGRESS", "WORKERS", "EPOCH", "LOSS", "SAMPLES/S", "AGE"],
+        ["mnist", "Running", "50%", "2/2", "1", "of", "2", "0.3123", "80", "3m", "20s"],
+        ["mnist", "Succeeded", "100%", "0/2", "2", "of", "2", "0.3123", "-", "3m", "20s"],
+        ["mnist", "Failed", "50%", "0/2", "1", "of", "2", "0.3123", "-", "3m", "20s"],
     ]
+
+
+@pytest.mark.parametrize(("width", "has_bar"), [(80, False), (160, True)])
+def test_a_terminal_with_room_shows_a_bar(width, has_bar):
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=True)
+    console.print(jobs_table([running()], SUBMITTED_S + 200))
+    assert ("━" in console.file.getvalue()) is has_bar
+    assert "50%" in console.file.getvalue()
 
 
 def test_a_long_name_is_folded_and_not_cut():
@@ -47,7 +55,8 @@ def test_one_job_in_depth(width):
         "100%",
         "1m 23s",
         "epoch 1: 1438 records = 1437 committed + 1 skipped",
-        "24 records computed again, 0 skipped, 0 gradients refused",
+        "24 computed again, 0 skipped, 0 gradients refused",
+        "train 1m 10s (84%)",
         "1 worker lost",
         "accuracy 0.9712",
         "/ckpt/000286",
@@ -84,6 +93,27 @@ def test_a_finished_job_is_not_in_its_last_epoch_and_says_its_phase_once():
     assert [line.split() for line in lines if line.startswith("epoch  ")] == [
         ["epoch", "2", "of", "2"]
     ]
+
+
+def test_what_was_lost_stands_apart_from_the_ends_of_epochs():
+    epochs = [
+        JobEvent(time_s=SUBMITTED_S + 40 + i, kind="EpochEnded", message=f"epoch {i}")
+        for i in range(20)
+    ]
+    cut = JobEvent(time_s=SUBMITTED_S + 99, kind="Resumed", message="resumed from version 7")
+    lines = drawn(job_screen(running(events=(KILLED, *epochs, cut)), SUBMITTED_S + 200), 80)
+    assert lines[-5:] == ["RECOVERIES", event_line(KILLED), "", "EVENTS", event_line(cut)]
+
+
+def test_an_evaluation_tells_how_far_it_is():
+    told = EvaluationProgress(
+        model_version=143, records_done=20, records_total=180, samples_per_s=40.0
+    )
+    lines = drawn(job_screen(running(evaluation=told), SUBMITTED_S + 200), 80)
+    assert "evaluates  version 143, 20/180 records, ETA 4.0s" in lines
+    assert "evaluates version 143, 20/180 records, ETA 4.0s" in progress_line(
+        running(evaluation=told)
+    )
 
 
 def test_a_failed_job_shows_its_whole_message():

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from elastic.errors import PlatformError
+from elastic.platforms.base import StillAliveError, unheard
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.job_status import STATUS_UNREADABLE
 from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL, Manifest
@@ -26,7 +26,7 @@ SETTLE_S: Final = 3.0
 """Even a hurried caller waits this long for pods to leave."""
 
 
-def kill_job(job: JobObjects, timeout_s: float) -> None:
+def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] = unheard) -> None:
     """Cancel a job and wait until none of its pods is left.
 
     At most half of the time is the master's, to publish the end; then all pods are asked to end,
@@ -36,7 +36,7 @@ def kill_job(job: JobObjects, timeout_s: float) -> None:
 
     Raises:
         JobNotFoundError: No such job.
-        PlatformError: A pod was still there after `timeout_s`.
+        StillAliveError: A pod was still there after `timeout_s`.
     """
     started_s = time.monotonic()
     uid = job.submission().uid
@@ -48,8 +48,9 @@ def kill_job(job: JobObjects, timeout_s: float) -> None:
             job.write_status(found, uid)
     elif timeout_s > 0:
         job.ask(cancelled=True)
-        _await(started_s + min(MASTER_S, timeout_s / 2), lambda: _has_left(job))
-    end_pods(job, started_s, timeout_s)
+        asked_s = min(MASTER_S, timeout_s / 2)
+        _await(started_s + asked_s, lambda: _has_left(job, on_wait))
+    end_pods(job, started_s, timeout_s, on_wait)
     if not found.phase.is_final and not _has_published_end(job):
         job.write_status(_cancelled(job), uid)
     _keep_ends_of_workers(job, uid)
@@ -79,26 +80,31 @@ def _cancelled(job: JobObjects) -> JobStatus:
     return job.status().model_copy(update=change)
 
 
-def end_pods(job: JobObjects, started_s: float, timeout_s: float) -> None:
+def end_pods(
+    job: JobObjects,
+    started_s: float,
+    timeout_s: float,
+    on_wait: Callable[[str], None] = unheard,
+) -> None:
     """Delete all pods of a job and wait until they are gone.
 
     Raises:
-        PlatformError: A pod was still there `timeout_s` after `started_s`.
+        StillAliveError: A pod was still there `timeout_s` after `started_s`.
     """
     grace_s = min(TERM_GRACE_S, timeout_s / 4)
     deadline_s = max(started_s + timeout_s, time.monotonic() + SETTLE_S)
     _delete(job, job.pods(), grace_s)
-    if _await(started_s + 0.75 * timeout_s, lambda: not job.pods()):
+    if _await(started_s + 0.75 * timeout_s, lambda: _have_gone(job, on_wait)):
         return
     # Meanwhile the master may have started another worker.
     _delete(job, job.pods(), HURRY_GRACE_S if timeout_s > 0 else 0.0)
-    if _await(deadline_s, lambda: not job.pods()):
+    if _await(deadline_s, lambda: _have_gone(job, on_wait)):
         return
     left = ", ".join(
         f"{pod['metadata']['name']} (node {pod['spec'].get('nodeName', 'none')})"
         for pod in job.pods()
     )
-    raise PlatformError(
+    raise StillAliveError(
         f"pods of job {job.job_name!r} were there after {timeout_s:g} s: {left}: try again with a "
         "longer --timeout, or where a node is lost for good with --timeout 0"
     )
@@ -119,8 +125,17 @@ def _has_run(pod: Manifest) -> bool:
     )
 
 
-def _has_left(job: JobObjects) -> bool:
+def _have_gone(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
+    """Whether the job has no pod any more."""
+    names = sorted(pod["metadata"]["name"] for pod in job.pods())
+    if names:
+        on_wait(f"{', '.join(names)} to be gone")
+    return not names
+
+
+def _has_left(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
     """Whether the master has published the end, or cannot."""
+    on_wait("its master to tell its end")
     master = job.find_master()
     if master is None or master["metadata"].get("deletionTimestamp"):
         return True

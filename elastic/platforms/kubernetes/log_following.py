@@ -63,6 +63,7 @@ def follow_logs(
     look: Callable[[], tuple[Sequence[Manifest], bool]],
     replicas: Sequence[str],
     tail: int | None,
+    since_s: float | None = None,
 ) -> Iterator[LogLine]:
     """What the logs hold and what is added, until the job has ended and all was read.
 
@@ -77,7 +78,7 @@ def follow_logs(
         if has_ended and ended_s is None:
             ended_s = time.monotonic()
         for pod in selected(pods, replicas):
-            _read_on(cluster, pod, streams, lines, first_tail)
+            _read_on(PodLog(cluster, pod, since_s), pod, streams, lines, first_tail)
         first_tail = None
         yield from _until_next_look(lines)
         if ended_s is None:
@@ -89,20 +90,20 @@ def follow_logs(
 
 
 def _read_on(
-    cluster: Cluster,
+    log: PodLog,
     pod: Manifest,
     streams: dict[tuple[str, int], _Stream],
     lines: "queue.SimpleQueue[LogLine]",
     tail: int | None,
 ) -> None:
-    """Have a thread read the log of the pod's present life, where there is more to read."""
+    """Have a thread read `log`, that of the pod's present life, where there is more to read."""
     status = own_status(pod)
     state: Mapping[str, Any] = status.get("state") or {}
     if "running" not in state and "terminated" not in state:
         return
     life = (pod["metadata"]["uid"], status.get("restartCount", 0))
     if life not in streams:
-        streams[life] = _Stream(PodLog(cluster, pod), lines)
+        streams[life] = _Stream(log, lines)
         streams[life].read(tail, "terminated" in state)
     elif not streams[life].is_reading and not streams[life].is_complete:
         streams[life].read(None, "terminated" in state)

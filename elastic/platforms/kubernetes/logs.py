@@ -23,6 +23,7 @@ def read_logs(
     pods: Sequence[Manifest],
     replicas: Sequence[str],
     tail: int | None,
+    since_s: float | None = None,
 ) -> Iterator[LogLine]:
     """What the logs hold now, replica by replica, the master first.
 
@@ -46,7 +47,7 @@ def read_logs(
                 )
             continue
         try:
-            yield from _read_now(PodLog(cluster, pod), tail, previous=False)
+            yield from _read_now(PodLog(cluster, pod, since_s), tail, previous=False)
         except RefusedError as error:
             if error.code == HTTPStatus.NOT_FOUND:
                 continue
@@ -64,11 +65,12 @@ def read_previous_logs(
     last_words: Mapping[str, str],
     replicas: Sequence[str],
     tail: int | None,
+    since_s: float | None = None,
 ) -> Iterator[LogLine]:
     """What is left of the lives before the present ones, the master's first.
 
     The log of a container that was restarted in place is whole. Of a worker that was replaced
-    there are its last words.
+    there are its last words, of which nobody knows when they were written.
 
     Raises:
         PlatformError: Nothing is left of what was asked for.
@@ -82,7 +84,7 @@ def read_previous_logs(
         )
     for pod in restarted:
         try:
-            yield from _read_now(PodLog(cluster, pod), tail, previous=True)
+            yield from _read_now(PodLog(cluster, pod, since_s), tail, previous=True)
         except RefusedError as error:
             # The node keeps one earlier container at most, and may need its disk.
             if error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST):

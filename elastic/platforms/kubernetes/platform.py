@@ -1,11 +1,11 @@
 """The command line's side of the Kubernetes platform."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from urllib.parse import quote
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
-from elastic.platforms.base import BoardInCluster, LogLine
+from elastic.platforms.base import BoardInCluster, LogLine, unheard
 from elastic.platforms.images import ImageRequest, build_and_push
 from elastic.platforms.kubernetes.board import find_board
 from elastic.platforms.kubernetes.connection import Cluster
@@ -32,6 +32,7 @@ from elastic.platforms.kubernetes.record import spec_of, submission_of
 from elastic.platforms.kubernetes.submission import BuildImage, submit_job
 from elastic.policy.fleet import WORKER
 from elastic.spec.job import JobSpec
+from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -157,14 +158,16 @@ class KubernetesPlatform:
             )
         job.ask(num_workers=num_workers)
 
-    def kill(self, job_name: str, timeout_s: float) -> None:
+    def kill(
+        self, job_name: str, timeout_s: float, on_wait: Callable[[str], None] = unheard
+    ) -> None:
         """Cancel the job and wait until none of its pods is left; idempotent.
 
         Raises:
             JobNotFoundError: No such job.
-            PlatformError: A pod was still there after `timeout_s`.
+            StillAliveError: A pod was still there after `timeout_s`.
         """
-        kill_job(self._job(job_name), timeout_s)
+        kill_job(self._job(job_name), timeout_s, on_wait)
 
     def forget(self, job_name: str) -> None:
         """Delete the record, the status and the ended pods of a job that has no others.
@@ -190,6 +193,7 @@ class KubernetesPlatform:
         follow: bool,
         tail: int | None,
         previous: bool = False,
+        since: Since | None = None,
     ) -> Iterator[LogLine]:
         """Lines of the named replicas or roles (all when empty), prefixed by replica.
 
@@ -203,18 +207,19 @@ class KubernetesPlatform:
         """
         job = self._job(job_name)
         record = job.record()
+        since_s = None if since is None else since.at_s(self._cluster.now_s())
         if previous:
             pods, words = job.pods(), job.last_words()
-            return read_previous_logs(self._cluster, pods, words, replicas, tail)
+            return read_previous_logs(self._cluster, pods, words, replicas, tail, since_s)
         if not follow:
-            return read_logs(self._cluster, job.pods(), replicas, tail)
+            return read_logs(self._cluster, job.pods(), replicas, tail, since_s)
 
         def look() -> tuple[Sequence[Manifest], bool]:
             # Asked first: what pods have written by the end is in their logs when they are read.
             has_ended = self._has_ended(job, record)
             return job.pods(), has_ended
 
-        return follow_logs(self._cluster, look, replicas, tail)
+        return follow_logs(self._cluster, look, replicas, tail, since_s)
 
     def _has_ended(self, job: JobObjects, record: Manifest) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 from elastic.errors import PlatformError
@@ -30,12 +31,13 @@ class ExcuseError(PlatformError):
 class PodLog:
     """The log of one life of a pod's container, read on from where the last read ended."""
 
-    def __init__(self, cluster: Cluster, pod: Manifest) -> None:
+    def __init__(self, cluster: Cluster, pod: Manifest, since_s: float | None = None) -> None:
         self.replica = replica_name(pod)
         self._cluster = cluster
         metadata = pod["metadata"]
         self._path = object_path("pods", metadata["namespace"], metadata["name"]) + "/log"
         self._last_stamp = ""
+        self._since = "" if since_s is None else _stamp(since_s)
 
     def lines(self, **options: object) -> Iterator[LogLine]:
         """The lines that no earlier call has given.
@@ -51,8 +53,8 @@ class PodLog:
         query = {name: str(value).lower() for name, value in options.items() if value is not None}
         # Without a name the API server refuses where the pod has another container.
         query |= {"container": CONTAINER, "timestamps": "true"}
-        if self._last_stamp:
-            query["sinceTime"] = _whole_second(self._last_stamp)
+        if self._last_stamp or self._since:
+            query["sinceTime"] = _whole_second(self._last_stamp or self._since)
         for raw in self._cluster.lines(self._path, query, read_timeout_s=SILENCE_S):
             stamp, _, text = raw.decode("utf-8", errors="replace").partition(" ")
             if not _STAMP.match(stamp):
@@ -62,13 +64,20 @@ class PodLog:
             if self._last_stamp and _order(stamp) <= _order(self._last_stamp):
                 continue
             self._last_stamp = stamp
-            yield LogLine(self.replica, text.removesuffix("\r"))
+            if self._since and _order(stamp) < _order(self._since):
+                continue
+            yield LogLine(self.replica, text.removesuffix("\r"), stamp)
 
 
 def replica_name(pod: Manifest) -> str:
     """`worker-0`, as users name it."""
     labels = pod["metadata"].get("labels") or {}
     return f"{labels.get(TYPE_LABEL, 'pod')}-{labels.get(INDEX_LABEL, '0')}"
+
+
+def _stamp(moment_s: float) -> str:
+    """A moment as the API server writes it."""
+    return datetime.fromtimestamp(moment_s, UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def _order(stamp: str) -> tuple[str, str]:

@@ -5,11 +5,12 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from elastic.errors import PlatformError
+from elastic.platforms.base import StillAliveError, unheard
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
 from elastic.platforms.local.processes import Member, find_members, is_stopped, signal_members
 from elastic.platforms.local.reconciler import publish_end
@@ -33,8 +34,9 @@ class _Watch:
     and locks a while longer, so whoever was seen is waited for by a descriptor.
     """
 
-    def __init__(self, uid: str) -> None:
+    def __init__(self, uid: str, on_wait: Callable[[str], None]) -> None:
         self._uid = uid
+        self._on_wait = on_wait
         self._descriptors: dict[int, int] = {}
 
     def members(self) -> list[Member]:
@@ -50,23 +52,35 @@ class _Watch:
         poll = select.poll()
         for descriptor in self._descriptors.values():
             poll.register(descriptor, select.POLLIN)
-        return not self.members() and len(poll.poll(0)) == len(self._descriptors)
+        members = self.members()
+        if members:
+            self._on_wait(f"{_names(members)} to end")
+        return not members and len(poll.poll(0)) == len(self._descriptors)
 
     def close(self) -> None:
         for descriptor in self._descriptors.values():
             os.close(descriptor)
 
 
+def _names(members: Sequence[Member]) -> str:
+    """`master-0, worker-0 and its supervisor`; of what they started themselves, nothing."""
+    replicas = sorted({member.replica.name for member in members if member.replica})
+    supervisor = ["its supervisor"] if any(m.replica is None for m in members) else []
+    return " and ".join(filter(None, [", ".join(replicas), *supervisor]))
+
+
 @contextmanager
-def _watch(uid: str) -> Iterator[_Watch]:
-    watch = _Watch(uid)
+def _watch(uid: str, on_wait: Callable[[str], None] = unheard) -> Iterator[_Watch]:
+    watch = _Watch(uid, on_wait)
     try:
         yield watch
     finally:
         watch.close()
 
 
-def kill_job(directory: JobDirectory, timeout_s: float) -> None:
+def kill_job(
+    directory: JobDirectory, timeout_s: float, on_wait: Callable[[str], None] = unheard
+) -> None:
     """Cancel a job and wait until none of its processes is left.
 
     At most half of the time is the master's, to publish the end and to take leave of its
@@ -74,12 +88,12 @@ def kill_job(directory: JobDirectory, timeout_s: float) -> None:
     has nothing to take leave of, and a master that imports a framework hears no request.
 
     Raises:
-        PlatformError: Something was still alive after `timeout_s`.
+        StillAliveError: Something was still alive after `timeout_s`.
     """
     now_s = time.monotonic()
     submission = directory.submission()
     if submission is not None:
-        with _watch(submission.uid) as watch:
+        with _watch(submission.uid, on_wait) as watch:
             if watch.members():
                 _ask(directory)
                 if _has_trained(directory):
@@ -97,7 +111,7 @@ def _force(watch: _Watch, directory: JobDirectory, started_s: float, timeout_s: 
     deadline_s = max(started_s + timeout_s, time.monotonic() + FORCE_TIMEOUT_S)
     if not _end_members(watch, deadline_s):
         left = ", ".join(str(member.pid) for member in watch.members())
-        raise PlatformError(
+        raise StillAliveError(
             f"processes of {directory.path.name!r} were alive after {timeout_s:g} s: {left}: "
             "try again with a longer timeout"
         )

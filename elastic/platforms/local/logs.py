@@ -9,6 +9,7 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.base import LogLine
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
+from elastic.platforms.local.log_times import LineClock
 
 POLL_S: Final = 0.1
 CHUNK_BYTES: Final = 1 << 20
@@ -17,14 +18,24 @@ CHUNK_BYTES: Final = 1 << 20
 class _LogFile:
     """One replica's log, read on from where the last call ended."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, since_s: float | None) -> None:
         self.replica = path.stem
         self._path = path
+        self._since_s = since_s
+        self._clock = LineClock(self.replica)
         self._offset_bytes = 0
         self._rest = b""
 
-    def new_lines(self) -> Iterator[str]:
+    def new_lines(self) -> Iterator[LogLine]:
         """The complete lines that were added."""
+        return self._clock.stamped(self._new_texts(), self._since_s)
+
+    def last_words(self) -> Iterator[LogLine]:
+        """What stands after the last end of a line; nothing more is added to it."""
+        rest, self._rest = self._rest, b""
+        return self._clock.stamped([_text(rest)] if rest else [], self._since_s)
+
+    def _new_texts(self) -> Iterator[str]:
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset_bytes)
@@ -38,15 +49,12 @@ class _LogFile:
         except OSError as error:
             raise PlatformError(f"cannot read {self._path}: {error.strerror}") from error
 
-    def last_words(self) -> Iterator[str]:
-        """What stands after the last end of a line; nothing more is added to it."""
-        if self._rest:
-            yield _text(self._rest)
-            self._rest = b""
-
 
 def read_logs(
-    directory: JobDirectory, replicas: Sequence[str], tail: int | None
+    directory: JobDirectory,
+    replicas: Sequence[str],
+    tail: int | None,
+    since_s: float | None = None,
 ) -> Iterator[LogLine]:
     """What the logs hold now, replica by replica, the master first.
 
@@ -62,9 +70,9 @@ def read_logs(
             )
     for path in paths:
         if _is_named(path.stem, replicas):
-            file = _LogFile(path)
+            file = _LogFile(path, since_s)
             yield from _tail(file, tail)
-            yield from _lines(file, file.last_words())
+            yield from file.last_words()
 
 
 def follow_logs(
@@ -72,6 +80,7 @@ def follow_logs(
     replicas: Sequence[str],
     tail: int | None,
     has_ended: Callable[[], bool],
+    since_s: float | None = None,
 ) -> Iterator[LogLine]:
     """What the logs hold and what is added, until the job has ended and all was read.
 
@@ -85,10 +94,10 @@ def follow_logs(
         for path in _paths(directory):
             if not _is_named(path.stem, replicas):
                 continue
-            file = files.setdefault(path, _LogFile(path))
+            file = files.setdefault(path, _LogFile(path, since_s))
             yield from _tail(file, tail if is_first_look else None)
             if is_last_look:
-                yield from _lines(file, file.last_words())
+                yield from file.last_words()
         if is_last_look:
             return
         is_first_look = False
@@ -96,12 +105,8 @@ def follow_logs(
 
 
 def _tail(file: _LogFile, tail: int | None) -> Iterator[LogLine]:
-    lines = _lines(file, file.new_lines())
+    lines = file.new_lines()
     return lines if tail is None else iter(deque(lines, maxlen=tail))
-
-
-def _lines(file: _LogFile, texts: Iterator[str]) -> Iterator[LogLine]:
-    return (LogLine(file.replica, text) for text in texts)
 
 
 def _text(line: bytes) -> str:

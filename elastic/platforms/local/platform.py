@@ -2,13 +2,14 @@
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
-from elastic.platforms.base import BoardFolder, LogLine, writes_no_events
+from elastic.platforms.base import BoardFolder, LogLine, unheard, writes_no_events
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, default_home
 from elastic.platforms.local.killing import kill_job
 from elastic.platforms.local.liveness import has_master, has_supervisor, members_of
@@ -17,6 +18,7 @@ from elastic.platforms.local.presence import with_seen_workers
 from elastic.platforms.local.submission import job_lock, lock_of, submit_job
 from elastic.spec.job import JobSpec
 from elastic.spec.names import other_jobs
+from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus
 
 COMMANDS: Final = {
@@ -134,17 +136,19 @@ class LocalPlatform:
         directory.write_size(num_workers)
         directory.master_bell.ring()
 
-    def kill(self, job_name: str, timeout_s: float) -> None:
+    def kill(
+        self, job_name: str, timeout_s: float, on_wait: Callable[[str], None] = unheard
+    ) -> None:
         """Cancel the job and wait until none of its processes is left; idempotent.
 
         Raises:
             JobNotFoundError: No such job.
-            PlatformError: Something was still alive after `timeout_s`.
+            StillAliveError: Something was still alive after `timeout_s`.
         """
         directory = self._directory(job_name)
         try:
             with job_lock(self._jobs_path, job_name, timeout_s):
-                kill_job(directory, timeout_s)
+                kill_job(directory, timeout_s, on_wait)
         except JobExistsError as error:
             raise PlatformError(str(error)) from error
 
@@ -170,6 +174,7 @@ class LocalPlatform:
         follow: bool,
         tail: int | None,
         previous: bool = False,
+        since: Since | None = None,
     ) -> Iterator[LogLine]:
         """Lines of the named replicas or roles (all when empty), prefixed by replica.
 
@@ -181,11 +186,14 @@ class LocalPlatform:
             PlatformError: Without `follow`: a replica was named that has no log.
         """
         directory = self._directory(job_name)
+        since_s = None if since is None else since.at_s(time.time())
         if previous:
             raise JobSpecError("a local log holds all lives of its replica: leave out --previous")
         if follow:
-            return follow_logs(directory, replicas, tail, lambda: not self._is_attended(directory))
-        return read_logs(directory, replicas, tail)
+            return follow_logs(
+                directory, replicas, tail, lambda: not self._is_attended(directory), since_s
+            )
+        return read_logs(directory, replicas, tail, since_s)
 
     def _directory(self, job_name: str) -> JobDirectory:
         directory = JobDirectory(self._jobs_path / job_name)

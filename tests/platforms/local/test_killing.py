@@ -67,6 +67,16 @@ def test_kill_leaves_nothing(jobs, platform, spoil):
     assert platform.status("job").phase is JobPhase.CANCELLED
 
 
+def test_kill_tells_whom_it_waits_for(jobs):
+    platform = jobs.submit(master="obey")
+    jobs.pid_of("master")
+    told = []
+    platform.kill("job", TIMEOUT_S, told.append)
+    assert told
+    assert all(text.endswith(" to end") for text in told)
+    assert any("master-0" in text or "its supervisor" in text for text in told)
+
+
 def test_a_healthy_master_publishes_the_end_itself(jobs, platform):
     platform.kill("job", 120.0)
     status = platform.status("job")

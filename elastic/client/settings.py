@@ -1,4 +1,4 @@
-"""From flags, job file and environment to one `JobSpec`, or to all that is wrong with them."""
+"""From what users give and the environment to one `JobSpec`, or to all that is wrong with it."""
 
 import os
 import re
@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-import click
 from pydantic import ValidationError
 
-from elastic.cli.flags import flag_as_typed
-from elastic.cli.platform import PLATFORM_VARIABLE
+from elastic.client.opening import PLATFORM_VARIABLE
 from elastic.errors import JobSpecError
 from elastic.spec.cluster_forms import parse_volumes, state_volume
-from elastic.spec.describe import Setting, problem_text, settings
+from elastic.spec.describe import problem_text, settings
 from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place, PlatformName
 from elastic.spec.job_file import known_name, nearest_setting, read_job_file
 from elastic.spec.kinds import JobKind
@@ -42,13 +40,40 @@ class Given:
     label: str
 
 
-def resolve(kind: JobKind, given: Mapping[str, Given], problems: Iterable[str] = ()) -> JobSpec:
+def complete(
+    kind: JobKind,
+    given: Mapping[str, Given],
+    problems: Iterable[str] = (),
+    prefix: str = "--",
+) -> tuple[JobSpec, list[str]]:
+    """The whole job, with a name and with paths that mean the same anywhere on this machine.
+
+    Returns:
+        It, and what its user asked for in vain.
+
+    Raises:
+        JobSpecError: See `resolve`.
+    """
+    spec = with_name(resolve(kind, given, problems, prefix))
+    in_vain = notes(spec, given)
+    if spec.platform is PlatformName.LOCAL:
+        spec = with_absolute_paths(spec, Path.cwd())
+    return spec, in_vain
+
+
+def resolve(
+    kind: JobKind,
+    given: Mapping[str, Given],
+    problems: Iterable[str] = (),
+    prefix: str = "--",
+) -> JobSpec:
     """Validate what was given, with the defaults for the rest.
 
     Args:
         kind: What the command does.
         given: Setting name → value.
         problems: What is known to be wrong already; told together with what is found here.
+        prefix: Stands before the name of a setting that is missing.
 
     Raises:
         JobSpecError: With one line per problem.
@@ -59,7 +84,7 @@ def resolve(kind: JobKind, given: Mapping[str, Given], problems: Iterable[str] =
         spec = JobSpec(**values | {"kind": kind})
     except ValidationError as error:
         found += [
-            problem_text(item, lambda name: given[name].label if name in given else f"--{name}")
+            problem_text(item, lambda name: given[name].label if name in given else prefix + name)
             for item in error.errors()
         ]
     if not found:
@@ -98,56 +123,30 @@ def from_file(path: Path) -> tuple[dict[str, Given], list[str]]:
     Raises:
         JobSpecError: The file cannot be read as a mapping.
     """
+    return _from_keys(read_job_file(path), f"{path}: ", "unknown key")
+
+
+def from_keywords(values: Mapping[str, Any]) -> tuple[dict[str, Given], list[str]]:
+    """The settings given as keyword arguments, and what is wrong with their names."""
+    return _from_keys(values, "", "unknown setting")
+
+
+def _from_keys(
+    values: Mapping[str, Any], place: str, unknown: str
+) -> tuple[dict[str, Given], list[str]]:
     given: dict[str, Given] = {}
     problems = []
-    for key, value in read_job_file(path).items():
+    for key, value in values.items():
         name = known_name(key)
         if name is None:
             near = nearest_setting(key)
             advice = f"did you mean {near}?" if near else "`elastic train --help` lists the keys"
-            problems.append(f"{path}: unknown key {key}: {advice}")
+            problems.append(f"{place}{unknown} {key}: {advice}")
         elif name in given:
             problems.append(f"{given[name].label} and {key} are the same setting: leave one out")
         else:
-            given[name] = Given(value, f"{path}: {key}")
+            given[name] = Given(value, place + key)
     return given, problems
-
-
-def from_flags(
-    context: click.Context, values: Mapping[str, Any]
-) -> tuple[dict[str, Given], list[str]]:
-    """The settings that the user gave as flags, and what is wrong with them.
-
-    Args:
-        context: The command's context, which knows how flags were typed.
-        values: Parsed options by name, None or empty where not given.
-    """
-    given: dict[str, Given] = {}
-    problems = []
-    for setting in filter(lambda setting: setting.is_flag, settings()):
-        flag = flag_as_typed(context, setting)
-        try:
-            value = _flag_value(setting, values)
-        except ValueError as error:
-            problems.append(f"{flag}: {error}")
-            continue
-        if isinstance(value, str) and value.startswith("--"):
-            problems.append(f"{flag} needs a value, but {value} follows: write {flag}=VALUE")
-        elif value is not None:
-            given[setting.name] = Given(value, flag)
-    return given, problems
-
-
-def _flag_value(setting: Setting, values: Mapping[str, Any]) -> Any:
-    """One setting's value, None where no flag gave it; repeated `K=V` flags add up."""
-    value = values.get(setting.name)
-    if setting.is_mapping:
-        return ",".join(value) if value else None
-    if setting.is_truth and values.get(f"no_{setting.name}"):
-        if value is not None:
-            raise ValueError(f"--{setting.name} and --no_{setting.name} exclude each other")
-        return False
-    return value
 
 
 def with_name(spec: JobSpec) -> JobSpec:
@@ -236,6 +235,16 @@ def keeps_parameters(spec: JobSpec) -> bool:
     named = [text for text in (spec.output, spec.checkpoint_dir) if text]
     # A hook may mount whatever it likes.
     return any(spec.cluster_spec or _is_kept(text, spec) for text in named)
+
+
+def lost_parameters(spec: JobSpec) -> str:
+    """That nobody will have the trained model, and how somebody will; or nothing."""
+    if keeps_parameters(spec):
+        return ""
+    return (
+        "the trained parameters stay in the master's pod and go with it: keep them with "
+        "--volume claim_name=CLAIM,mount_path=/results --output /results/model"
+    )
 
 
 def _is_kept(text: str, spec: JobSpec) -> bool:

@@ -1,0 +1,318 @@
+"""Jobs from Python: the same as the commands, for scripts and notebooks.
+
+`import elastic` brings `train`, `evaluate`, `predict`, `Job` and `jobs`; this module is loaded with
+the first of them.
+"""
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from elastic.client import settings
+from elastic.client.checking import check, nothing_to_resume
+from elastic.client.following import looks
+from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice, open_platform
+from elastic.client.replicas import (
+    num_running,
+    replica_names,
+    wait_for_workers,
+    why_workers_wait,
+)
+from elastic.errors import JobSpecError, TrainingError
+from elastic.platforms.base import LogLine, Platform
+from elastic.policy.time_account import as_of
+from elastic.spec.job import JobSpec, PlatformName
+from elastic.spec.kinds import JobKind
+from elastic.spec.since import Since, parse_since
+from elastic.spec.status import JobPhase, JobStatus
+from elastic.telemetry.progress import open_display
+
+__all__ = ["Job", "JobPhase", "JobStatus", "LogLine", "evaluate", "jobs", "predict", "train"]
+
+POLL_S: Final = 0.2
+KILL_TIMEOUT_S: Final = 60.0
+SCALE_TIMEOUT_S: Final = 60.0
+
+
+class Job:
+    """One job by its name; made by `train` and `jobs`, or for one that is there already."""
+
+    def __init__(
+        self,
+        name: str,
+        platform: str | None = None,
+        *,
+        namespace: str | None = None,
+        context: str | None = None,
+        kubeconfig: str | None = None,
+    ) -> None:
+        """Keep the values; nothing is asked before the first call.
+
+        Args:
+            name: Of the job.
+            platform: `local` or `kubernetes`; `$ELASTIC_PLATFORM` or else `kubernetes` if None.
+            namespace: On Kubernetes, where it is; that of the context if None.
+            context: Of the kubeconfig; its current one if None.
+            kubeconfig: A file; `$KUBECONFIG` or `~/.kube/config` if None.
+
+        Raises:
+            JobSpecError: There is no such platform.
+        """
+        self.name = name
+        self.platform = _platform_name(platform)
+        self._choice = ClusterChoice(kubeconfig, context, namespace)
+        self._opened: Platform | None = None
+
+    def __repr__(self) -> str:
+        return f"Job({self.name!r}, platform={str(self.platform)!r})"
+
+    def status(self) -> JobStatus:
+        """What the job tells of itself, with its time as of now.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+            PlatformError: The platform does not answer.
+        """
+        return as_of(self._platform().status(self.name), time.time())
+
+    def wait(
+        self, timeout_s: float | None = None, show: bool = False, check: bool = False
+    ) -> JobStatus:
+        """Wait until the job has ended, and return its last status.
+
+        Args:
+            timeout_s: How long; for ever where None.
+            show: Show its progress on standard output meanwhile.
+            check: Raise unless it has succeeded.
+
+        Raises:
+            TimeoutError: It goes on.
+            TrainingError: With `check`, that it has failed or was cancelled; `reason` says why.
+            JobNotFoundError: There is no such job any more.
+            PlatformError: The platform does not tell, or nobody decides for the job any more.
+        """
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        with ExitStack() as stack:
+            display = stack.enter_context(open_display(sys.stdout)) if show else None
+            for status in looks(self._platform(), self.name, POLL_S):
+                if display is not None:
+                    display.show(status)
+                if status.phase.is_final:
+                    break
+                if deadline_s is not None and time.monotonic() >= deadline_s:
+                    raise TimeoutError(
+                        f"job {self.name} is still {status.phase} after {timeout_s:g} s"
+                    )
+        ended = as_of(status, time.time())
+        if check and ended.phase is not JobPhase.SUCCEEDED:
+            why = ended.message or ended.reason
+            raise TrainingError(f"job {self.name}: {ended.phase}: {why}", ended.reason)
+        return ended
+
+    def logs(
+        self,
+        follow: bool = False,
+        tail: int | None = None,
+        since: str | Since | None = None,
+        role: str | None = None,
+        index: int | None = None,
+        previous: bool = False,
+    ) -> Iterator[LogLine]:
+        """What its replicas have written, as `elastic logs` prints it.
+
+        Args:
+            follow: Go on until the job has ended.
+            tail: Only so many last lines of each replica.
+            since: Only lines from then on, such as `10m` or `2026-01-31T12:00:00Z`.
+            role: `master` or `worker` only.
+            index: Only the replica of this index; a worker unless `role` says else.
+            previous: Of the life before.
+
+        Raises:
+            ValueError: `since` is no time.
+            JobNotFoundError: There is no such job.
+        """
+        names = replica_names(role, index)
+        begin = parse_since(since) if isinstance(since, str) else since
+        return self._platform().logs(self.name, names, follow, tail, previous, begin)
+
+    def scale(
+        self, num_workers: int, wait: bool = True, timeout_s: float = SCALE_TIMEOUT_S
+    ) -> JobStatus:
+        """Ask for another number of workers, and wait until so many run.
+
+        Returns:
+            The job as it is then, or at its end where that came before.
+
+        Raises:
+            JobSpecError: The job has ended, or the number is outside its range.
+            TimeoutError: They do not run after `timeout_s`.
+        """
+        platform = self._platform()
+        platform.scale(self.name, num_workers)
+        if not wait:
+            return self.status()
+        status = wait_for_workers(platform, self.name, num_workers, timeout_s)
+        if not status.phase.is_final and num_running(status) != num_workers:
+            why = why_workers_wait(status)
+            raise TimeoutError(
+                f"{num_running(status)} of {num_workers} workers of job {self.name} run after "
+                f"{timeout_s:g} s{why and f': {why}'}"
+            )
+        return as_of(status, time.time())
+
+    def kill(self, timeout_s: float = KILL_TIMEOUT_S, forget: bool = False) -> JobStatus:
+        """Cancel the job and wait until nothing of it is left; returns its last status.
+
+        Args:
+            timeout_s: How long its processes may take to end.
+            forget: Also drop all that is kept of it.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+            PlatformError: Something was still there after `timeout_s`.
+        """
+        platform = self._platform()
+        platform.kill(self.name, timeout_s)
+        status = self.status()
+        if forget:
+            platform.forget(self.name)
+        return status
+
+    def _platform(self) -> Platform:
+        if self._opened is None:
+            self._opened = open_platform(self.platform, self._choice)
+        return self._opened
+
+    def _submit(self, spec: JobSpec) -> list[str]:
+        """Start it; returns what its user should know."""
+        platform = self._platform()
+        notes = [nothing_to_resume(platform, spec)]
+        platform.submit(spec)
+        return [*notes, settings.lost_parameters(spec)]
+
+
+def train(
+    *,
+    config: str | Path | None = None,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    **values: Any,
+) -> Job:
+    """Start a job that trains a model, and return at once.
+
+    Args:
+        config: A job file; what is given here wins over it.
+        context: As `Job.context`.
+        kubeconfig: As `Job.kubeconfig`.
+        values: The settings of docs/flags.md, such as `model_def="digits.CustomModel"`.
+
+    Raises:
+        JobSpecError: Settings that cannot be used, all of them at once.
+        ModelDefError: The module does not keep the contract.
+        DataError: There are no records.
+        JobExistsError: The name is taken.
+        PlatformError: The platform does not take the job.
+    """
+    return _start(JobKind.TRAIN, config, context, kubeconfig, values)
+
+
+def evaluate(
+    *,
+    config: str | Path | None = None,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    **values: Any,
+) -> Job:
+    """Start a job that evaluates a trained model; its last status has the metrics.
+
+    Args and errors as of `train`; also:
+
+    Raises:
+        CheckpointError: There is no model to take parameters from.
+    """
+    return _start(JobKind.EVALUATE, config, context, kubeconfig, values)
+
+
+def predict(
+    *,
+    config: str | Path | None = None,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    **values: Any,
+) -> Job:
+    """Start a job that predicts with a trained model; its last status names their folder.
+
+    Args and errors as of `evaluate`.
+    """
+    return _start(JobKind.PREDICT, config, context, kubeconfig, values)
+
+
+def jobs(
+    platform: str | None = None,
+    namespace: str | None = None,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+) -> list[Job]:
+    """All jobs of a platform, running or ended, oldest first.
+
+    Raises:
+        PlatformError: The platform does not answer.
+    """
+    cluster = {"namespace": namespace, "context": context, "kubeconfig": kubeconfig}
+    choice = ClusterChoice(kubeconfig, context, namespace)
+    names = open_platform(_platform_name(platform), choice).jobs()
+    return [Job(name, platform, **cluster) for name in names]
+
+
+def _start(
+    kind: JobKind,
+    config: str | Path | None,
+    context: str | None,
+    kubeconfig: str | None,
+    values: dict[str, Any],
+) -> Job:
+    from_file, problems = settings.from_file(Path(config)) if config else ({}, [])
+    plain = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in values.items()
+        if value is not None
+    }
+    from_values, more = settings.from_keywords(plain)
+    given = settings.from_environment() | from_file | from_values
+    spec, notes = settings.complete(kind, given, [*problems, *more], prefix="")
+    for note in notes:
+        _warn(note)
+    check(spec)
+    job = Job(
+        spec.job_name,
+        spec.platform,
+        namespace=spec.namespace or None,
+        context=context,
+        kubeconfig=kubeconfig,
+    )
+    for note in job._submit(spec):  # noqa: SLF001 - of this module
+        _warn(note)
+    return job
+
+
+def _platform_name(name: str | None) -> PlatformName:
+    """The one that is named, or that of the environment, as commands take it."""
+    text = name or os.environ.get(PLATFORM_VARIABLE) or PlatformName.KUBERNETES
+    try:
+        return PlatformName(text)
+    except ValueError as error:
+        known = " or ".join(PlatformName)
+        raise JobSpecError(f"there is no platform {text!r}: name {known}") from error
+
+
+def _warn(note: str) -> None:
+    """Tell what the commands tell as a note."""
+    if note:
+        # Of the line that called `train` or its like.
+        warnings.warn(note, stacklevel=4)

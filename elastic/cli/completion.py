@@ -1,0 +1,38 @@
+"""`elastic completion`: the script that has a shell complete commands, flags and jobs."""
+
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+from elastic.cli.exit_codes import ExitCode
+from elastic.cli.main import cli
+
+VARIABLE: Final = "_ELASTIC_COMPLETE"
+"""In the environment of `elastic` when a shell asks it for completions; click's convention."""
+
+_EPILOG = """\b
+For this shell, and for all that follow:
+  eval "$(elastic completion bash)"            and as a line of ~/.bashrc
+  eval "$(elastic completion zsh)"             and as a line of ~/.zshrc
+  elastic completion fish | source             and into
+      ~/.config/fish/completions/elastic.fish
+"""
+
+
+@click.command(
+    "completion",
+    short_help="Print the script by which a shell completes commands.",
+    epilog=_EPILOG,
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> int:
+    """Print the script by which SHELL completes commands, flags and jobs.
+
+    Jobs are those of --platform, or else of ELASTIC_PLATFORM; a cluster that does
+    not answer at once completes none.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, f"click knows {shell}"
+    click.echo(kind(cli, {}, "elastic", VARIABLE).source())
+    return ExitCode.DONE

@@ -1,0 +1,73 @@
+"""Tells the account of a job's time what happens, by this machine's clock."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from elastic.master.coordinator import Coordinator
+from elastic.policy.time_account import Moment, TimeAccount
+from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.time_split import TimeCategory, TimeSplit
+
+
+class TimeKeeper:
+    """Keeps the account over all lives of the master: what lies between two was spent recovering.
+
+    What lies between the end of a job and its resumption was spent in the queue.
+    """
+
+    def __init__(
+        self, earlier: JobStatus, was_running: bool, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
+        now_s = clock()
+        begun_s = now_s if earlier.submitted_s is None else earlier.submitted_s
+        told = earlier.time_split
+        between = TimeCategory.RECOVER if was_running else TimeCategory.QUEUE
+        self._account = TimeAccount(begun_s, told.model_copy(update={"current": between}))
+        self._account.enter(TimeCategory.RECOVER if was_running else TimeCategory.START, now_s)
+        self._num_waits = 0
+        self._before_waits = self._account.current
+
+    def look(self, phase: JobPhase, coordinator: Coordinator | None) -> None:
+        """Have the account judge what the job does now; while it waits, that is known."""
+        if self._num_waits or phase.is_final:
+            return
+        now_s = self._clock()
+        if coordinator is None:
+            self._account.look(Moment(now_s, phase))
+            return
+        silent_s = time.monotonic() - coordinator.last_contribution_s
+        self._account.look(
+            Moment(
+                now_s,
+                phase,
+                is_trained=coordinator.ledger.is_finished,
+                is_evaluating=coordinator.evaluation is not None,
+                is_computing=coordinator.is_computing,
+                last_contribution_s=now_s - silent_s,
+                typical_step_s=coordinator.liveness.typical_step_s,
+            )
+        )
+
+    @contextmanager
+    def checkpointing(self) -> Iterator[None]:
+        """Everything waits for a checkpoint while the block runs, or several that overlap."""
+        if self._num_waits == 0:
+            self._before_waits = self._account.current
+            self._account.enter(TimeCategory.CHECKPOINT, self._clock())
+        self._num_waits += 1
+        try:
+            yield
+        finally:
+            self._num_waits -= 1
+            if self._num_waits == 0:
+                self._account.enter(self._before_waits, self._clock())
+
+    def end_s(self) -> float:
+        """Now, but never before what has been counted: the clock may have been set back."""
+        return max(self._clock(), self._account.since_s)
+
+    def split(self, until_s: float) -> TimeSplit:
+        """The account as of a moment."""
+        return self._account.split(until_s)
