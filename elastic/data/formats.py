@@ -84,6 +84,12 @@ def _lines(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
     return LinesReader(files, options)
 
 
+def _parquet(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
+    from elastic.data.parquet import ParquetReader
+
+    return ParquetReader(files, options)
+
+
 _CSV_PARAMS: Final = ("header", "delimiter", "encoding")
 
 _ALL: Final = (
@@ -92,6 +98,14 @@ _ALL: Final = (
     Format("lines", _lines, (".txt",), aliases=("text", "txt", "line"), params=("encoding",)),
     Format("npz", _npz, (".npz",), params=("cache_mb",)),
     Format("npy", _npy, (".npy",), params=("cache_mb",)),
+    Format(
+        "parquet",
+        _parquet,
+        (".parquet", ".pq"),
+        aliases=("pq",),
+        params=("columns", "cache_mb"),
+        extra=Extra("parquet", ("pyarrow",)),
+    ),
 )
 
 FORMATS: Final = {entry.name: entry for entry in _ALL}

@@ -33,6 +33,7 @@ class ReaderOptions:
         delimiter: One ASCII character between CSV fields, or None for the format's own.
         encoding: How text is encoded; its line ends and quotes are those of ASCII.
         cache_mb: MiB of decompressed arrays that a process keeps.
+        columns: Of Parquet files, the ones that are read; None reads all.
     """
 
     format: str | None = None
@@ -40,6 +41,7 @@ class ReaderOptions:
     delimiter: str | None = None
     encoding: str = "utf-8"
     cache_mb: int = 512
+    columns: tuple[str, ...] | None = None
 
 
 def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
@@ -59,6 +61,7 @@ def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
         delimiter=_delimiter(params["delimiter"]) if "delimiter" in params else None,
         encoding=_encoding(params.get("encoding", "utf-8")),
         cache_mb=_cache_mb(params.get("cache_mb", ReaderOptions().cache_mb)),
+        columns=_columns(params["columns"]) if "columns" in params else None,
     )
     if (options.delimiter or ",") >= "0" and _is_double_byte(options.encoding):
         # Their characters hold such bytes too, and a row is found by its bytes.
@@ -136,6 +139,16 @@ def _encoding(value: Any) -> str:
             "convert the files to UTF-8"
         )
     return name.removesuffix("-sig")
+
+
+def _columns(value: Any) -> tuple[str, ...]:
+    names = tuple(str(name) for name in (value if isinstance(value, (list, tuple)) else [value]))
+    if not names or "" in names or len(set(names)) < len(names):
+        raise JobSpecError(
+            f"--data_reader_params columns={value} is no list of different columns: write "
+            "columns=[a,b]"
+        )
+    return names
 
 
 def _is_double_byte(encoding: str) -> bool:
