@@ -90,6 +90,12 @@ def _parquet(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
     return ParquetReader(files, options)
 
 
+def _images(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
+    from elastic.data.images import ImageReader
+
+    return ImageReader(files, options)
+
+
 _CSV_PARAMS: Final = ("header", "delimiter", "encoding")
 
 _ALL: Final = (
@@ -105,6 +111,13 @@ _ALL: Final = (
         aliases=("pq",),
         params=("columns", "cache_mb"),
         extra=Extra("parquet", ("pyarrow",)),
+    ),
+    Format(
+        "images",
+        _images,
+        aliases=("image",),
+        params=("size", "mode", "classes"),
+        extra=Extra("images", ("PIL",)),
     ),
 )
 
@@ -125,8 +138,15 @@ def find_format(name: str) -> Format | None:
     return _BY_NAME.get(name.lower().removeprefix("."))
 
 
+def is_folder(name: str) -> bool:
+    """Whether a name stands for a folder that is one source, as folders of images are."""
+    return name.endswith("/")
+
+
 def format_of(name: str) -> str:
     """The format that a file's suffix stands for; `lines` for every suffix that names none."""
+    if is_folder(name):
+        return FORMATS["images"].name
     suffix = PurePath(_PART.sub("", name)).suffix.lower()
     return _BY_SUFFIX.get(suffix, FORMATS["lines"]).name
 

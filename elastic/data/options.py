@@ -34,6 +34,9 @@ class ReaderOptions:
         encoding: How text is encoded; its line ends and quotes are those of ASCII.
         cache_mb: MiB of decompressed arrays that a process keeps.
         columns: Of Parquet files, the ones that are read; None reads all.
+        size: Height and width that images are resized to, or None to keep their own.
+        image_mode: `RGB` or `L` (grey).
+        classes: What the labels of images stand for; None takes the names of the folders.
     """
 
     format: str | None = None
@@ -42,6 +45,9 @@ class ReaderOptions:
     encoding: str = "utf-8"
     cache_mb: int = 512
     columns: tuple[str, ...] | None = None
+    size: tuple[int, int] | None = None
+    image_mode: str = "RGB"
+    classes: tuple[str, ...] | None = None
 
 
 def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
@@ -61,7 +67,10 @@ def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
         delimiter=_delimiter(params["delimiter"]) if "delimiter" in params else None,
         encoding=_encoding(params.get("encoding", "utf-8")),
         cache_mb=_cache_mb(params.get("cache_mb", ReaderOptions().cache_mb)),
-        columns=_columns(params["columns"]) if "columns" in params else None,
+        columns=_names("columns", params["columns"]) if "columns" in params else None,
+        size=_size(params["size"]) if "size" in params else None,
+        image_mode=_image_mode(params.get("mode", "RGB")),
+        classes=_names("classes", params["classes"]) if "classes" in params else None,
     )
     if (options.delimiter or ",") >= "0" and _is_double_byte(options.encoding):
         # Their characters hold such bytes too, and a row is found by its bytes.
@@ -141,14 +150,35 @@ def _encoding(value: Any) -> str:
     return name.removesuffix("-sig")
 
 
-def _columns(value: Any) -> tuple[str, ...]:
+def _names(param: str, value: Any) -> tuple[str, ...]:
     names = tuple(str(name) for name in (value if isinstance(value, (list, tuple)) else [value]))
     if not names or "" in names or len(set(names)) < len(names):
         raise JobSpecError(
-            f"--data_reader_params columns={value} is no list of different columns: write "
-            "columns=[a,b]"
+            f"--data_reader_params {param}={value} is no list of different names: write "
+            f"{param}=[a,b]"
         )
     return names
+
+
+def _size(value: Any) -> tuple[int, int]:
+    parts = value if isinstance(value, (list, tuple)) else str(value).lower().split("x")
+    try:
+        height, width = (int(part) for part in (*parts, *parts)[:2])
+    except (TypeError, ValueError):
+        height = width = 0
+    if min(height, width) < 1 or len(parts) > 2:
+        raise JobSpecError(
+            f"--data_reader_params size={value} is not the height and width of an image: write "
+            "size=224x224, or size=224 for a square"
+        )
+    return height, width
+
+
+def _image_mode(value: Any) -> str:
+    name = str(value).upper()
+    if name not in ("RGB", "L"):
+        raise JobSpecError(f"--data_reader_params mode={value} is not RGB, or L for grey")
+    return name
 
 
 def _is_double_byte(encoding: str) -> bool:

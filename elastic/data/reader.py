@@ -5,7 +5,7 @@ from typing import Any
 
 from elastic.data.base import FormatReader, ReadTask
 from elastic.data.files import OpenFiles
-from elastic.data.formats import build_reader, format_of
+from elastic.data.formats import build_reader, format_of, is_folder
 from elastic.data.options import check_used, parse_options
 from elastic.data.sources import common_format, list_files
 from elastic.errors import DataError
@@ -13,7 +13,7 @@ from elastic.policy.records import Shard
 
 
 class FileReader:
-    """Reads a file, a folder or a glob of files of one format.
+    """Reads a file, a folder or a glob of files of one format, or a folder of images.
 
     Only `create_shards` looks at the whole source. A worker's reader is made from the same
     arguments without any I/O, and reads what a shard's name and offset lead to.
@@ -37,13 +37,15 @@ class FileReader:
         names = list_files(self._origin)
         format_name = self._options.format or common_format(self._origin, names)
         check_used(self._params, format_name)
-        for name in names:
+        files = [name for name in names if not is_folder(name)]
+        for name in files:
             if self._files.get(name).size == 0:
                 raise _empty(name)
         shards = self._format(format_name).create_shards(names, self._records_per_task)
         filled = {shard.name for shard in shards}
-        for name in names:
+        for name in files:
             self._files.get(name)  # a file that grew during the scan was not counted whole
+        for name in names:
             if name not in filled:
                 raise _empty(name)
         return shards

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from elastic.data.files import unreadable
 from elastic.data.formats import format_of
+from elastic.data.image_folders import holds_images
 from elastic.errors import DataError
 
 
 def list_files(origin: str) -> list[str]:
     """Name the files behind a file, a folder or a glob, sorted, hidden ones left out.
 
-    Names begin as `origin` does, so that they mean the same to every process and person.
+    Names begin as `origin` does, so that they mean the same to every process and person. A folder
+    of images is one name, with a `/` at its end.
 
     Raises:
         DataError: Nothing is there.
@@ -27,7 +29,7 @@ def list_files(origin: str) -> list[str]:
             "or read them with a custom_data_reader"
         )
     if path.is_dir():
-        return _list_folder(origin)
+        return [f"{path}/"] if holds_images(origin) else _list_folder(origin)
     if os.path.lexists(origin):
         return [origin]
     if glob.has_magic(origin):
@@ -72,7 +74,7 @@ def _list_folder(origin: str) -> list[str]:
             found = [(entry.name, entry.is_dir()) for entry in entries]
     except OSError as error:
         raise unreadable(origin, error) from error
-    visible = [(name, is_dir) for name, is_dir in found if not name.startswith(".")]
+    visible = [(name, is_dir) for name, is_dir in found if not name.startswith((".", "_"))]
     names = sorted(name for name, is_dir in visible if not is_dir)
     if names:
         return [str(Path(origin) / name) for name in names]
