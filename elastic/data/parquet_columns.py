@@ -27,19 +27,22 @@ class ColumnForm:
         shape: Of the array that each record has; empty for a scalar.
         is_ragged: Whether each record has its own number of arrays of `shape`.
         is_text: Without a dtype: `str`, else `bytes`.
+        unit: What whole numbers that are times count, such as `timestamp[ms]`.
     """
 
     dtype: np.dtype[Any] | None = None
     shape: tuple[int, ...] = ()
     is_ragged: bool = False
     is_text: bool = False
+    unit: str = ""
 
     def __str__(self) -> str:
         if self.dtype is None:
             return "str" if self.is_text else "bytes"
         sizes = ("*" if self.is_ragged else None, *self.shape)
         shape = ", ".join(str(size) for size in sizes if size is not None)
-        return f"{self.dtype} ({shape})" if shape else str(self.dtype)
+        unit = f" of {self.unit}" if self.unit else ""
+        return f"{self.dtype}{f' ({shape})' if shape else ''}{unit}"
 
 
 class Column(Protocol):
@@ -163,7 +166,8 @@ def _form(kind: Any) -> ColumnForm | None:
         shape.append(kind.list_size)
         kind = kind.value_type
     dtype = _dtype(kind)
-    return None if dtype is None else ColumnForm(dtype, tuple(shape), is_ragged)
+    unit = str(kind) if pa.types.is_temporal(kind) else ""
+    return None if dtype is None else ColumnForm(dtype, tuple(shape), is_ragged, unit=unit)
 
 
 def _dtype(kind: Any) -> np.dtype[Any] | None:

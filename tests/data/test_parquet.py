@@ -215,6 +215,16 @@ def test_files_of_another_schema(tmp_path, read_all, other, message):
     assert read_all(tmp_path, columns=["x"]) == [{"x": 1}, {"x": 1}]
 
 
+def test_files_that_count_time_differently(tmp_path, read_all):
+    for name, unit in (("a", "ms"), ("b", "us")):
+        write(tmp_path / f"{name}.parquet", {"t": pa.array([datetime.now()], pa.timestamp(unit))})
+    with pytest.raises(
+        DataError,
+        match=r"has int64 of timestamp\[us\] in column 't' but .* int64 of timestamp\[ms\]",
+    ):
+        read_all(tmp_path)
+
+
 def test_columns_may_stand_in_another_order(tmp_path, read_all):
     write(tmp_path / "a.parquet", {"x": [1], "y": [2]})
     write(tmp_path / "b.pq", {"y": [4], "x": [3]})
