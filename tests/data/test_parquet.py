@@ -184,7 +184,7 @@ def test_chosen_columns(tmp_path, read_all):
     with pytest.raises(DataError, match=r"a\.parquet has no column 'yy', .*did you mean y\?"):
         read_all(path, columns=["yy"])
     for wrong in ([], ["x", "x"]):
-        with pytest.raises(JobSpecError, match="is no list of different columns: write columns="):
+        with pytest.raises(JobSpecError, match="is no list of different names: write columns="):
             read_all(path, columns=wrong)
     with pytest.raises(JobSpecError, match="columns has no meaning for csv files"):
         read_all(path, columns=["x"], format="csv")
