@@ -29,6 +29,7 @@ SUMMARIES: Final = {
     "kill": "Cancel a job and end its processes (also: cancel, stop).",
     "install": "Print or apply what a namespace needs before jobs can run in it.",
     "doctor": "Check everything that jobs need, and say what to fix.",
+    "data": "Look at records, and convert them.",
     "zoo": "Make the image of a model_zoo step by step.",
     "version": "Print the version.",
 }

@@ -4,11 +4,15 @@ import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from elastic.data.files import unreadable
 from elastic.data.formats import format_of
 from elastic.data.image_folders import holds_images
 from elastic.errors import DataError
+
+UNFINISHED: Final = ".unfinished"
+"""Is in a folder that `elastic data convert` has not filled yet."""
 
 
 def list_files(origin: str) -> list[str]:
@@ -74,6 +78,11 @@ def _list_folder(origin: str) -> list[str]:
             found = [(entry.name, entry.is_dir()) for entry in entries]
     except OSError as error:
         raise unreadable(origin, error) from error
+    if (UNFINISHED, True) in found:
+        raise DataError(
+            f"{origin} is an unfinished conversion, which lacks records: repeat its command "
+            "`elastic data convert`, which goes on where it was interrupted"
+        )
     visible = [(name, is_dir) for name, is_dir in found if not name.startswith((".", "_"))]
     names = sorted(name for name, is_dir in visible if not is_dir)
     if names:
