@@ -25,6 +25,8 @@ NAMES: Final = (
     "one_worker",
     "two_workers",
     "recovery",
+    "columns",
+    "epoch_input",
 )
 
 

@@ -11,10 +11,11 @@ from elastic.data.cache import RecentlyUsed
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.npy import ArrayLayout, load_array, read_layouts
 from elastic.data.options import ReaderOptions
+from elastic.data.rows import record_maker
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 
-_BLOCK_BYTES: Final = 4 << 20
+_BLOCK_BYTES: Final = 1 << 20
 """Rows read at a time: bounds the memory of a task whose rows are large."""
 
 
@@ -60,12 +61,11 @@ class ArrayReader:
         step = max(1, _BLOCK_BYTES // max(1, row_bytes))
         for start in range(task.start, task.end, step):
             end = min(start + step, task.end)
-            blocks = {layout.key: self._rows(file, layout, start, end) for layout in layouts}
-            for row in range(end - start):
-                if self._is_archive:
-                    yield {key: block[row] for key, block in blocks.items()}
-                else:
-                    yield blocks[""][row]
+            blocks = [self._rows(file, layout, start, end) for layout in layouts]
+            if self._is_archive:
+                yield from map(record_maker(tuple(layout.key for layout in layouts)), *blocks)
+            else:
+                yield from blocks[0]
 
     def _rows(self, file: SourceFile, layout: ArrayLayout, start: int, end: int) -> NDArray[Any]:
         if layout.offset is None:

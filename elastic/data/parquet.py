@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, pairwise
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -15,13 +15,14 @@ from elastic.data.cache import RecentlyUsed
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.options import ReaderOptions
 from elastic.data.parquet_columns import Column, ColumnForm, Rows, decode, form_of
+from elastic.data.rows import record_maker
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 from elastic.spec.names import nearest
 
 Columns: TypeAlias = dict[str, Column]
 
-_BLOCK_BYTES: Final = 1 << 20
+_BLOCK_BYTES: Final = 1 << 18
 """Rows copied at a time: a copy of this size is still in the cache when the rows are used."""
 
 _MAX_LAYOUTS_BYTES: Final = 64 << 20
@@ -172,7 +173,11 @@ def _read_group(file: SourceFile, layout: FileLayout, group: int) -> Columns:
 def _open(file: SourceFile, footer: Any = None) -> Any:
     # Opened for each use: an open ParquetFile must not be used by two threads.
     return pq.ParquetFile(
-        pa.PythonFile(_Stream(file), mode="r"), metadata=footer, page_checksum_verification=True
+        pa.PythonFile(_Stream(file), mode="r"),
+        metadata=footer,
+        page_checksum_verification=True,
+        # Column chunks are read one after the other, and their memory is still in the cache.
+        pre_buffer=False,
     )
 
 
@@ -193,8 +198,7 @@ def _rows(
         high = min(low + step, end)
         where = f"{name}, records [{group[low]}, {group[high - 1] + 1})"
         blocks = [_values(where, field, column, low, high) for field, column in columns.items()]
-        # Without a step of the interpreter for each row.
-        yield from map(dict, map(zip, repeat(fields), zip(*blocks, strict=True)))
+        yield from map(record_maker(fields), *blocks)
     if lacking:
         raise DataError(
             f"{name}, record {group[end]}: column {lacking[end]!r} has no value (null): fill it, "
