@@ -16,7 +16,7 @@ def shard_names(origin):
 
 @pytest.fixture
 def tree(tmp_path):
-    for name in ("b.csv", "a.csv", ".hidden.csv", "deep/c.csv", "deep/er/d.csv"):
+    for name in ("b.csv", "a.csv", ".hidden.csv", "_SUCCESS", "deep/c.csv", "deep/er/d.csv"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text("1,2\n3,4\n")
