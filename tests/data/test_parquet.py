@@ -1,6 +1,8 @@
 """Parquet: every type of column, what cannot be read, and what a task costs."""
 
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
@@ -319,6 +321,42 @@ def test_a_task_reads_its_row_groups_once(tmp_path, monkeypatch):
             range(start, end)
         )
     assert read == [0, 1, 0]
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(whole(tmp_path))
+    size = path.stat().st_size
+    reader = open_reader(str(path), 2, {"cache_mb": 0}, None)
+    (shard,) = reader.create_shards()
+    records = reader.read_records(ReadTask(shard, 0, 4000))
+    next(records)
+    os.truncate(path, 10_000)
+    with pytest.raises(DataError, match=r"a\.parquet ends at byte 10000, but bytes"):
+        list(records)
+    with pytest.raises(DataError, match=f"went from {size} to 10000 bytes while the job reads it"):
+        list(reader.read_records(ReadTask(shard, 0, 1)))
+    path.write_bytes(whole(tmp_path))
+    os.utime(path, ns=(0, 10**18))
+    with pytest.raises(DataError, match="was written to while the job reads it"):
+        list(reader.read_records(ReadTask(shard, 0, 1)))
+
+
+def test_threads_share_a_reader(tmp_path):
+    path = write(tmp_path / "a.parquet", {"x": range(4000)}, row_group_size=500)
+    reader = open_reader(str(path), 2, {"cache_mb": 0}, None)
+    (shard,) = reader.create_shards()
+
+    def read(seed):
+        starts = np.random.default_rng(seed).integers(0, 3900, 100).tolist()
+        return all(
+            [r["x"] for r in reader.read_records(ReadTask(shard, start, start + 100))]
+            == list(range(start, start + 100))
+            for start in starts
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(4)))
 
 
 def test_the_extra_is_named_where_it_is_missing(tmp_path, monkeypatch):
