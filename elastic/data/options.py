@@ -2,23 +2,13 @@
 
 import codecs
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from elastic.data.sources import FORMATS
+from elastic.data.formats import FORMATS, PARAMS, find_format
 from elastic.errors import JobSpecError
 
-_CSV_PARAMS: Final = ("header", "delimiter", "encoding")
-_FORMAT_PARAMS: Final[dict[str, tuple[str, ...]]] = {
-    "npz": ("cache_mb",),
-    "npy": ("cache_mb",),
-    "csv": _CSV_PARAMS,
-    "tsv": _CSV_PARAMS,
-    "lines": ("encoding",),
-}
-_ALL_PARAMS: Final = ("format", "header", "delimiter", "encoding", "cache_mb")
-_FORMAT_ALIASES: Final = {"text": "lines", "txt": "lines", "line": "lines"}
 _DELIMITER_NAMES: Final = {
     "comma": ",",
     "tab": "\t",
@@ -59,9 +49,9 @@ def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
         JobSpecError: A name is unknown, or a value has no meaning.
     """
     for name in params:
-        if name not in _ALL_PARAMS:
+        if name not in PARAMS:
             raise JobSpecError(
-                f"--data_reader_params {name} is unknown: {_nearest(str(name), _ALL_PARAMS)}"
+                f"--data_reader_params {name} is unknown: {_nearest(str(name), PARAMS)}"
             )
     options = ReaderOptions(
         format=_format(params["format"]) if "format" in params else None,
@@ -87,30 +77,30 @@ def check_used(params: Mapping[str, Any], format_name: str) -> None:
     Raises:
         JobSpecError: There is one.
     """
+    taken = ("format", *FORMATS[format_name].params)
     for name in params:
-        if name != "format" and name not in _FORMAT_PARAMS[format_name]:
-            known = ", ".join(("format", *_FORMAT_PARAMS[format_name]))
+        if name not in taken:
+            known = ", ".join(taken)
             raise JobSpecError(
                 f"--data_reader_params {name} has no meaning for {format_name} files, which take "
                 f"{known}: leave it out"
             )
 
 
-def _nearest(name: str, known: tuple[str, ...]) -> str:
+def _nearest(name: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     listed = ", ".join(known)
     return f"did you mean {close[0]}? (known: {listed})" if close else f"use one of {listed}"
 
 
 def _format(value: Any) -> str:
-    name = str(value).lower().removeprefix(".")
-    name = _FORMAT_ALIASES.get(name, name)
-    if name not in FORMATS:
+    found = find_format(str(value))
+    if found is None:
         raise JobSpecError(
-            f"--data_reader_params format={value} is unknown: {_nearest(name, FORMATS)}; "
+            f"--data_reader_params format={value} is unknown: {_nearest(str(value), FORMATS)}; "
             "other formats are read with a custom_data_reader"
         )
-    return name
+    return found.name
 
 
 def _header(value: Any) -> bool | None:

@@ -1,31 +1,19 @@
 """The built-in reader: files of one format."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from elastic.data.arrays import ArrayReader
-from elastic.data.base import ReadTask
-from elastic.data.delimited import CsvReader
+from elastic.data.base import FormatReader, ReadTask
 from elastic.data.files import OpenFiles
-from elastic.data.lines import LinesReader
-from elastic.data.options import ReaderOptions, check_used, parse_options
-from elastic.data.sources import common_format, format_of, list_files
+from elastic.data.formats import build_reader, format_of
+from elastic.data.options import check_used, parse_options
+from elastic.data.sources import common_format, list_files
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 
 
-class FormatReader(Protocol):
-    """How files of one format are split and read."""
-
-    def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
-        """Shards of the files, in their order."""
-
-    def read_records(self, task: ReadTask) -> Iterator[Any]:
-        """The records of a task, in order."""
-
-
 class FileReader:
-    """Reads a file, a folder or a glob of NumPy, CSV or text files.
+    """Reads a file, a folder or a glob of files of one format.
 
     Only `create_shards` looks at the whole source. A worker's reader is made from the same
     arguments without any I/O, and reads what a shard's name and offset lead to.
@@ -79,17 +67,8 @@ class FileReader:
 
     def _format(self, name: str) -> FormatReader:
         if name not in self._formats:
-            self._formats[name] = _build(name, self._files, self._options)
+            self._formats[name] = build_reader(name, self._files, self._options)
         return self._formats[name]
-
-
-def _build(name: str, files: OpenFiles, options: ReaderOptions) -> FormatReader:
-    match name:
-        case "lines":
-            return LinesReader(files, options)
-        case "csv" | "tsv":
-            return CsvReader(files, options, "\t" if name == "tsv" else ",")
-    return ArrayReader(files, options, is_archive=name == "npz")
 
 
 def _empty(name: str) -> DataError:

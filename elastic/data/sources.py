@@ -1,17 +1,13 @@
-"""From what the user wrote to the files it means, and from a file to its format."""
+"""From what the user wrote to the files it means."""
 
 import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from elastic.data.files import unreadable
+from elastic.data.formats import format_of
 from elastic.errors import DataError
-
-FORMATS: Final = ("npz", "npy", "csv", "tsv", "lines")
-
-_SUFFIX_FORMATS: Final = {f".{name}": name for name in ("npz", "npy", "csv", "tsv")}
 
 
 def list_files(origin: str) -> list[str]:
@@ -44,11 +40,6 @@ def list_files(origin: str) -> list[str]:
             )
         return names
     raise DataError(f"{origin} does not exist: check the path, as the replicas see it")
-
-
-def format_of(name: str) -> str:
-    """The format that a file's suffix stands for; `lines` for every suffix that names none."""
-    return _SUFFIX_FORMATS.get(Path(name).suffix.lower(), "lines")
 
 
 def common_format(origin: str, names: Sequence[str]) -> str:

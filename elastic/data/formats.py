@@ -1,0 +1,147 @@
+"""The formats of files: a format is one module that reads it and one entry here.
+
+Entries import their readers when one is made: a command line that only lists files pays for none.
+"""
+
+import importlib.util
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from elastic.data.base import FormatReader
+from elastic.errors import DataError
+
+if TYPE_CHECKING:
+    from elastic.data.files import OpenFiles
+    from elastic.data.options import ReaderOptions
+
+Factory: TypeAlias = "Callable[[OpenFiles, ReaderOptions], FormatReader]"
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What a format needs that is not installed with elastic.
+
+    Attributes:
+        name: The extra of this package, as in `pip install 'elastic[NAME]'`.
+        modules: What it installs, as imported.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What is known of a format before a file of it is opened.
+
+    Attributes:
+        name: As in `--data_reader_params format=NAME`.
+        build: Makes its reader; imports it then.
+        suffixes: Lower case, with their dots. A file of none of all formats is read as lines.
+        aliases: Other names that users write.
+        params: The reader parameters it takes, besides `format`.
+        extra: What it needs that may be missing.
+    """
+
+    name: str
+    build: Factory
+    suffixes: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
+    extra: Extra | None = None
+
+
+def _npz(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
+    from elastic.data.arrays import ArrayReader
+
+    return ArrayReader(files, options, is_archive=True)
+
+
+def _npy(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
+    from elastic.data.arrays import ArrayReader
+
+    return ArrayReader(files, options, is_archive=False)
+
+
+def _csv(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
+    from elastic.data.delimited import CsvReader
+
+    return CsvReader(files, options, ",")
+
+
+def _tsv(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
+    from elastic.data.delimited import CsvReader
+
+    return CsvReader(files, options, "\t")
+
+
+def _lines(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
+    from elastic.data.lines import LinesReader
+
+    return LinesReader(files, options)
+
+
+_CSV_PARAMS: Final = ("header", "delimiter", "encoding")
+
+_ALL: Final = (
+    Format("csv", _csv, (".csv",), params=_CSV_PARAMS),
+    Format("tsv", _tsv, (".tsv",), params=_CSV_PARAMS),
+    Format("lines", _lines, (".txt",), aliases=("text", "txt", "line"), params=("encoding",)),
+    Format("npz", _npz, (".npz",), params=("cache_mb",)),
+    Format("npy", _npy, (".npy",), params=("cache_mb",)),
+)
+
+FORMATS: Final = {entry.name: entry for entry in _ALL}
+
+PARAMS: Final = tuple(dict.fromkeys(("format", *(name for entry in _ALL for name in entry.params))))
+"""All reader parameters of all formats."""
+
+_BY_NAME: Final = {alias: entry for entry in _ALL for alias in (entry.name, *entry.aliases)}
+_BY_SUFFIX: Final = {suffix: entry for entry in _ALL for suffix in entry.suffixes}
+
+_PART: Final = re.compile(r"-\d+-of-\d+$")
+"""How sharded writers end a name, as in `train.csv-00000-of-00010`."""
+
+
+def find_format(name: str) -> Format | None:
+    """The format that a user's word for it means, or None."""
+    return _BY_NAME.get(name.lower().removeprefix("."))
+
+
+def format_of(name: str) -> str:
+    """The format that a file's suffix stands for; `lines` for every suffix that names none."""
+    suffix = PurePath(_PART.sub("", name)).suffix.lower()
+    return _BY_SUFFIX.get(suffix, FORMATS["lines"]).name
+
+
+def build_reader(name: str, files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
+    """Make the reader of a format.
+
+    Raises:
+        DataError: A package that it needs is not installed.
+    """
+    entry = FORMATS[name]
+    if entry.extra is not None:
+        check_extra(entry.extra, f"{name} files")
+    return entry.build(files, options)
+
+
+def check_extra(extra: Extra, what: str) -> None:
+    """Refuse to go on without the packages of an extra.
+
+    Args:
+        extra: What is needed.
+        what: What is read with it, in the plural.
+
+    Raises:
+        DataError: One is not installed.
+    """
+    missing = [module for module in extra.modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise DataError(
+            f"{what} are read with the package {missing[0]}, which is not installed here: "
+            f"pip install 'elastic[{extra.name}]', also in the image of the job"
+        )
