@@ -84,12 +84,19 @@ def _lines(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
     return LinesReader(files, options)
 
 
+def _tfrecord(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:  # noqa: ARG001 (factories are alike)
+    from elastic.data.tfrecord import TFRecordReader
+
+    return TFRecordReader(files)
+
+
 _CSV_PARAMS: Final = ("header", "delimiter", "encoding")
 
 _ALL: Final = (
     Format("csv", _csv, (".csv",), params=_CSV_PARAMS),
     Format("tsv", _tsv, (".tsv",), params=_CSV_PARAMS),
     Format("lines", _lines, (".txt",), aliases=("text", "txt", "line"), params=("encoding",)),
+    Format("tfrecord", _tfrecord, (".tfrecord", ".tfrecords", ".tfrec"), aliases=("tfrecords",)),
     Format("npz", _npz, (".npz",), params=("cache_mb",)),
     Format("npy", _npy, (".npy",), params=("cache_mb",)),
 )
