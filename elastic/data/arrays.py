@@ -30,14 +30,14 @@ class ArrayCache:
         self._lock = threading.Lock()
         self._arrays: OrderedDict[tuple[str, str], NDArray[Any]] = OrderedDict()
 
-    def get(self, name: str, layout: ArrayLayout) -> NDArray[Any]:
-        key = (name, layout.key)
+    def get(self, file: SourceFile, layout: ArrayLayout) -> NDArray[Any]:
+        key = (file.name, layout.key)
         with self._lock:
             array = self._arrays.get(key)
             if array is not None:
                 self._arrays.move_to_end(key)
                 return array
-        array = load_array(name, layout)
+        array = load_array(file, layout)
         with self._lock:
             self._arrays[key] = array
             total = sum(kept.nbytes for kept in self._arrays.values())
@@ -96,7 +96,7 @@ class ArrayReader:
 
     def _rows(self, file: SourceFile, layout: ArrayLayout, start: int, end: int) -> NDArray[Any]:
         if layout.offset is None:
-            rows: NDArray[Any] = self._cache.get(file.name, layout)[start:end].copy()
+            rows: NDArray[Any] = self._cache.get(file, layout)[start:end].copy()
         else:
             # A fresh buffer, and not a read-only view of bytes: frameworks may keep or change rows.
             buffer = np.empty((end - start) * layout.row_bytes, np.uint8)

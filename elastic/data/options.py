@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from elastic.data.codecs import CODECS, codec_of
 from elastic.data.formats import FORMATS, PARAMS, find_format
 from elastic.errors import JobSpecError
 
@@ -32,6 +33,7 @@ class ReaderOptions:
         header: Whether a CSV file begins with column names; None looks at the file.
         delimiter: One ASCII character between CSV fields, or None for the format's own.
         encoding: How text is encoded; its line ends and quotes are those of ASCII.
+        compression: One of `CODECS`, `none`, or None to look at each file.
         cache_mb: MiB of decompressed arrays that a process keeps.
     """
 
@@ -39,6 +41,7 @@ class ReaderOptions:
     header: bool | None = None
     delimiter: str | None = None
     encoding: str = "utf-8"
+    compression: str | None = None
     cache_mb: int = 512
 
 
@@ -58,6 +61,7 @@ def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
         header=_header(params.get("header", "auto")),
         delimiter=_delimiter(params["delimiter"]) if "delimiter" in params else None,
         encoding=_encoding(params.get("encoding", "utf-8")),
+        compression=_compression(params.get("compression", "auto")),
         cache_mb=_cache_mb(params.get("cache_mb", ReaderOptions().cache_mb)),
     )
     if (options.delimiter or ",") >= "0" and _is_double_byte(options.encoding):
@@ -136,6 +140,19 @@ def _encoding(value: Any) -> str:
             "convert the files to UTF-8"
         )
     return name.removesuffix("-sig")
+
+
+def _compression(value: Any) -> str | None:
+    name = str(value).lower().removeprefix(".")
+    known = ("auto", "none", *CODECS)
+    codec = codec_of(f".{name}")
+    if codec is not None:
+        return codec.name
+    if name not in known:
+        raise JobSpecError(
+            f"--data_reader_params compression={value} is unknown: {_nearest(name, known)}"
+        )
+    return None if name == "auto" else name
 
 
 def _is_double_byte(encoding: str) -> bool:

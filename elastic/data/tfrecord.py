@@ -76,7 +76,7 @@ def is_record_head(head: bytes) -> bool:
     """Tell whether bytes begin as a TFRecord file does."""
     if len(head) < _HEAD.size:
         return False
-    return masked_crc(head[:8]) == _HEAD.unpack_from(head)[1]
+    return masked_crc(head[:8]) == int(_HEAD.unpack_from(head)[1])
 
 
 def _cut_shards(file: SourceFile, records_per_task: int) -> list[Shard]:

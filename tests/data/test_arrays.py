@@ -10,7 +10,7 @@ import pytest
 from elastic.data import open_reader
 from elastic.data.arrays import ArrayCache
 from elastic.data.base import ReadTask
-from elastic.data.files import SourceFile
+from elastic.data.files import LocalFile
 from elastic.data.npy import read_layouts
 from elastic.errors import DataError
 from elastic.policy.records import Shard
@@ -189,13 +189,14 @@ def test_the_cache_keeps_the_last_used_and_always_the_newest(tmp_path):
     arrays = {key: np.zeros(100) for key in "abc"}
     name = str(tmp_path / "a.npz")
     np.savez_compressed(name, **arrays, big=np.zeros(100).astype("U99"))
-    layouts = {layout.key: layout for layout in read_layouts(SourceFile(name), is_archive=True)}
+    file = LocalFile(name)
+    layouts = {layout.key: layout for layout in read_layouts(file, is_archive=True)}
     cache = ArrayCache(max_bytes=2 * 800)
-    first = {key: cache.get(name, layouts[key]) for key in "ab"}
-    assert cache.get(name, layouts["a"]) is first["a"]
-    third = cache.get(name, layouts["c"])
-    assert cache.get(name, layouts["a"]) is first["a"]
-    assert cache.get(name, layouts["c"]) is third
-    assert cache.get(name, layouts["b"]) is not first["b"]
-    big = cache.get(name, layouts["big"])
-    assert cache.get(name, layouts["big"]) is big
+    first = {key: cache.get(file, layouts[key]) for key in "ab"}
+    assert cache.get(file, layouts["a"]) is first["a"]
+    third = cache.get(file, layouts["c"])
+    assert cache.get(file, layouts["a"]) is first["a"]
+    assert cache.get(file, layouts["c"]) is third
+    assert cache.get(file, layouts["b"]) is not first["b"]
+    big = cache.get(file, layouts["big"])
+    assert cache.get(file, layouts["big"]) is big
