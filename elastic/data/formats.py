@@ -79,6 +79,12 @@ def _tfrecord(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:  # 
     return TFRecordReader(files)
 
 
+def _recordio(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:  # noqa: ARG001 (factories are alike)
+    from elastic.data.recordio import RecordIOReader
+
+    return RecordIOReader(files)
+
+
 _CSV: Final = ("header", "delimiter", "encoding", "compression")
 _TFRECORD: Final = (".tfrecord", ".tfrecords", ".tfrec")
 
@@ -101,6 +107,7 @@ _ALL: Final = (
         params=("compression",),
         is_stream=True,
     ),
+    Format("recordio", _recordio, (".recordio", ".rio"), aliases=("rio",)),
     Format("npz", _npz, (".npz",), params=("cache_mb",)),
     Format("npy", _npy, (".npy",), params=("cache_mb",)),
 )

@@ -9,9 +9,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import crc32c
-
 from elastic.data.base import ReadTask
+from elastic.data.checksums import masked_crc32c
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.scan import READ_BLOCK_BYTES, SHARD_BYTES
 from elastic.errors import DataError
@@ -57,7 +56,7 @@ class TFRecordReader:
                 if end + _CHECKSUM.size > len(block):
                     raise _truncated(file, index, offset)
             record = block[begin:end]
-            if masked_crc(record) != _CHECKSUM.unpack_from(block, end)[0]:
+            if masked_crc32c(record) != _CHECKSUM.unpack_from(block, end)[0]:
                 raise DataError(
                     f"{file.name}, record {index} at byte {offset}: its bytes do not match their "
                     "checksum, so the file is damaged: write it again"
@@ -66,17 +65,11 @@ class TFRecordReader:
             offset += length + _FRAME_BYTES
 
 
-def masked_crc(data: bytes) -> int:
-    """The CRC-32C of some bytes as TFRecord stores it: rotated, plus a constant."""
-    crc: int = crc32c.crc32c(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 def is_record_head(head: bytes) -> bool:
     """Tell whether bytes begin as a TFRecord file does."""
     if len(head) < _HEAD.size:
         return False
-    return masked_crc(head[:8]) == int(_HEAD.unpack_from(head)[1])
+    return masked_crc32c(head[:8]) == int(_HEAD.unpack_from(head)[1])
 
 
 def _cut_shards(file: SourceFile, records_per_task: int) -> list[Shard]:
@@ -126,7 +119,7 @@ def _checked_length(file: SourceFile, block: bytes, at: int, offset: int, index:
         raise _truncated(file, index, offset)
     length: int
     length, checksum = _HEAD.unpack_from(block, at)
-    if masked_crc(block[at : at + 8]) != checksum:
+    if masked_crc32c(block[at : at + 8]) != checksum:
         if index == 0:
             raise DataError(
                 f"{file.name} does not begin as a TFRecord file: it is damaged or of another "

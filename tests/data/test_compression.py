@@ -3,18 +3,17 @@
 import bz2
 import gzip
 import lzma
-import struct
 import zlib
 
 import numpy as np
 import pytest
 import zstandard
+from support.formats import framed
 
 from elastic.data import decompressed, open_reader
 from elastic.data.base import ReadTask
 from elastic.data.decompressed import DecompressedFile, as_content
 from elastic.data.files import LocalFile
-from elastic.data.tfrecord import masked_crc
 from elastic.errors import DataError, JobSpecError
 
 PACK = {
@@ -23,12 +22,6 @@ PACK = {
     "xz": lzma.compress,
     "zst": zstandard.ZstdCompressor().compress,
 }
-
-
-def framed(record):
-    length = struct.pack("<Q", len(record))
-    crcs = [struct.pack("<I", masked_crc(part)) for part in (length, record)]
-    return length + crcs[0] + record + crcs[1]
 
 
 CONTENT = {
