@@ -16,6 +16,7 @@ from elastic.data.extras import check_extra
 from elastic.data.files import SourceFile
 from elastic.data.tfrecord import is_record_head
 from elastic.errors import DataError
+from elastic.spec.origins import file_name
 
 _READ_BYTES: Final = 1 << 16
 """Compressed bytes taken at a time; they may hold a thousand times as much."""
@@ -214,7 +215,7 @@ def _find_codec(file: SourceFile) -> Codec | None:
     for codec in CODECS.values():
         if codec.magic is not None and codec.magic.match(head):
             return codec
-    named = codec_of(file.name)
+    named = codec_of(file_name(file.name))
     if named is not None and head:
         raise DataError(
             f"{file.name} does not begin as {named.name} data: it is damaged or not compressed; "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from elastic.data.base import FormatReader
 from elastic.data.codecs import without_codec
 from elastic.data.extras import Extra, check_extra
+from elastic.spec.origins import file_name
 
 if TYPE_CHECKING:
     from elastic.data.files import OpenFiles
@@ -131,7 +132,7 @@ def find_format(name: str) -> Format | None:
 
 def format_of(name: str) -> str:
     """The format that a file's suffix stands for; `lines` for every suffix that names none."""
-    suffix = PurePath(_PART.sub("", without_codec(name))).suffix.lower()
+    suffix = PurePath(_PART.sub("", without_codec(file_name(name)))).suffix.lower()
     return _BY_SUFFIX.get(suffix, FORMATS["lines"]).name
 
 

@@ -1,22 +1,19 @@
 """The built-in reader: files of one format."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from elastic.data.base import FormatReader, ReadTask
-from elastic.data.codecs import codec_of
-from elastic.data.decompressed import as_content
-from elastic.data.files import LocalFile, OpenFiles, SourceFile
-from elastic.data.formats import FORMATS, build_reader, format_of
-from elastic.data.options import ReaderOptions, check_used, parse_options
+from elastic.data.formats import build_reader, format_of
+from elastic.data.opening import open_files
+from elastic.data.options import check_used, parse_options
 from elastic.data.sources import common_format, list_files
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 
 
 class FileReader:
-    """Reads a file, a folder or a glob of files of one format.
+    """Reads files of one format: named, in folders, matched by globs, here or far away.
 
     Only `create_shards` looks at the whole source. A worker's reader is made from the same
     arguments without any I/O, and reads what a shard's name and offset lead to.
@@ -27,7 +24,7 @@ class FileReader:
         self._records_per_task = records_per_task
         self._params = dict(params)
         self._options = parse_options(params)
-        self._files = OpenFiles(partial(_open, self._options))
+        self._files = open_files(self._options)
         self._formats: dict[str, FormatReader] = {}
 
     def create_shards(self) -> list[Shard]:
@@ -72,19 +69,6 @@ class FileReader:
         if name not in self._formats:
             self._formats[name] = build_reader(name, self._files, self._options)
         return self._formats[name]
-
-
-def _open(options: ReaderOptions, name: str) -> SourceFile:
-    file = LocalFile(name)
-    format_name = options.format or format_of(name)
-    if FORMATS[format_name].is_stream:
-        return as_content(file, options.compression)
-    if codec_of(name):
-        raise DataError(
-            f"{name} is compressed as a whole, but {format_name} files are read by position: "
-            "decompress it"
-        )
-    return file
 
 
 def _empty(name: str) -> DataError:
