@@ -4,14 +4,13 @@ import gzip
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
-from support import range_server
 from support.formats import framed, go_recordio
+from support.range_server import served
 
 from elastic.data import open_reader, remote
 from elastic.data.base import ReadTask
@@ -19,17 +18,6 @@ from elastic.errors import DataError
 
 LINES = [f"line {n}" for n in range(3000)]
 TEXT = "".join(f"{line}\n" for line in LINES).encode()
-
-
-@contextmanager
-def served(folder, *flags):
-    """The address of a server process over a folder."""
-    command = [sys.executable, range_server.__file__, str(folder), *flags]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        finally:
-            process.kill()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import gzip
 import struct
 import zlib
 
+import numpy as np
 import pyarrow as pa
 
 from elastic.data.checksums import crc32c_of, masked_crc32c
@@ -54,3 +55,27 @@ def python_recordio(records, compressor=1, per_chunk=10):
         head = (0x01020304, len(part), crc32c_of(data), compressor, len(data))
         out += struct.pack("<5I", *head) + data
     return out
+
+
+def example(**arrays):
+    """A serialized `tf.train.Example` of float32 and int64 arrays."""
+
+    def message(number, content):
+        return bytes([number << 3 | 2]) + varint(len(content)) + content
+
+    def varint(value):
+        out = b""
+        while value >= 128:
+            out, value = out + bytes([value & 127 | 128]), value >> 7
+        return out + bytes([value])
+
+    def feature(array):
+        if array.dtype == np.float32:
+            return message(2, message(1, array.astype("<f4").tobytes()))
+        return message(3, message(1, b"".join(varint(int(value) % 2**64) for value in array)))
+
+    entries = (
+        message(1, message(1, name.encode()) + message(2, feature(array)))
+        for name, array in arrays.items()
+    )
+    return message(1, b"".join(entries))

@@ -8,9 +8,23 @@ Prints its port. `/secret/…` is refused, and `/flaky/…` fails every second t
 import argparse
 import itertools
 import re
+import subprocess
+import sys
+from contextlib import contextmanager
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+
+@contextmanager
+def served(folder, *flags):
+    """The address of a server process over a folder."""
+    command = [sys.executable, __file__, str(folder), *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        finally:
+            process.kill()
 
 
 def serve(folder, has_ranges):
