@@ -21,7 +21,7 @@ _MAX_TEXT: Final = 200
 """Characters of a value that are shown."""
 _MAX_NAMES: Final = 10
 """Files and classes that are listed."""
-_FORMATS: Final = ("npz", "parquet", "csv", "lines")
+_FORMATS: Final = ("npz", "parquet", "csv", "lines", "tfrecord")
 
 
 def _params_option(name: str, text: str) -> Callable[[_Decorated], _Decorated]:

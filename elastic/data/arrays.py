@@ -69,7 +69,7 @@ class ArrayReader:
 
     def _rows(self, file: SourceFile, layout: ArrayLayout, start: int, end: int) -> NDArray[Any]:
         if layout.offset is None:
-            array = self._cache.get((file.name, layout.key), lambda: load_array(file.name, layout))
+            array = self._cache.get((file.name, layout.key), lambda: load_array(file, layout))
             rows: NDArray[Any] = array[start:end].copy()
         else:
             # A fresh buffer, and not a read-only view of bytes: frameworks may keep or change rows.

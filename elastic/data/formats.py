@@ -3,7 +3,6 @@
 Entries import their readers when one is made: a command line that only lists files pays for none.
 """
 
-import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,26 +10,15 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from elastic.data.base import FormatReader
-from elastic.errors import DataError
+from elastic.data.codecs import without_codec
+from elastic.data.extras import Extra, check_extra
+from elastic.spec.origins import file_name
 
 if TYPE_CHECKING:
     from elastic.data.files import OpenFiles
     from elastic.data.options import ReaderOptions
 
 Factory: TypeAlias = "Callable[[OpenFiles, ReaderOptions], FormatReader]"
-
-
-@dataclass(frozen=True, slots=True)
-class Extra:
-    """What a format needs that is not installed with elastic.
-
-    Attributes:
-        name: The extra of this package, as in `pip install 'elastic[NAME]'`.
-        modules: What it installs, as imported.
-    """
-
-    name: str
-    modules: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +31,7 @@ class Format:
         suffixes: Lower case, with their dots. A file of none of all formats is read as lines.
         aliases: Other names that users write.
         params: The reader parameters it takes, besides `format`.
+        is_stream: Whether its files are read forward, so that they may be compressed as a whole.
         extra: What it needs that may be missing.
     """
 
@@ -51,6 +40,7 @@ class Format:
     suffixes: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
+    is_stream: bool = False
     extra: Extra | None = None
 
 
@@ -96,12 +86,41 @@ def _images(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
     return ImageReader(files, options)
 
 
-_CSV_PARAMS: Final = ("header", "delimiter", "encoding")
+def _tfrecord(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:  # noqa: ARG001 (factories are alike)
+    from elastic.data.tfrecord import TFRecordReader
+
+    return TFRecordReader(files)
+
+
+def _recordio(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:  # noqa: ARG001 (factories are alike)
+    from elastic.data.recordio import RecordIOReader
+
+    return RecordIOReader(files)
+
+
+_CSV: Final = ("header", "delimiter", "encoding", "compression")
+_TFRECORD: Final = (".tfrecord", ".tfrecords", ".tfrec")
 
 _ALL: Final = (
-    Format("csv", _csv, (".csv",), params=_CSV_PARAMS),
-    Format("tsv", _tsv, (".tsv",), params=_CSV_PARAMS),
-    Format("lines", _lines, (".txt",), aliases=("text", "txt", "line"), params=("encoding",)),
+    Format("csv", _csv, (".csv",), params=_CSV, is_stream=True),
+    Format("tsv", _tsv, (".tsv",), params=_CSV, is_stream=True),
+    Format(
+        "lines",
+        _lines,
+        (".txt",),
+        aliases=("text", "txt", "line"),
+        params=("encoding", "compression"),
+        is_stream=True,
+    ),
+    Format(
+        "tfrecord",
+        _tfrecord,
+        _TFRECORD,
+        aliases=("tfrecords",),
+        params=("compression",),
+        is_stream=True,
+    ),
+    Format("recordio", _recordio, (".recordio", ".rio"), aliases=("rio",)),
     Format("npz", _npz, (".npz",), params=("cache_mb",)),
     Format("npy", _npy, (".npy",), params=("cache_mb",)),
     Format(
@@ -147,7 +166,7 @@ def format_of(name: str) -> str:
     """The format that a file's suffix stands for; `lines` for every suffix that names none."""
     if is_folder(name):
         return FORMATS["images"].name
-    suffix = PurePath(_PART.sub("", name)).suffix.lower()
+    suffix = PurePath(_PART.sub("", without_codec(file_name(name)))).suffix.lower()
     return _BY_SUFFIX.get(suffix, FORMATS["lines"]).name
 
 
@@ -161,21 +180,3 @@ def build_reader(name: str, files: "OpenFiles", options: "ReaderOptions") -> For
     if entry.extra is not None:
         check_extra(entry.extra, f"{name} files")
     return entry.build(files, options)
-
-
-def check_extra(extra: Extra, what: str) -> None:
-    """Refuse to go on without the packages of an extra.
-
-    Args:
-        extra: What is needed.
-        what: What is read with it, in the plural.
-
-    Raises:
-        DataError: One is not installed.
-    """
-    missing = [module for module in extra.modules if importlib.util.find_spec(module) is None]
-    if missing:
-        raise DataError(
-            f"{what} are read with the package {missing[0]}, which is not installed here: "
-            f"pip install 'elastic[{extra.name}]', also in the image of the job"
-        )

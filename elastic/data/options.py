@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from elastic.data.codecs import CODECS, codec_of
 from elastic.data.formats import FORMATS, PARAMS, find_format
 from elastic.errors import JobSpecError
 
@@ -32,6 +33,7 @@ class ReaderOptions:
         header: Whether a CSV file begins with column names; None looks at the file.
         delimiter: One ASCII character between CSV fields, or None for the format's own.
         encoding: How text is encoded; its line ends and quotes are those of ASCII.
+        compression: One of `CODECS`, `none`, or None to look at each file.
         cache_mb: MiB of decompressed arrays that a process keeps.
         columns: Of Parquet files, the ones that are read; None reads all.
         size: Height and width that images are resized to, or None to keep their own.
@@ -43,6 +45,7 @@ class ReaderOptions:
     header: bool | None = None
     delimiter: str | None = None
     encoding: str = "utf-8"
+    compression: str | None = None
     cache_mb: int = 512
     columns: tuple[str, ...] | None = None
     size: tuple[int, int] | None = None
@@ -66,6 +69,7 @@ def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
         header=_header(params.get("header", "auto")),
         delimiter=_delimiter(params["delimiter"]) if "delimiter" in params else None,
         encoding=_encoding(params.get("encoding", "utf-8")),
+        compression=_compression(params.get("compression", "auto")),
         cache_mb=_cache_mb(params.get("cache_mb", ReaderOptions().cache_mb)),
         columns=_names("columns", params["columns"]) if "columns" in params else None,
         size=_size(params["size"]) if "size" in params else None,
@@ -179,6 +183,19 @@ def _image_mode(value: Any) -> str:
     if name not in ("RGB", "L"):
         raise JobSpecError(f"--data_reader_params mode={value} is not RGB, or L for grey")
     return name
+
+
+def _compression(value: Any) -> str | None:
+    name = str(value).lower().removeprefix(".")
+    known = ("auto", "none", *CODECS)
+    codec = codec_of(f".{name}")
+    if codec is not None:
+        return codec.name
+    if name not in known:
+        raise JobSpecError(
+            f"--data_reader_params compression={value} is unknown: {_nearest(name, known)}"
+        )
+    return None if name == "auto" else name
 
 
 def _is_double_byte(encoding: str) -> bool:

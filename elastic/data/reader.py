@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from elastic.data.base import FormatReader, ReadTask
-from elastic.data.files import OpenFiles
 from elastic.data.formats import build_reader, format_of, is_folder
+from elastic.data.opening import open_files
 from elastic.data.options import check_used, parse_options
 from elastic.data.sources import common_format, list_files
 from elastic.errors import DataError
@@ -13,7 +13,7 @@ from elastic.policy.records import Shard
 
 
 class FileReader:
-    """Reads a file, a folder or a glob of files of one format, or a folder of images.
+    """Reads files of one format: named, in folders, matched by globs, here or far away.
 
     Only `create_shards` looks at the whole source. A worker's reader is made from the same
     arguments without any I/O, and reads what a shard's name and offset lead to.
@@ -24,7 +24,7 @@ class FileReader:
         self._records_per_task = records_per_task
         self._params = dict(params)
         self._options = parse_options(params)
-        self._files = OpenFiles()
+        self._files = open_files(self._options)
         self._formats: dict[str, FormatReader] = {}
 
     def create_shards(self) -> list[Shard]:

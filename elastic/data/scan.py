@@ -90,8 +90,10 @@ def split_blocks(
     """
     data, wanted = b"", block_bytes
     while True:
-        data += file.read_at(offset + len(data), wanted)
-        at_eof = offset + len(data) >= file.size
+        read = file.read_at(offset + len(data), wanted)
+        # Nobody knows where a compressed file ends before it does.
+        at_eof = len(read) < wanted
+        data += read
         marks = record_ends(data, at_eof)
         end = _last_end(marks)
         if end:
@@ -153,7 +155,7 @@ def read_pieces(
         DataError: The shard does not begin at a record, or ends before the task does.
     """
     _check_boundary(file, task.shard, offset)
-    position = task.shard.start
+    position, end = task.shard.start, offset
     for block in split_blocks(file, offset, record_ends, READ_BLOCK_BYTES):
         low = max(task.start - position, 0)
         high = min(task.end - position, block.count)
@@ -163,10 +165,11 @@ def read_pieces(
             data = block.data[begin : int(ends[high - 1])]
             yield Piece(position + low, block.offset + begin, data, ends[low:high] - begin)
         position += block.count
+        end = block.offset + len(block.data)
         if position >= task.end:
             return
     raise DataError(
-        f"{file.name} ends after record {position}, at byte {file.size}, but the task wants "
+        f"{file.name} ends after record {position}, at byte {end}, but the task wants "
         f"records [{task.start}, {task.end}): the file is not the one that was counted; "
         "restore it and start the job again"
     )
@@ -205,9 +208,7 @@ def _last_end(marks: Marks) -> int:
 
 
 def _check_boundary(file: SourceFile, shard: Shard, offset: int) -> None:
-    if offset <= file.size and (
-        offset in (0, text_start(file)) or file.read_at(offset - 1, 1) in (b"\n", b"\r")
-    ):
+    if offset in (0, text_start(file)) or file.read_at(offset - 1, 1) in (b"\n", b"\r"):
         return
     raise DataError(
         f"{file.name}: no record begins at byte {offset}, where record {shard.start} was found: "

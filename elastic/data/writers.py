@@ -139,11 +139,27 @@ def _write_parquet(records: Sequence[Any], path: Path) -> None:
     write_parquet(columns_of(records), path)
 
 
+def _write_tfrecord(records: Sequence[Any], path: Path) -> None:
+    from elastic.data.tfrecord import frame
+
+    with path.open("wb") as file:
+        for index, record in enumerate(records):
+            values = list(record.values()) if isinstance(record, Mapping) else [record]
+            if len(values) != 1 or not isinstance(values[0], bytes):
+                raise DataError(
+                    f"record {index} is a {type(record).__name__}, not one bytes object: choose "
+                    "another --format, or have prepare_data yield bytes, such as serialized "
+                    "tf.train.Examples"
+                )
+            file.write(frame(values[0]))
+
+
 _ALL: Final = (
     Writer("npz", ".npz", _write_npz),
     Writer("parquet", ".parquet", _write_parquet, Extra("parquet", ("pyarrow",))),
     Writer("csv", ".csv", _write_csv),
     Writer("lines", ".txt", _write_lines),
+    Writer("tfrecord", ".tfrecord", _write_tfrecord),
 )
 
 WRITERS: Final = {writer.name: writer for writer in _ALL}

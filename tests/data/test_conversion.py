@@ -157,9 +157,15 @@ def test_lines(tmp_path, read_all):
     assert read_all(tmp_path / "a.txt") == ["a", "", "é"]
 
 
+def test_tfrecord(tmp_path, read_all):
+    WRITERS["tfrecord"].write([b"a", b"", {"value": b"\xff\0"}], tmp_path / "a.tfrecord")
+    assert read_all(tmp_path / "a.tfrecord") == [b"a", b"", b"\xff\0"]
+
+
 @pytest.mark.parametrize(
     ("format_name", "records", "message"),
     [
+        ("tfrecord", ["a"], "record 0 is a str, not one bytes object"),
         ("npz", [{"x": b"a"}], "field 'x' holds bytes, which arrays do not keep whole"),
         ("npz", [{"x": [1]}, {"x": [1, 2]}], "record 1: field 'x' has the shape (2,), but the"),
         ("npz", [{"x": None}], "field 'x' holds NoneType, which is no number, text or array"),
