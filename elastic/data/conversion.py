@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
@@ -140,10 +141,11 @@ class UnitWriter:
             chunk = list(islice(records, plan.records_per_file))
             if not chunk:
                 return
-            chunk = [_cast(record, plan.types) for record in chunk] if plan.types else chunk
             within = "" if unit.parts else f"-{number:05}"
             name = f"{FILE_PREFIX}{unit.index:05}{within}{suffix}"
             try:
+                if plan.types:
+                    chunk = [_cast(record, plan.types) for record in chunk]
                 _write_whole(plan, chunk, name)
             except DataError as error:
                 source = plan.sources[unit.parts[0].source if unit.parts else unit.index]
@@ -208,8 +210,26 @@ def _cast_value(name: str, value: Any, dtype: str | None) -> Any:
             return str(value)
         if isinstance(value, str) and dtype == "bool":
             return np.bool_({"true": True, "1": True, "false": False, "0": False}[value.lower()])
-        return np.asarray(value).astype(dtype)[()]
+        return _as_numbers(np.asarray(value), np.dtype(dtype))[()]
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise DataError(
             f"field {name!r} holds {value!r}, which is no {dtype}: choose another --type {name}=..."
         ) from error
+
+
+def _as_numbers(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The same numbers in another type.
+
+    Raises:
+        ValueError: One is no number, or none that a whole number of this size can be.
+    """
+    if dtype.kind not in "iu":
+        return array.astype(dtype)
+    if array.dtype.kind == "U":
+        array = array.astype(np.int64)
+    with np.errstate(invalid="ignore"):
+        whole = array.astype(dtype)
+    # NumPy wraps around and cuts off without a word.
+    if not np.array_equal(whole, array):
+        raise ValueError(f"{array} would become {whole}")
+    return whole

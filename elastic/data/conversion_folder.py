@@ -76,7 +76,8 @@ class ConversionFolder:
             raise DataError(f"there are no records to write to {self._root}")
         forms = files[0].forms
         for file in files[1:]:
-            _check_alike(files[0], forms, file)
+            # What one file cannot hold, all of them together should not.
+            _check_alike(files[0], forms, file, has_shapes=self._plan["plan"]["format"] == "npz")
             forms = {name: form.joined(file.forms[name]) for name, form in forms.items()}
         _write_json(
             self._root / MANIFEST,
@@ -92,7 +93,9 @@ class ConversionFolder:
 
     def _go_on(self) -> None:
         try:
-            before = json.loads((self._state / _PLAN).read_text())
+            plan = self._state / _PLAN
+            # A run that was killed at once has left none.
+            before = json.loads(plan.read_text()) if plan.exists() else None
             for path in self._state.glob("[0-9]*.json"):
                 self._files[int(path.stem)] = [_file(item) for item in json.loads(path.read_text())]
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -115,10 +118,17 @@ class ConversionFolder:
                     path.unlink()
 
 
-def _check_alike(first: WrittenFile, forms: dict[str, FieldForm], file: WrittenFile) -> None:
+def _check_alike(
+    first: WrittenFile, forms: dict[str, FieldForm], file: WrittenFile, has_shapes: bool
+) -> None:
     for name in (*forms, *file.forms):
         one, other = forms.get(name), file.forms.get(name)
-        if one is None or other is None or one.joined(other).kind != one.kind:
+        if one is not None and other is not None:
+            both = one.joined(other)
+            is_alike = both == one if has_shapes else both.kind == one.kind
+        else:
+            is_alike = False
+        if not is_alike:
             raise DataError(
                 f"field {name!r} is {one or 'missing'} in {first.name}, but {other or 'missing'} "
                 f"in {file.name}: make it the same everywhere, as with --type {name}=..."

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from elastic.data.conversion import Plan, cut_units
+from elastic.data.conversion import Plan, _cast, cut_units
 from elastic.data.conversion_folder import ConversionFolder
 from elastic.data.conversion_processes import write_units
 from elastic.data.fields import forms_of
@@ -216,13 +216,20 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path, tables):
         convert(Plan((tables,), str(tmp_path / "a.csv")))
 
 
-def test_files_must_agree_in_their_types(tmp_path, zoo):
-    text = MODULE.replace("np.float32)", 'np.int64 if source == "s2" else np.float32)')
+@pytest.mark.parametrize(
+    ("was", "becomes", "other"),
+    [
+        ("np.float32)", 'np.int64 if source == "s2" else np.float32)', "int64 (2, 3)"),
+        ("(2, 3)", '(2, 4 if source == "s2" else 3)', "float32 (2, 4)"),
+    ],
+)
+def test_files_must_agree_in_what_they_hold(tmp_path, zoo, was, becomes, other):
+    text = MODULE.replace(was, becomes)
     (tmp_path / "zoo" / f"net_{tmp_path.name}.py").write_text(text)
     with pytest.raises(
         DataError,
         match=re.escape(
-            "field 'x' is float32 (2, 3) in part-00000-00000.npz, but int64 (2, 3) in "
+            f"field 'x' is float32 (2, 3) in part-00000-00000.npz, but {other} in "
             "part-00001-00000.npz: make it the same everywhere, as with --type x=..."
         ),
     ):
@@ -242,8 +249,42 @@ def test_a_module_without_a_usable_function(tmp_path, zoo, name, message):
 
 
 def test_a_value_that_is_not_of_the_asked_type(tmp_path, tables):
-    with pytest.raises(DataError, match=r"field 'name' holds 'n0', which is no float32: choose"):
+    with pytest.raises(
+        DataError, match=r"\.npz: field 'name' holds 'n0', which is no float32: choo"
+    ):
         convert(Plan((tables,), str(tmp_path / "out"), types={"*": "float32"}))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        ("7", "int64", 7),
+        ("0.5", "float32", 0.5),
+        ("False", "bool", False),
+        (7, "str", "7"),
+        (np.arange(3.0), "uint8", [0, 1, 2]),
+        ("300", "uint8", None),
+        (-1, "uint16", None),
+        (0.5, "int64", None),
+        (float("nan"), "int64", None),
+        (np.array([1, 1e30]), "int32", None),
+        ("0.5", "int64", None),
+        ("maybe", "bool", None),
+    ],
+)
+def test_types_keep_the_value(tmp_path, zoo, value, dtype, expected):
+    if expected is None:
+        with pytest.raises(DataError, match=f"field 'x' holds .*, which is no {dtype}: choose"):
+            _cast({"x": value}, {"x": dtype})
+        return
+    found = _cast({"x": value}, {"*": dtype})["x"]
+    assert np.asarray(found).tolist() == expected
+    assert dtype == "str" or found.dtype == dtype
+
+
+def test_a_run_that_was_killed_at_once(tmp_path, tables, read_all):
+    (tmp_path / "out" / ".unfinished").mkdir(parents=True)
+    assert convert(Plan((tables,), str(tmp_path / "out")))["num_records"] == 25
 
 
 def test_no_records_at_all(tmp_path, zoo):
