@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from benchmarks import dispatch, one_worker, push, recovery, report, run, startup, two_workers
+from benchmarks import (
+    dispatch,
+    one_worker,
+    push,
+    reading,
+    recovery,
+    report,
+    run,
+    startup,
+    two_workers,
+)
 from benchmarks.apply import measure_apply
 from benchmarks.jobs import prepared
 from benchmarks.measure import Bar, Ratio, Series, take_turns
@@ -36,6 +46,11 @@ def test_push():
 
 def test_apply():
     check([measure_apply(TINY, "torch", "sgd", threads=1)], TINY.rounds)
+
+
+@pytest.mark.parametrize("source", reading.SOURCES, ids=[each.name for each in reading.SOURCES])
+def test_reading(source):
+    check([reading.measure_reading(TINY, source)], TINY.rounds)
 
 
 def test_startup():
