@@ -22,6 +22,7 @@ NAMES: Final = (
     "dispatch",
     "push",
     "apply",
+    "reading",
     "one_worker",
     "two_workers",
     "recovery",

@@ -183,14 +183,14 @@ class JobSpec(BaseModel):
     # -- the data
     training_data_dir: str = setting(
         ...,
-        "file, folder or glob of the training records",
+        "files, folders, globs or addresses of the training records",
         group="Data",
         aliases=("training_data",),
         place=Place.SOURCE,
     )
     evaluation_data_dir: str = setting(
         "",
-        "file, folder or glob of the evaluation records",
+        "files, folders, globs or addresses of the evaluation records",
         group="Data",
         aliases=("evaluation_data",),
         place=Place.SOURCE,

@@ -10,6 +10,7 @@ from benchmarks import (
     epoch_input,
     one_worker,
     push,
+    reading,
     recovery,
     report,
     run,
@@ -47,6 +48,11 @@ def test_push():
 
 def test_apply():
     check([measure_apply(TINY, "torch", "sgd", threads=1)], TINY.rounds)
+
+
+@pytest.mark.parametrize("source", reading.SOURCES, ids=[each.name for each in reading.SOURCES])
+def test_reading(source):
+    check([reading.measure_reading(TINY, source)], TINY.rounds)
 
 
 def test_startup():
