@@ -132,7 +132,7 @@ def _convert(plan: "Plan", num_workers: int) -> None:
     from elastic.data.conversion import cut_units
     from elastic.data.conversion_folder import ConversionFolder
     from elastic.data.conversion_processes import write_units
-    from elastic.data.formats import check_extra
+    from elastic.data.extras import check_extra
     from elastic.data.writers import WRITERS
     from elastic.telemetry.conversion_display import ConversionProgress, open_conversion_display
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic.data.extras import Extra
 from elastic.data.fields import FieldForm, fields_of, form_of_value
-from elastic.data.formats import Extra
 from elastic.errors import DataError
 
 
