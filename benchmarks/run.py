@@ -22,9 +22,12 @@ NAMES: Final = (
     "dispatch",
     "push",
     "apply",
+    "reading",
     "one_worker",
     "two_workers",
     "recovery",
+    "columns",
+    "epoch_input",
 )
 
 

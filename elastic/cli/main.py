@@ -34,13 +34,14 @@ SUMMARIES: Final = {
     "kill": "Cancel a job and end its processes (also: cancel, stop).",
     "install": "Print or apply what a namespace needs before jobs can run in it.",
     "doctor": "Check everything that jobs need, and say what to fix.",
+    "data": "Look at records, and convert them.",
     "zoo": "Begin a model of your own, and make images of models.",
     "completion": "Print the script by which a shell completes commands.",
     "version": "Print the version.",
 }
 TOPICS: Final = {
     "Jobs": ("train", "evaluate", "predict", "status", "logs", "scale", "kill"),
-    "Where they run": ("install", "doctor", "zoo"),
+    "What they need": ("zoo", "data", "install", "doctor"),
     "This command": ("completion", "version"),
 }
 ALIASES: Final = {"cancel": "kill", "stop": "kill"}

@@ -80,14 +80,14 @@ def _check_data(spec: JobSpec) -> None:
     """
     from elastic.data.sources import list_files
     from elastic.spec.model_check import may_have
+    from elastic.spec.origins import absolute_origin
 
     if may_have(spec.model_zoo, spec.model_def, spec.custom_data_reader):
         # Only the user's reader knows what its origin means.
         return
     origins = {spec.data_origin, spec.evaluation_data_dir}
     for origin in filter(None, sorted(origins)):
-        is_address = "://" in origin
-        list_files(origin if is_address else str(Path.cwd() / Path(origin).expanduser()))
+        list_files(absolute_origin(origin, Path.cwd()))
 
 
 def _check_telemetry(spec: JobSpec) -> None:

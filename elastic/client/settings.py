@@ -12,12 +12,13 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from elastic.client.opening import PLATFORM_VARIABLE
-from elastic.errors import JobSpecError
+from elastic.errors import DataError, JobSpecError
 from elastic.spec.cluster_forms import parse_volumes, state_volume
 from elastic.spec.describe import problem_text, settings
 from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place, PlatformName
 from elastic.spec.job_file import known_name, nearest_setting, read_job_file
 from elastic.spec.kinds import JobKind
+from elastic.spec.origins import absolute_origin
 
 _NAME_SUFFIX_LENGTH: Final = 4
 _ASYNC_ONLY: Final = ("lr_staleness_modulation", "max_staleness")
@@ -170,15 +171,24 @@ def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:
     update: dict[str, Any] = {}
     for setting in settings():
         text = str(getattr(spec, setting.name))
-        if setting.place is None or not text or _URL.match(text):
+        if setting.place is Place.SOURCE:
+            update[setting.name] = _absolute_origin(text, folder)
             continue
-        if setting.place is Place.SOURCE and not _is_path(text, folder):
+        if setting.place is None or not text or _URL.match(text):
             continue
         path = folder / Path(text).expanduser()
         # A slash at the end says that a folder is to be written.
         slash = "/" if setting.name == "output" and text.endswith("/") else ""
         update[setting.name] = path if setting.name == "model_zoo" else f"{path}{slash}"
     return spec.model_copy(update=update)
+
+
+def _absolute_origin(origin: str, folder: Path) -> str:
+    try:
+        return absolute_origin(origin, folder, lambda part: _is_path(part, folder))
+    except DataError:
+        # To the user's own reader this may mean something; the built-in ones will refuse it.
+        return origin
 
 
 def _is_path(text: str, folder: Path) -> bool:

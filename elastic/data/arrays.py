@@ -1,7 +1,5 @@
 """NumPy files: a record is one row of every array."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -9,41 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import ReadTask
+from elastic.data.cache import RecentlyUsed
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.npy import ArrayLayout, load_array, read_layouts
 from elastic.data.options import ReaderOptions
+from elastic.data.rows import record_maker
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 
-_BLOCK_BYTES: Final = 4 << 20
+_BLOCK_BYTES: Final = 1 << 20
 """Rows read at a time: bounds the memory of a task whose rows are large."""
-
-
-class ArrayCache:
-    """Whole arrays that cannot be read by rows; the last used stay, up to a number of bytes.
-
-    The newest array stays even when it alone is larger: the task at hand needs it.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._arrays: OrderedDict[tuple[str, str], NDArray[Any]] = OrderedDict()
-
-    def get(self, name: str, layout: ArrayLayout) -> NDArray[Any]:
-        key = (name, layout.key)
-        with self._lock:
-            array = self._arrays.get(key)
-            if array is not None:
-                self._arrays.move_to_end(key)
-                return array
-        array = load_array(name, layout)
-        with self._lock:
-            self._arrays[key] = array
-            total = sum(kept.nbytes for kept in self._arrays.values())
-            while total > self._max_bytes and len(self._arrays) > 1:
-                total -= self._arrays.popitem(last=False)[1].nbytes
-        return array
 
 
 class ArrayReader:
@@ -56,7 +29,8 @@ class ArrayReader:
     def __init__(self, files: OpenFiles, options: ReaderOptions, is_archive: bool) -> None:
         self._files = files
         self._is_archive = is_archive
-        self._cache = ArrayCache(options.cache_mb << 20)
+        # Whole arrays, which cannot be read by rows.
+        self._cache = RecentlyUsed[NDArray[Any]](options.cache_mb << 20, lambda array: array.nbytes)
         self._layouts: dict[str, tuple[ArrayLayout, ...]] = {}
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:  # noqa: ARG002 (rows are found without scanning, so any range is a shard)
@@ -87,16 +61,16 @@ class ArrayReader:
         step = max(1, _BLOCK_BYTES // max(1, row_bytes))
         for start in range(task.start, task.end, step):
             end = min(start + step, task.end)
-            blocks = {layout.key: self._rows(file, layout, start, end) for layout in layouts}
-            for row in range(end - start):
-                if self._is_archive:
-                    yield {key: block[row] for key, block in blocks.items()}
-                else:
-                    yield blocks[""][row]
+            blocks = [self._rows(file, layout, start, end) for layout in layouts]
+            if self._is_archive:
+                yield from map(record_maker(tuple(layout.key for layout in layouts)), *blocks)
+            else:
+                yield from blocks[0]
 
     def _rows(self, file: SourceFile, layout: ArrayLayout, start: int, end: int) -> NDArray[Any]:
         if layout.offset is None:
-            rows: NDArray[Any] = self._cache.get(file.name, layout)[start:end].copy()
+            array = self._cache.get((file.name, layout.key), lambda: load_array(file, layout))
+            rows: NDArray[Any] = array[start:end].copy()
         else:
             # A fresh buffer, and not a read-only view of bytes: frameworks may keep or change rows.
             buffer = np.empty((end - start) * layout.row_bytes, np.uint8)

@@ -40,3 +40,13 @@ class DataReader(Protocol):
         Raises:
             DataError: A record cannot be read; the message names shard and index.
         """
+
+
+class FormatReader(Protocol):
+    """How files of one format are split and read."""
+
+    def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
+        """Shards of the files, in their order."""
+
+    def read_records(self, task: ReadTask) -> Iterator[Any]:
+        """The records of a task, in order."""

@@ -17,6 +17,7 @@ from elastic.data.options import ReaderOptions
 from elastic.data.row_ends import RowEnds
 from elastic.data.scan import (
     READ_BLOCK_BYTES,
+    Bookmarks,
     Piece,
     cut_shards,
     decode_piece,
@@ -55,6 +56,7 @@ class CsvReader:
         csv.field_size_limit(sys.maxsize)
         self._files = files
         self._options = options
+        self._bookmarks = Bookmarks()
         self._delimiter = options.delimiter or delimiter
         self._row_ends = RowEnds(self._delimiter)
         self._columns: dict[str, Columns] = {}
@@ -78,7 +80,9 @@ class CsvReader:
         columns = self._columns_of(file)
         if task.shard.offset_bytes is None:
             raise DataError(f"{task.shard.name}: the shard does not say at which byte it begins")
-        for piece in read_pieces(file, task, task.shard.offset_bytes, self._row_ends):
+        for piece in read_pieces(
+            file, task, task.shard.offset_bytes, self._row_ends, self._bookmarks
+        ):
             for valid, text in decode_piece(file, piece, self._options.encoding):
                 for row in self._checked_rows(file, columns, valid, text):
                     yield (
@@ -95,7 +99,7 @@ class CsvReader:
         index = -1
         for index, row in enumerate(self._rows(text)):
             if len(row) != columns.count:
-                begin = int(piece.ends[index - 1]) if index else 0
+                begin = int(piece.ends()[index - 1]) if index else 0
                 blank = piece.data[begin:]
                 at = piece.offset + begin + len(blank) - len(blank.lstrip(b"\r\n"))
                 raise DataError(
@@ -104,9 +108,9 @@ class CsvReader:
                     "quote fields that hold the delimiter, or check --data_reader_params delimiter"
                 )
             yield row
-        if index + 1 != len(piece.ends):
+        if index + 1 != piece.count:
             raise DataError(
-                f"{file.name}: {index + 1} rows instead of {len(piece.ends)} from record "
+                f"{file.name}: {index + 1} rows instead of {piece.count} from record "
                 f"{piece.first} on: the file is not the one that was counted"
             )
 
@@ -119,11 +123,12 @@ class CsvReader:
     def _find_columns(self, file: SourceFile) -> Columns:
         start = text_start(file)
         rows: list[list[str]] = []
-        first = Piece(0, start, b"", np.empty(0, np.intp))
+        first = Piece(0, start, b"", np.empty(0, np.bool_), 0)
         for block in split_blocks(file, start, self._row_ends, READ_BLOCK_BYTES):
             ends = block.ends()
             if not rows:
-                first = Piece(0, block.offset, block.data[: int(ends[0])], ends[:1])
+                end = int(ends[0])
+                first = Piece(0, block.offset, block.data[:end], block.marks[:end], 1)
             # A row that cannot be decoded is an error of the task that holds it, not of the file.
             text = block.data[: int(ends[-1])].decode(self._options.encoding, "replace")
             rows.extend(islice(self._rows(text), SNIFFED_ROWS + 1 - len(rows)))

@@ -4,12 +4,17 @@ Reads go through `pread` and not through `mmap`: a file that is truncated under 
 the process with SIGBUS, where `pread` comes back short and becomes a `DataError`.
 """
 
+import errno
+import io
 import os
 import stat
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from elastic.errors import DataError
 
@@ -19,36 +24,43 @@ MAX_OPEN_FILES: Final = 32
 _COUNT_BLOCK_BYTES: Final = 1 << 20
 
 
-class SourceFile:
-    """One file open for reading; the handle closes when nobody refers to it any more.
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What tells that a file is still the one it was.
+
+    Attributes:
+        size: Bytes.
+        tag: Changes when the file is written to, as far as its file system tells.
+    """
+
+    size: int
+    tag: int | str
+
+
+class SourceFile(ABC):
+    """The bytes of one file, as they were when it was opened.
 
     Attributes:
         name: The path as the user wrote it.
-        size: Bytes, when it was opened.
-        mtime_ns: Time of the last change, when it was opened.
+        version: When it was opened.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, version: Version) -> None:
         self.name = name
-        self._fd = -1
-        try:
-            # O_NONBLOCK: opening a named pipe would otherwise wait for a writer forever.
-            self._fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            found = os.fstat(self._fd)
-        except OSError as error:
-            raise unreadable(name, error) from error
-        if not stat.S_ISREG(found.st_mode):
-            raise DataError(
-                f"{name} is not a regular file: name a file, a folder or a glob of files"
-            )
-        self.size = found.st_size
-        self.mtime_ns = found.st_mtime_ns
+        self.version = version
 
-    # Closed by reference count and not by the cache: a prefetch thread may be reading through a
-    # handle that the cache drops, and a closed number is soon given to another file.
-    def __del__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
+    @property
+    def size(self) -> int:
+        """Bytes, as stored."""
+        return self.version.size
+
+    @abstractmethod
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        """Read up to `size_bytes`, fewer only at the end of the file as it was opened.
+
+        Raises:
+            DataError: The file ends before that, is damaged, or cannot be read.
+        """
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill all of `buffer` from `offset` on.
@@ -56,32 +68,14 @@ class SourceFile:
         Raises:
             DataError: The file ends before, or cannot be read.
         """
-        done = 0
-        while done < len(buffer):
-            try:
-                count = os.preadv(self._fd, [buffer[done:]], offset + done)
-            except OSError as error:
-                raise unreadable(self.name, error) from error
-            if count == 0:
-                raise DataError(
-                    f"{self.name} ends at byte {os.fstat(self._fd).st_size}, but bytes "
-                    f"[{offset}, {offset + len(buffer)}) were there when the job began: it was "
-                    "truncated; restore the file and start the job again"
-                )
-            done += count
+        data = self.read_at(offset, len(buffer))
+        if len(data) < len(buffer):
+            raise self._truncated(offset, len(buffer), offset + len(data))
+        buffer[:] = data
 
-    def read_at(self, offset: int, size_bytes: int) -> bytes:
-        """Read up to `size_bytes`, fewer only at the end of the file as it was opened."""
-        size_bytes = max(0, min(size_bytes, self.size - offset))
-        try:
-            data = os.pread(self._fd, size_bytes, offset)
-        except OSError as error:
-            raise unreadable(self.name, error) from error
-        if len(data) == size_bytes:
-            return data
-        rest = bytearray(size_bytes - len(data))
-        self.read_into(memoryview(rest), offset + len(data))
-        return data + bytes(rest)
+    def stream(self) -> io.BufferedReader:
+        """The file as Python's libraries read it; closing it does not close this file."""
+        return io.BufferedReader(_Stream(self))
 
     def line_number(self, offset: int) -> int:
         """The 1-based number of the line that holds byte `offset`; reads all before it."""
@@ -96,6 +90,86 @@ class SourceFile:
             position += len(block)
         return lines
 
+    def _truncated(self, offset: int, size_bytes: int, end: int) -> DataError:
+        return DataError(
+            f"{self.name} ends at byte {end}, but bytes [{offset}, {offset + size_bytes}) were "
+            "there when the job began: it was truncated; restore the file and start the job again"
+        )
+
+
+class LocalFile(SourceFile):
+    """A file of this machine; the handle closes when nobody refers to it any more."""
+
+    def __init__(self, name: str) -> None:
+        self._fd = -1
+        try:
+            # O_NONBLOCK: opening a named pipe would otherwise wait for a writer forever.
+            self._fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            found = os.fstat(self._fd)
+        except OSError as error:
+            raise unreadable(name, error) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise DataError(
+                f"{name} is not a regular file: name a file, a folder or a glob of files"
+            )
+        super().__init__(name, _version(found))
+
+    # Closed by reference count and not by the cache: a prefetch thread may be reading through a
+    # handle that the cache drops, and a closed number is soon given to another file.
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        done = 0
+        while done < len(buffer):
+            try:
+                count = os.preadv(self._fd, [buffer[done:]], offset + done)
+            except OSError as error:
+                raise unreadable(self.name, error) from error
+            if count == 0:
+                raise self._truncated(offset, len(buffer), os.fstat(self._fd).st_size)
+            done += count
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        size_bytes = max(0, min(size_bytes, self.size - offset))
+        try:
+            data = os.pread(self._fd, size_bytes, offset)
+        except OSError as error:
+            raise unreadable(self.name, error) from error
+        if len(data) == size_bytes:
+            return data
+        rest = bytearray(size_bytes - len(data))
+        self.read_into(memoryview(rest), offset + len(data))
+        return data + bytes(rest)
+
+
+class _Stream(io.RawIOBase):
+    """A position in a file."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read_at(self._position, len(buffer))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size}[whence]
+        if begin + offset < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._position = begin + offset
+        return self._position
+
 
 class OpenFiles:
     """The files of one reader: the last used stay open, and each must stay as it was first seen.
@@ -103,11 +177,25 @@ class OpenFiles:
     Safe to use from several threads; the lock guards memory only.
     """
 
-    def __init__(self, capacity: int = MAX_OPEN_FILES) -> None:
+    def __init__(
+        self,
+        open_file: Callable[[str], SourceFile] = LocalFile,
+        look: "Callable[[str], Version] | None" = None,
+        capacity: int = MAX_OPEN_FILES,
+    ) -> None:
+        """Store how files are opened.
+
+        Args:
+            open_file: Opens one.
+            look: Tells how one is now, without opening it.
+            capacity: Files that stay open.
+        """
+        self._open_file = open_file
+        self._look = look or look_local
         self._capacity = capacity
         self._lock = threading.Lock()
         self._open: OrderedDict[str, SourceFile] = OrderedDict()
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._seen: dict[str, Version] = {}
 
     def get(self, name: str) -> SourceFile:
         """Open a file, or hand out its open handle.
@@ -115,38 +203,53 @@ class OpenFiles:
         Raises:
             DataError: It cannot be opened, or has changed since this reader first opened it.
         """
-        try:
-            found = Path(name).stat()
-        except OSError as error:
-            raise unreadable(name, error) from error
+        found = self._look(name)
         with self._lock:
             file = self._open.get(name)
             if file is not None:
                 self._open.move_to_end(name)
         if file is None:
-            file = self._add(SourceFile(name))
-        self._check(name, found.st_size, found.st_mtime_ns)
+            file = self._add(self._open_file(name))
+        self._check(name, found)
         return file
 
     def _add(self, file: SourceFile) -> SourceFile:
         with self._lock:
-            self._seen.setdefault(file.name, (file.size, file.mtime_ns))
+            self._seen.setdefault(file.name, file.version)
             file = self._open.setdefault(file.name, file)
             if len(self._open) > self._capacity:
                 self._open.popitem(last=False)
         return file
 
-    def _check(self, name: str, size: int, mtime_ns: int) -> None:
-        first_size, first_mtime_ns = self._seen[name]
-        if (size, mtime_ns) == (first_size, first_mtime_ns):
+    def _check(self, name: str, found: Version) -> None:
+        first = self._seen[name]
+        if found == first:
             return
         change = (
-            "was written to" if size == first_size else f"went from {first_size} to {size} bytes"
+            "was written to"
+            if found.size == first.size
+            else f"went from {first.size} to {found.size} bytes"
         )
         raise DataError(
             f"{name} {change} while the job reads it, so its records are no longer the ones that "
             "were counted: leave data alone while a job runs, and start the job again"
         )
+
+
+def look_local(name: str) -> Version:
+    """How a file of this machine is now.
+
+    Raises:
+        DataError: It is not there.
+    """
+    try:
+        return _version(Path(name).stat())
+    except OSError as error:
+        raise unreadable(name, error) from error
+
+
+def _version(found: os.stat_result) -> Version:
+    return Version(found.st_size, found.st_mtime_ns)
 
 
 def unreadable(name: str, error: OSError) -> DataError:

@@ -8,7 +8,7 @@ import numpy as np
 from elastic.data.base import ReadTask
 from elastic.data.files import OpenFiles
 from elastic.data.options import ReaderOptions
-from elastic.data.scan import Marks, cut_shards, decode_piece, read_pieces, text_start
+from elastic.data.scan import Bookmarks, Marks, cut_shards, decode_piece, read_pieces, text_start
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 
@@ -30,6 +30,7 @@ class LinesReader:
     def __init__(self, files: OpenFiles, options: ReaderOptions) -> None:
         self._files = files
         self._options = options
+        self._bookmarks = Bookmarks()
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
         shards: list[Shard] = []
@@ -48,8 +49,12 @@ class LinesReader:
         offset = task.shard.offset_bytes
         if offset is None:
             raise DataError(f"{task.shard.name}: the shard does not say at which byte it begins")
-        for piece in read_pieces(file, task, offset, line_ends):
+        for piece in read_pieces(file, task, offset, line_ends, self._bookmarks):
             for _, text in decode_piece(file, piece, self._options.encoding):
                 # Not splitlines(): it also splits at form feeds and other characters of a line.
-                for line in text.removesuffix("\n").split("\n"):
-                    yield line.removesuffix("\r")
+                lines = text.split("\n")
+                if text.endswith("\n"):
+                    lines.pop()
+                if "\r" in text:
+                    lines = [line.removesuffix("\r") for line in lines]
+                yield from lines

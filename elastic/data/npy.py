@@ -71,7 +71,7 @@ def read_layouts(file: SourceFile, is_archive: bool) -> tuple[ArrayLayout, ...]:
     return layouts
 
 
-def load_array(name: str, layout: ArrayLayout) -> np.ndarray[Any, np.dtype[Any]]:
+def load_array(file: SourceFile, layout: ArrayLayout) -> np.ndarray[Any, np.dtype[Any]]:
     """Read one whole array, decompressed, in C order.
 
     Raises:
@@ -79,12 +79,15 @@ def load_array(name: str, layout: ArrayLayout) -> np.ndarray[Any, np.dtype[Any]]
     """
     try:
         if not layout.key:
-            array = np.load(name, allow_pickle=False)
+            array = np.load(file.stream(), allow_pickle=False)
         else:
-            with zipfile.ZipFile(name) as archive, archive.open(f"{layout.key}.npy") as member:
+            with (
+                zipfile.ZipFile(file.stream()) as archive,
+                archive.open(f"{layout.key}.npy") as member,
+            ):
                 array = np.lib.format.read_array(member, allow_pickle=False)
     except (*ARCHIVE_ERRORS, OSError) as error:
-        where = f"array {layout.key!r} of {name}" if layout.key else name
+        where = f"array {layout.key!r} of {file.name}" if layout.key else file.name
         raise DataError(f"{where} is damaged ({error}): write the file again") from error
     return np.ascontiguousarray(array)
 
@@ -92,7 +95,7 @@ def load_array(name: str, layout: ArrayLayout) -> np.ndarray[Any, np.dtype[Any]]
 def _archive_layouts(file: SourceFile) -> tuple[ArrayLayout, ...]:
     layouts = []
     try:
-        with zipfile.ZipFile(file.name) as archive:
+        with zipfile.ZipFile(file.stream()) as archive:
             for member in archive.infolist():
                 if not member.filename.endswith(".npy"):
                     raise DataError(

@@ -2,23 +2,14 @@
 
 import codecs
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from elastic.data.sources import FORMATS
+from elastic.data.codecs import CODECS, codec_of
+from elastic.data.formats import FORMATS, PARAMS, find_format
 from elastic.errors import JobSpecError
 
-_CSV_PARAMS: Final = ("header", "delimiter", "encoding")
-_FORMAT_PARAMS: Final[dict[str, tuple[str, ...]]] = {
-    "npz": ("cache_mb",),
-    "npy": ("cache_mb",),
-    "csv": _CSV_PARAMS,
-    "tsv": _CSV_PARAMS,
-    "lines": ("encoding",),
-}
-_ALL_PARAMS: Final = ("format", "header", "delimiter", "encoding", "cache_mb")
-_FORMAT_ALIASES: Final = {"text": "lines", "txt": "lines", "line": "lines"}
 _DELIMITER_NAMES: Final = {
     "comma": ",",
     "tab": "\t",
@@ -42,14 +33,24 @@ class ReaderOptions:
         header: Whether a CSV file begins with column names; None looks at the file.
         delimiter: One ASCII character between CSV fields, or None for the format's own.
         encoding: How text is encoded; its line ends and quotes are those of ASCII.
+        compression: One of `CODECS`, `none`, or None to look at each file.
         cache_mb: MiB of decompressed arrays that a process keeps.
+        columns: Of Parquet files, the ones that are read; None reads all.
+        size: Height and width that images are resized to, or None to keep their own.
+        image_mode: `RGB` or `L` (grey).
+        classes: What the labels of images stand for; None takes the names of the folders.
     """
 
     format: str | None = None
     header: bool | None = None
     delimiter: str | None = None
     encoding: str = "utf-8"
+    compression: str | None = None
     cache_mb: int = 512
+    columns: tuple[str, ...] | None = None
+    size: tuple[int, int] | None = None
+    image_mode: str = "RGB"
+    classes: tuple[str, ...] | None = None
 
 
 def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
@@ -59,16 +60,21 @@ def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
         JobSpecError: A name is unknown, or a value has no meaning.
     """
     for name in params:
-        if name not in _ALL_PARAMS:
+        if name not in PARAMS:
             raise JobSpecError(
-                f"--data_reader_params {name} is unknown: {_nearest(str(name), _ALL_PARAMS)}"
+                f"--data_reader_params {name} is unknown: {_nearest(str(name), PARAMS)}"
             )
     options = ReaderOptions(
         format=_format(params["format"]) if "format" in params else None,
         header=_header(params.get("header", "auto")),
         delimiter=_delimiter(params["delimiter"]) if "delimiter" in params else None,
         encoding=_encoding(params.get("encoding", "utf-8")),
+        compression=_compression(params.get("compression", "auto")),
         cache_mb=_cache_mb(params.get("cache_mb", ReaderOptions().cache_mb)),
+        columns=_names("columns", params["columns"]) if "columns" in params else None,
+        size=_size(params["size"]) if "size" in params else None,
+        image_mode=_image_mode(params.get("mode", "RGB")),
+        classes=_names("classes", params["classes"]) if "classes" in params else None,
     )
     if (options.delimiter or ",") >= "0" and _is_double_byte(options.encoding):
         # Their characters hold such bytes too, and a row is found by its bytes.
@@ -87,30 +93,30 @@ def check_used(params: Mapping[str, Any], format_name: str) -> None:
     Raises:
         JobSpecError: There is one.
     """
+    taken = ("format", *FORMATS[format_name].params)
     for name in params:
-        if name != "format" and name not in _FORMAT_PARAMS[format_name]:
-            known = ", ".join(("format", *_FORMAT_PARAMS[format_name]))
+        if name not in taken:
+            known = ", ".join(taken)
             raise JobSpecError(
                 f"--data_reader_params {name} has no meaning for {format_name} files, which take "
                 f"{known}: leave it out"
             )
 
 
-def _nearest(name: str, known: tuple[str, ...]) -> str:
+def _nearest(name: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     listed = ", ".join(known)
     return f"did you mean {close[0]}? (known: {listed})" if close else f"use one of {listed}"
 
 
 def _format(value: Any) -> str:
-    name = str(value).lower().removeprefix(".")
-    name = _FORMAT_ALIASES.get(name, name)
-    if name not in FORMATS:
+    found = find_format(str(value))
+    if found is None:
         raise JobSpecError(
-            f"--data_reader_params format={value} is unknown: {_nearest(name, FORMATS)}; "
+            f"--data_reader_params format={value} is unknown: {_nearest(str(value), FORMATS)}; "
             "other formats are read with a custom_data_reader"
         )
-    return name
+    return found.name
 
 
 def _header(value: Any) -> bool | None:
@@ -146,6 +152,50 @@ def _encoding(value: Any) -> str:
             "convert the files to UTF-8"
         )
     return name.removesuffix("-sig")
+
+
+def _names(param: str, value: Any) -> tuple[str, ...]:
+    names = tuple(str(name) for name in (value if isinstance(value, (list, tuple)) else [value]))
+    if not names or "" in names or len(set(names)) < len(names):
+        raise JobSpecError(
+            f"--data_reader_params {param}={value} is no list of different names: write "
+            f"{param}=[a,b]"
+        )
+    return names
+
+
+def _size(value: Any) -> tuple[int, int]:
+    parts = value if isinstance(value, (list, tuple)) else str(value).lower().split("x")
+    try:
+        height, width = (int(part) for part in (*parts, *parts)[:2])
+    except (TypeError, ValueError):
+        height = width = 0
+    if min(height, width) < 1 or len(parts) > 2:
+        raise JobSpecError(
+            f"--data_reader_params size={value} is not the height and width of an image: write "
+            "size=224x224, or size=224 for a square"
+        )
+    return height, width
+
+
+def _image_mode(value: Any) -> str:
+    name = str(value).upper()
+    if name not in ("RGB", "L"):
+        raise JobSpecError(f"--data_reader_params mode={value} is not RGB, or L for grey")
+    return name
+
+
+def _compression(value: Any) -> str | None:
+    name = str(value).lower().removeprefix(".")
+    known = ("auto", "none", *CODECS)
+    codec = codec_of(f".{name}")
+    if codec is not None:
+        return codec.name
+    if name not in known:
+        raise JobSpecError(
+            f"--data_reader_params compression={value} is unknown: {_nearest(name, known)}"
+        )
+    return None if name == "auto" else name
 
 
 def _is_double_byte(encoding: str) -> bool:

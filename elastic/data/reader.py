@@ -1,31 +1,19 @@
 """The built-in reader: files of one format."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from elastic.data.arrays import ArrayReader
-from elastic.data.base import ReadTask
-from elastic.data.delimited import CsvReader
-from elastic.data.files import OpenFiles
-from elastic.data.lines import LinesReader
-from elastic.data.options import ReaderOptions, check_used, parse_options
-from elastic.data.sources import common_format, format_of, list_files
+from elastic.data.base import FormatReader, ReadTask
+from elastic.data.formats import build_reader, format_of, is_folder
+from elastic.data.opening import open_files
+from elastic.data.options import check_used, parse_options
+from elastic.data.sources import common_format, list_files
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 
 
-class FormatReader(Protocol):
-    """How files of one format are split and read."""
-
-    def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
-        """Shards of the files, in their order."""
-
-    def read_records(self, task: ReadTask) -> Iterator[Any]:
-        """The records of a task, in order."""
-
-
 class FileReader:
-    """Reads a file, a folder or a glob of NumPy, CSV or text files.
+    """Reads files of one format: named, in folders, matched by globs, here or far away.
 
     Only `create_shards` looks at the whole source. A worker's reader is made from the same
     arguments without any I/O, and reads what a shard's name and offset lead to.
@@ -36,7 +24,7 @@ class FileReader:
         self._records_per_task = records_per_task
         self._params = dict(params)
         self._options = parse_options(params)
-        self._files = OpenFiles()
+        self._files = open_files(self._options)
         self._formats: dict[str, FormatReader] = {}
 
     def create_shards(self) -> list[Shard]:
@@ -49,13 +37,15 @@ class FileReader:
         names = list_files(self._origin)
         format_name = self._options.format or common_format(self._origin, names)
         check_used(self._params, format_name)
-        for name in names:
+        files = [name for name in names if not is_folder(name)]
+        for name in files:
             if self._files.get(name).size == 0:
                 raise _empty(name)
         shards = self._format(format_name).create_shards(names, self._records_per_task)
         filled = {shard.name for shard in shards}
-        for name in names:
+        for name in files:
             self._files.get(name)  # a file that grew during the scan was not counted whole
+        for name in names:
             if name not in filled:
                 raise _empty(name)
         return shards
@@ -79,17 +69,8 @@ class FileReader:
 
     def _format(self, name: str) -> FormatReader:
         if name not in self._formats:
-            self._formats[name] = _build(name, self._files, self._options)
+            self._formats[name] = build_reader(name, self._files, self._options)
         return self._formats[name]
-
-
-def _build(name: str, files: OpenFiles, options: ReaderOptions) -> FormatReader:
-    match name:
-        case "lines":
-            return LinesReader(files, options)
-        case "csv" | "tsv":
-            return CsvReader(files, options, "\t" if name == "tsv" else ",")
-    return ArrayReader(files, options, is_archive=name == "npz")
 
 
 def _empty(name: str) -> DataError:

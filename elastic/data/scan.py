@@ -4,6 +4,8 @@ A format says where records end in a block of bytes (`RecordEnds`); the rest is 
 blocks always begin where a record begins, so a format never carries state from block to block.
 """
 
+import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -38,19 +40,29 @@ long to scan."""
 READ_BLOCK_BYTES: Final = 1 << 16
 """What a task may read beyond its last record."""
 
+MAX_READ_BYTES: Final = 3 << 15
+"""Read at a time for a task that is larger: memory from 128 KiB on is mapped anew each time."""
+
 MAX_RECORD_BYTES: Final = 1 << 28
 """Keeps a quote that never closes from pulling a whole file into memory."""
+
+MAX_BOOKMARKS: Final = 1 << 15
+"""Of a file: 2 GB of text and its tasks; a longer one has them further apart."""
 
 UTF8_BOM: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole records and perhaps a rest: bytes of a file from `offset` on, with their marks."""
+    """Whole records and perhaps a rest: bytes of a file from `offset` on, with their marks.
+
+    `end` is where the rest begins.
+    """
 
     offset: int
     data: bytes
     marks: Marks
+    end: int
     count: int
 
     def ends(self) -> Positions:
@@ -66,13 +78,19 @@ class Piece:
         first: Index of the first record, in the source.
         offset: Where `data` begins in the file.
         data: The records' bytes, line ends included.
-        ends: Where each record ends in `data`.
+        marks: The last byte of each record.
+        count: Records.
     """
 
     first: int
     offset: int
     data: bytes
-    ends: Positions
+    marks: Marks
+    count: int
+
+    def ends(self) -> Positions:
+        """Where each record ends in `data`, exclusive; only who needs them pays for them."""
+        return np.flatnonzero(self.marks) + 1
 
 
 def text_start(file: SourceFile) -> int:
@@ -81,23 +99,43 @@ def text_start(file: SourceFile) -> int:
 
 
 def split_blocks(
-    file: SourceFile, offset: int, record_ends: RecordEnds, block_bytes: int
+    file: SourceFile,
+    offset: int,
+    record_ends: RecordEnds,
+    block_bytes: int,
+    num_records: int | None = None,
 ) -> Iterator[Block]:
     """Read from a record's begin to the end of the file in blocks of whole records.
+
+    Args:
+        file: The source.
+        offset: Where a record begins.
+        record_ends: The format.
+        block_bytes: Read at a time, at first.
+        num_records: How many are wanted, where that is known: blocks then have the size that these
+            seem to need, which spares both many small blocks and reading far beyond them.
 
     Raises:
         DataError: A record never ends, or the file is shorter than it was.
     """
+    begin, seen = offset, 0
     data, wanted = b"", block_bytes
     while True:
-        data += file.read_at(offset + len(data), wanted)
-        at_eof = offset + len(data) >= file.size
+        read = file.read_at(offset + len(data), wanted)
+        # Nobody knows where a compressed file ends before it does.
+        at_eof = len(read) < wanted
+        data += read
         marks = record_ends(data, at_eof)
         end = _last_end(marks)
         if end:
-            yield Block(offset, data, marks, int(np.count_nonzero(marks)))
+            block = Block(offset, data, marks, end, int(np.count_nonzero(marks)))
+            yield block
+            seen += block.count
             offset += end
             data, wanted = data[end:], block_bytes
+            if num_records is not None and seen < num_records:
+                needed = (num_records - seen) * (offset - begin) // seen - len(data)
+                wanted = min(max(needed * 17 // 16, block_bytes // 8, 1), MAX_READ_BYTES)
         if at_eof:
             break
         if len(data) > MAX_RECORD_BYTES:
@@ -106,7 +144,7 @@ def split_blocks(
                 f"{MAX_RECORD_BYTES >> 20} MiB: look for a quote that is never closed"
             )
         # Doubling keeps the work linear for a record that is larger than a block.
-        wanted = max(block_bytes, len(data))
+        wanted = max(wanted, len(data))
     rest = data.lstrip(b"\r\n")
     if rest:
         line = file.line_number(offset + len(data) - len(rest))
@@ -144,8 +182,36 @@ def cut_shards(
     return shards
 
 
+class Bookmarks:
+    """Where records begin, as far as a reader has come by; saves it from looking for them again.
+
+    Safe to use from several threads: the lock guards memory only.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: dict[str, list[tuple[int, int]]] = {}
+
+    def before(self, name: str, record: int) -> tuple[int, int] | None:
+        """The last known record at or before one, and the byte at which it begins."""
+        with self._lock:
+            places = self._places.get(name, ())
+            found = bisect_right(places, record, key=lambda place: place[0])
+            return places[found - 1] if found else None
+
+    def add(self, name: str, record: int, offset: int) -> None:
+        """Remember a place that is well beyond the one before."""
+        with self._lock:
+            places = self._places.setdefault(name, [])
+            found = bisect_right(places, record, key=lambda place: place[0])
+            if not found or offset >= places[found - 1][1] + READ_BLOCK_BYTES // 16:
+                places.insert(found, (record, offset))
+                if len(places) > MAX_BOOKMARKS:
+                    del places[1::2]
+
+
 def read_pieces(
-    file: SourceFile, task: ReadTask, offset: int, record_ends: RecordEnds
+    file: SourceFile, task: ReadTask, offset: int, record_ends: RecordEnds, bookmarks: Bookmarks
 ) -> Iterator[Piece]:
     """Read exactly the records of a task, given where its shard begins.
 
@@ -154,22 +220,38 @@ def read_pieces(
     """
     _check_boundary(file, task.shard, offset)
     position = task.shard.start
-    for block in split_blocks(file, offset, record_ends, READ_BLOCK_BYTES):
+    place = bookmarks.before(file.name, task.start)
+    if place is not None and place[0] > position:
+        position, offset = place
+    end = offset
+    num_records = task.end - position
+    for block in split_blocks(file, offset, record_ends, READ_BLOCK_BYTES, num_records):
+        bookmarks.add(file.name, position, block.offset)
         low = max(task.start - position, 0)
         high = min(task.end - position, block.count)
         if low < high:
-            ends = block.ends()
-            begin = int(ends[low - 1]) if low else 0
-            data = block.data[begin : int(ends[high - 1])]
-            yield Piece(position + low, block.offset + begin, data, ends[low:high] - begin)
+            piece = _piece(block, position, low, high)
+            if position + high == task.end:
+                bookmarks.add(file.name, task.end, piece.offset + len(piece.data))
+            yield piece
         position += block.count
+        end = block.offset + len(block.data)
         if position >= task.end:
             return
     raise DataError(
-        f"{file.name} ends after record {position}, at byte {file.size}, but the task wants "
+        f"{file.name} ends after record {position}, at byte {end}, but the task wants "
         f"records [{task.start}, {task.end}): the file is not the one that was counted; "
         "restore it and start the job again"
     )
+
+
+def _piece(block: Block, position: int, low: int, high: int) -> Piece:
+    """Records `[low, high)` of a block whose first one has the index `position`."""
+    ends = block.ends() if low or high < block.count else None
+    begin = int(ends[low - 1]) if ends is not None and low else 0
+    end = block.end if ends is None else int(ends[high - 1])
+    data = block.data[begin:end]
+    return Piece(position + low, block.offset + begin, data, block.marks[begin:end], high - low)
 
 
 def decode_piece(file: SourceFile, piece: Piece, encoding: str) -> Iterator[tuple[Piece, str]]:
@@ -181,10 +263,12 @@ def decode_piece(file: SourceFile, piece: Piece, encoding: str) -> Iterator[tupl
     try:
         text = piece.data.decode(encoding)
     except UnicodeDecodeError as error:
-        bad = int(np.searchsorted(piece.ends, error.start, side="right"))
+        ends = piece.ends()
+        bad = int(np.searchsorted(ends, error.start, side="right"))
         if bad:
-            whole = piece.data[: int(piece.ends[bad - 1])]
-            yield Piece(piece.first, piece.offset, whole, piece.ends[:bad]), whole.decode(encoding)
+            end = int(ends[bad - 1])
+            whole = Piece(piece.first, piece.offset, piece.data[:end], piece.marks[:end], bad)
+            yield whole, whole.data.decode(encoding)
         at = piece.offset + error.start
         raise DataError(
             f"{file.name}, line {file.line_number(at)} (record {piece.first + bad}): byte "
@@ -198,16 +282,14 @@ def _last_end(marks: Marks) -> int:
     """The end of the last record of a block, 0 where none ends."""
     for size in (4096, len(marks)):
         begin = max(0, len(marks) - size)
-        found = np.flatnonzero(marks[begin:])
-        if len(found):
-            return begin + int(found[-1]) + 1
+        found = marks[begin:].tobytes().rfind(1)
+        if found >= 0:
+            return begin + found + 1
     return 0
 
 
 def _check_boundary(file: SourceFile, shard: Shard, offset: int) -> None:
-    if offset <= file.size and (
-        offset in (0, text_start(file)) or file.read_at(offset - 1, 1) in (b"\n", b"\r")
-    ):
+    if offset in (0, text_start(file)) or file.read_at(offset - 1, 1) in (b"\n", b"\r"):
         return
     raise DataError(
         f"{file.name}: no record begins at byte {offset}, where record {shard.start} was found: "

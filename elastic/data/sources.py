@@ -1,37 +1,49 @@
-"""From what the user wrote to the files it means, and from a file to its format."""
+"""From what the user wrote to the files it means."""
 
 import glob
 import os
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from elastic.data.files import unreadable
+from elastic.data.formats import format_of
+from elastic.data.image_folders import holds_images
 from elastic.errors import DataError
+from elastic.spec.origins import is_address, split_origin
 
-FORMATS: Final = ("npz", "npy", "csv", "tsv", "lines")
-
-_SUFFIX_FORMATS: Final = {f".{name}": name for name in ("npz", "npy", "csv", "tsv")}
+UNFINISHED: Final = ".unfinished"
+"""Is in a folder that `elastic data convert` has not filled yet."""
 
 
 def list_files(origin: str) -> list[str]:
-    """Name the files behind a file, a folder or a glob, sorted, hidden ones left out.
+    """Name the files behind one or several files, folders, globs and addresses.
 
-    Names begin as `origin` does, so that they mean the same to every process and person.
+    In the order in which they are written, those of one sorted, hidden ones left out, each file
+    once. Names begin as they are written, so that they mean the same to every process and person.
+    A folder of images is one name, with a `/` at its end.
 
     Raises:
         DataError: Nothing is there.
     """
-    path = Path(origin)
     if not origin:
         raise DataError("the path of the records is empty: name a file, a folder or a glob")
-    if "://" in origin:
-        raise DataError(
-            f"{origin} is an address: mount or copy the records and give their path, "
-            "or read them with a custom_data_reader"
-        )
-    if path.is_dir():
-        return _list_folder(origin)
+    parts = split_origin(origin, os.path.lexists)
+    names: dict[str, str] = {}
+    for part in parts:
+        for name in _list_part(part):
+            names.setdefault(name if is_address(name) else os.path.abspath(name), name)  # noqa: PTH100 (resolving links would make one of two links to a file)
+    return list(names.values())
+
+
+def _list_part(origin: str) -> list[str]:
+    if is_address(origin):
+        # fsspec takes long to import.
+        from elastic.data.remote import list_remote
+
+        return list_remote(origin)
+    if Path(origin).is_dir():
+        return [f"{Path(origin)}/"] if holds_images(origin) else _list_folder(origin)
     if os.path.lexists(origin):
         return [origin]
     if glob.has_magic(origin):
@@ -46,11 +58,6 @@ def list_files(origin: str) -> list[str]:
     raise DataError(f"{origin} does not exist: check the path, as the replicas see it")
 
 
-def format_of(name: str) -> str:
-    """The format that a file's suffix stands for; `lines` for every suffix that names none."""
-    return _SUFFIX_FORMATS.get(Path(name).suffix.lower(), "lines")
-
-
 def common_format(origin: str, names: Sequence[str]) -> str:
     """The one format of all files.
 
@@ -62,13 +69,18 @@ def common_format(origin: str, names: Sequence[str]) -> str:
         examples.setdefault(format_of(name), name)
     if len(examples) > 1:
         found = ", ".join(f"{name} is {kind}" for kind, name in sorted(examples.items()))
-        folder = os.path.commonpath([Path(name).parent for name in names])
-        glob_hint = Path(folder) / f"*{Path(names[0]).suffix}"
         raise DataError(
-            f"{origin} mixes formats ({found}): choose files with a glob like '{glob_hint}', or "
+            f"{origin} mixes formats ({found}): choose files with a glob like '{_like(names)}', or "
             "read all of them as one format with --data_reader_params format=..."
         )
     return next(iter(examples))
+
+
+def _like(names: Sequence[str]) -> str:
+    """A glob of the files with the suffix of the first one."""
+    pattern = f"*{PurePath(names[0]).suffix}"
+    folders = {name.rpartition("/")[0] for name in names}
+    return f"{folders.pop()}/{pattern}" if len(folders) == 1 and "" not in folders else pattern
 
 
 def _glob(pattern: str) -> list[str]:
@@ -81,7 +93,12 @@ def _list_folder(origin: str) -> list[str]:
             found = [(entry.name, entry.is_dir()) for entry in entries]
     except OSError as error:
         raise unreadable(origin, error) from error
-    visible = [(name, is_dir) for name, is_dir in found if not name.startswith(".")]
+    if (UNFINISHED, True) in found:
+        raise DataError(
+            f"{origin} is an unfinished conversion, which lacks records: repeat its command "
+            "`elastic data convert`, which goes on where it was interrupted"
+        )
+    visible = [(name, is_dir) for name, is_dir in found if not name.startswith((".", "_"))]
     names = sorted(name for name, is_dir in visible if not is_dir)
     if names:
         return [str(Path(origin) / name) for name in names]

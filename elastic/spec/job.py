@@ -216,7 +216,7 @@ class JobSpec(BaseModel):
     # -- the data
     training_data_dir: str = setting(
         "",
-        "file, folder or glob of the training records",
+        "files, folders, globs or addresses of the training records",
         group="Data",
         aliases=("training_data",),
         place=Place.SOURCE,
@@ -224,7 +224,7 @@ class JobSpec(BaseModel):
     )
     evaluation_data_dir: str = setting(
         "",
-        "file, folder or glob of the evaluation records",
+        "files, folders, globs or addresses of the evaluation records",
         group="Data",
         aliases=("evaluation_data",),
         place=Place.SOURCE,
@@ -232,7 +232,7 @@ class JobSpec(BaseModel):
     )
     prediction_data_dir: str = setting(
         "",
-        "file, folder or glob of the records to predict",
+        "files, folders, globs or addresses of the records to predict",
         group="Data",
         aliases=("prediction_data",),
         place=Place.SOURCE,

@@ -59,6 +59,11 @@ RULES: Final = (
 )
 """Every symbol but the model and the optimizer, which is called differently by framework."""
 
+PREPARE_DATA: Final = SymbolRule(
+    "prepare_data", "prepare_data(source, **params)", 1, "records, as a generator", required=True
+)
+"""For `elastic data convert` only: jobs neither need it nor look at it."""
+
 _PREDICTION_NAMES: Final = frozenset({"predictions", "prediction", "outputs", "output", "logits"})
 _LABEL_NAMES: Final = frozenset({"labels", "label", "targets", "target", "y_true"})
 

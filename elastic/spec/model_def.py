@@ -100,6 +100,25 @@ def load_model_def(model_zoo: Path, model_def: str, names: SymbolNames) -> Model
     )
 
 
+def load_function(
+    model_zoo: Path, model_def: str, rule: SymbolRule, name: str
+) -> Callable[..., Any]:
+    """Import a user's module for one function of it; the other symbols need not be there.
+
+    Raises:
+        ModelDefError: The module cannot be imported, or lacks the function.
+    """
+    file = contract.find_module(model_zoo, model_def)
+    module = _import_module(model_zoo.absolute(), file)
+    function = getattr(module, name, None)
+    if function is None:
+        raise contract.missing_symbol(file, rule, name, dir(module))
+    if not callable(function):
+        raise contract.not_callable(file, name, rule, type(function).__name__)
+    _check_function(file, name, function, rule)
+    return _present(function)
+
+
 def is_needed(rule: SymbolRule, name: str) -> bool:
     """Whether the module must have the symbol: the contract or a flag of the user asks for it."""
     return rule.required or name != getattr(SymbolNames(), rule.field)

@@ -4,7 +4,19 @@ import json
 
 import pytest
 
-from benchmarks import dispatch, one_worker, push, recovery, report, run, startup, two_workers
+from benchmarks import (
+    columns,
+    dispatch,
+    epoch_input,
+    one_worker,
+    push,
+    reading,
+    recovery,
+    report,
+    run,
+    startup,
+    two_workers,
+)
 from benchmarks.apply import measure_apply
 from benchmarks.jobs import prepared
 from benchmarks.measure import Bar, Ratio, Series, take_turns
@@ -38,6 +50,11 @@ def test_apply():
     check([measure_apply(TINY, "torch", "sgd", threads=1)], TINY.rounds)
 
 
+@pytest.mark.parametrize("source", reading.SOURCES, ids=[each.name for each in reading.SOURCES])
+def test_reading(source):
+    check([reading.measure_reading(TINY, source)], TINY.rounds)
+
+
 def test_startup():
     check(startup.run(TINY), TINY.rounds)
 
@@ -53,6 +70,17 @@ def test_two_workers():
 
 def test_recovery():
     check(recovery.run(TINY), TINY.job_rounds)
+
+
+def test_columns():
+    ratios = columns.run(TINY)
+    assert len(ratios) == 7
+    check(ratios, TINY.rounds)
+
+
+@pytest.mark.parametrize("source", epoch_input.INPUTS, ids=lambda source: source.name)
+def test_epoch_input(tmp_path, source):
+    check([epoch_input._measure(TINY, tmp_path, source)], TINY.job_rounds)
 
 
 def test_turns_alternate_and_the_first_does_not_count():

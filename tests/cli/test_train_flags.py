@@ -184,7 +184,25 @@ def test_local_paths_are_written_from_the_root(resolved, zoo, monkeypatch):
     assert spec.tensorboard_log_dir == ""
 
 
-@pytest.mark.parametrize("source", ["synthetic:1000", "table", "odps://project/table"])
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("later/a.csv,data", "{zoo}/later/a.csv,{zoo}/data"),
+        ('"later/a,b.csv", /c.csv', '"{zoo}/later/a,b.csv",/c.csv'),
+        ("s3://bucket/a.csv,later/a.csv", "s3://bucket/a.csv,{zoo}/later/a.csv"),
+        ("odd,name.csv", "{zoo}/odd,name.csv"),
+    ],
+)
+def test_each_of_several_sources_is_written_from_the_root(resolved, zoo, source, expected):
+    for name in ("data", "odd,name.csv"):
+        (zoo / name).mkdir(exist_ok=True)
+    flags = (*REQUIRED, f"--training_data_dir={source}", "--platform=local")
+    assert resolved(*flags).training_data_dir == expected.format(zoo=zoo)
+
+
+@pytest.mark.parametrize(
+    "source", ["synthetic:1000", "table", "odps://project/table", "table, other", "SELECT a,,b"]
+)
 def test_a_source_that_is_no_path_is_left_alone(resolved, zoo, source):
     flags = (*REQUIRED, f"--training_data_dir={source}", "--platform=local")
     assert resolved(*flags).training_data_dir == source

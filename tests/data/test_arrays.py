@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from elastic.data import open_reader
-from elastic.data.arrays import ArrayCache
 from elastic.data.base import ReadTask
-from elastic.data.files import SourceFile
-from elastic.data.npy import read_layouts
+from elastic.data.cache import RecentlyUsed
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 
@@ -185,17 +183,17 @@ def test_a_shorter_file_than_the_one_that_was_counted(tmp_path):
         list(reader.read_records(ReadTask(Shard(name, 0, 9), 2, 5)))
 
 
-def test_the_cache_keeps_the_last_used_and_always_the_newest(tmp_path):
-    arrays = {key: np.zeros(100) for key in "abc"}
-    name = str(tmp_path / "a.npz")
-    np.savez_compressed(name, **arrays, big=np.zeros(100).astype("U99"))
-    layouts = {layout.key: layout for layout in read_layouts(SourceFile(name), is_archive=True)}
-    cache = ArrayCache(max_bytes=2 * 800)
-    first = {key: cache.get(name, layouts[key]) for key in "ab"}
-    assert cache.get(name, layouts["a"]) is first["a"]
-    third = cache.get(name, layouts["c"])
-    assert cache.get(name, layouts["a"]) is first["a"]
-    assert cache.get(name, layouts["c"]) is third
-    assert cache.get(name, layouts["b"]) is not first["b"]
-    big = cache.get(name, layouts["big"])
-    assert cache.get(name, layouts["big"]) is big
+def test_the_cache_keeps_the_last_used_and_always_the_newest():
+    loads = []
+
+    def get(key, size=800):
+        return cache.get(key, lambda: loads.append(key) or b"x" * size)
+
+    cache = RecentlyUsed(1600, len)
+    for key in "abacab":
+        get(key)
+    # `b` was the one used longest ago when `c` came.
+    assert loads == ["a", "b", "c", "b"]
+    get("big", 9999)
+    get("big", 9999)
+    assert loads[4:] == ["big"]

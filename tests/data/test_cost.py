@@ -58,6 +58,29 @@ def test_a_task_of_text_reads_at_most_its_shard(csv_file, params):
 
 
 @needs_counters
+@pytest.mark.parametrize("params", [{"header": False}, {"format": "lines"}], ids=["csv", "lines"])
+def test_what_was_passed_once_is_found_again(csv_file, params):
+    shards = open_reader(str(csv_file), 100, params, None).create_shards()
+    worker = open_reader(str(csv_file), 100, params, None)
+    shard = shards[9]
+    cost_of(worker, shard, shard.start, shard.end)
+    for start in (shard.end - 100, shard.start + 20_000, shard.start + 5_000):
+        assert cost_of(worker, shard, start, start + 100) <= 2 * scan.READ_BLOCK_BYTES + SLACK_BYTES
+
+
+@needs_counters
+def test_tasks_in_order_read_little_twice(csv_file):
+    shards = open_reader(str(csv_file), 10_000, {"format": "lines"}, None).create_shards()
+    worker = open_reader(str(csv_file), 10_000, {"format": "lines"}, None)
+    cost = sum(
+        cost_of(worker, shard, start, min(start + 10_000, shard.end))
+        for shard in shards
+        for start in range(shard.start, shard.end, 10_000)
+    )
+    assert cost < 1.2 * csv_file.stat().st_size
+
+
+@needs_counters
 def test_a_task_of_large_records_reads_little_more_than_them(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(f"{'x' * 99_999}\n" * 200)

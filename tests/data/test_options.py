@@ -36,9 +36,12 @@ def test_values(params, expected):
     ("params", "message"),
     [
         ({"delimeter": ","}, "delimeter is unknown: did you mean delimiter?"),
-        ({"zzz": 1}, "zzz is unknown: use one of format, header, delimiter, encoding, cache_mb"),
+        (
+            {"zzz": 1},
+            "zzz is unknown: use one of format, header, delimiter, encoding, compression, cache_mb",
+        ),
         ({"format": "cvs"}, "format=cvs is unknown: did you mean csv?"),
-        ({"format": "parquet"}, "other formats are read with a custom_data_reader"),
+        ({"format": "avro"}, "other formats are read with a custom_data_reader"),
         ({"header": "yes"}, "header=yes is not one of true, false, auto"),
         ({"delimiter": ",,"}, "delimiter=',,' is not one ASCII character"),
         ({"delimiter": '"'}, "is not one ASCII character"),
@@ -50,7 +53,7 @@ def test_values(params, expected):
         ({"cache_mb": "much"}, "cache_mb=much is not a number of MiB"),
         (
             {"format": "lines", "header": True},
-            "header has no meaning for lines files, which take format, encoding",
+            "header has no meaning for lines files, which take format, encoding, compression",
         ),
     ],
 )

@@ -5,9 +5,12 @@ import io
 import os
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from elastic.data import open_reader, scan
 from elastic.data.base import ReadTask
@@ -166,3 +169,59 @@ def test_npz(folder, data, length, dtype, row_shape, is_compressed, order):
         assert np.array_equal(record["x"], x[index])
         assert record["x"].dtype.isnative
         assert record["label"] == index
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.data(),
+    st.lists(
+        st.tuples(
+            st.integers(-(2**63), 2**63 - 1),
+            st.text(max_size=4),
+            st.lists(st.integers(0, 9), max_size=3),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    st.integers(1, 9),
+    st.sampled_from([0, 1]),
+)
+def test_parquet(folder, data, rows, group_size, cache_mb):
+    ids, texts, lists = (list(column) for column in zip(*rows, strict=True))
+    table = pa.table(
+        {
+            "id": ids,
+            "text": pa.array(texts).dictionary_encode(),
+            "pair": pa.array([[each % 7, -1] for each in ids], pa.list_(pa.float32(), 2)),
+            "list": pa.array(lists, pa.list_(pa.int32())),
+        }
+    )
+    path = folder / f"{os.urandom(6).hex()}.parquet"
+    pq.write_table(table, path, row_group_size=group_size)
+    params = {"cache_mb": cache_mb}
+    records = read_by_tasks(path, params, 3, lambda: data.draw(st.integers(1, 9)))
+    assert [record["id"] for record in records] == ids
+    assert [record["text"] for record in records] == texts
+    assert [record["pair"].tolist() for record in records] == [[each % 7, -1] for each in ids]
+    assert [record["list"].tolist() for record in records] == lists
+
+
+@pytest.fixture(scope="module")
+def pictures(folder):
+    root = folder / "pictures"
+    for index in range(23):
+        path = root / f"class{index % 3}" / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((index % 2 + 1, 2, 3), index, np.uint8)).save(path)
+    return root
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data(), st.sampled_from([{}, {"size": 2}]))
+def test_images(pictures, data, params):
+    records = read_by_tasks(pictures, params, 3, lambda: data.draw(st.integers(1, 9)))
+    whole = read_by_tasks(pictures, params, 3, lambda: 99)
+    assert sorted(int(record["image"].max()) for record in records) == list(range(23))
+    for record, expected in zip(records, whole, strict=True):
+        np.testing.assert_equal(record, expected)
+        assert record["label"] == record["image"].max() % 3

@@ -16,7 +16,7 @@ def shard_names(origin):
 
 @pytest.fixture
 def tree(tmp_path):
-    for name in ("b.csv", "a.csv", ".hidden.csv", "deep/c.csv", "deep/er/d.csv"):
+    for name in ("b.csv", "a.csv", ".hidden.csv", "_SUCCESS", "deep/c.csv", "deep/er/d.csv"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text("1,2\n3,4\n")
@@ -40,6 +40,36 @@ def tree(tmp_path):
 def test_names(tree, monkeypatch, origin, expected):
     monkeypatch.chdir(tree)
     assert shard_names(origin) == expected
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        pytest.param("b.csv,a.csv", ["b.csv", "a.csv"], id="in-the-order-written"),
+        pytest.param("deep, *.csv", ["deep/c.csv", "a.csv", "b.csv"], id="folder-and-glob"),
+        pytest.param("a.csv,*.csv,./a.csv", ["a.csv", "b.csv"], id="each-file-once"),
+        pytest.param("odd,name.csv", ["odd,name.csv"], id="an-existing-name-wins"),
+        pytest.param('a.csv,"odd,name.csv"', ["a.csv", "odd,name.csv"], id="quoted"),
+        pytest.param(
+            '"odd,name.csv","say ""hi"".csv"', ["odd,name.csv", 'say "hi".csv'], id="both"
+        ),
+        pytest.param("odd*.csv", ["odd,name.csv"], id="glob-that-matches-a-comma"),
+    ],
+)
+def test_several_sources(tree, monkeypatch, origin, expected):
+    monkeypatch.chdir(tree)
+    if "odd" in origin or "hi" in origin:
+        for name in ("odd,name.csv", 'say "hi".csv'):
+            (tree / name).write_text("1,2\n")
+    assert shard_names(origin) == expected
+
+
+def test_several_sources_are_one(tree, read_all):
+    (tree / "c.csv").write_text("5,6\n")
+    assert read_all(f"{tree}/c.csv,{tree}/deep/**/*.csv") == [
+        ("5", "6"),
+        *[("1", "2"), ("3", "4")] * 2,
+    ]
 
 
 def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path):
@@ -97,7 +127,11 @@ def test_a_parameter_overrides_the_suffix(tmp_path, read_all):
             "mixed mixes formats (mixed/a.csv is csv, mixed/b.txt is lines): choose files with"
             " a glob like 'mixed/*.csv'",
         ),
-        ("s3://bucket/a.csv", "s3://bucket/a.csv is an address: mount or copy"),
+        ("mixed/a.csv,", "mixed/a.csv, has an empty name between its commas"),
+        ('"mixed/a.csv', '"mixed/a.csv: a quote is not closed'),
+        ("mixed/a.csv,gone.csv", "gone.csv does not exist"),
+        ("nowhere://a.csv", "nowhere://a.csv cannot be read (Protocol not known: nowhere"),
+        ("s3://bucket/a.csv", "s3://bucket/a.csv cannot be read (Install s3fs to access S3): pip"),
         ("", "the path of the records is empty"),
     ],
 )

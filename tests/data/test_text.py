@@ -7,7 +7,7 @@ import pytest
 from elastic.data import files, open_reader
 from elastic.data.base import ReadTask
 from elastic.data.delimited import is_header
-from elastic.data.files import SourceFile
+from elastic.data.files import LocalFile
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 
@@ -121,7 +121,7 @@ def test_a_quote_that_is_never_closed(tmp_path):
 
 def test_line_numbers_count_every_kind_of_line_end(tmp_path, monkeypatch):
     content = b"1\n2\r\n3\r4\n\n6\r\n\r\n8\r\r\n"
-    file = SourceFile(str(write(tmp_path / "a.csv", content)))
+    file = LocalFile(str(write(tmp_path / "a.csv", content)))
     for block_bytes in (1, 2, 3, 100):
         monkeypatch.setattr(files, "_COUNT_BLOCK_BYTES", block_bytes)
         for digit in b"123468":

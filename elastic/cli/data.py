@@ -1,0 +1,249 @@
+"""`elastic data`: look at records, and turn them into files that jobs read well."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from elastic.cli.exit_codes import ExitCode
+from elastic.cli.interrupts import as_ctrl_c
+from elastic.errors import JobSpecError
+from elastic.spec.text_forms import read_params
+
+if TYPE_CHECKING:
+    from elastic.data.conversion import Plan
+    from elastic.data.inspection import Inspection
+
+_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
+
+_MAX_TEXT: Final = 200
+"""Characters of a value that are shown."""
+_MAX_NAMES: Final = 10
+"""Files and classes that are listed."""
+_FORMATS: Final = ("npz", "parquet", "csv", "lines", "tfrecord")
+
+
+def _params_option(name: str, text: str) -> Callable[[_Decorated], _Decorated]:
+    return click.option(f"--{name}", default="", metavar="a=1,b=2", help=text)
+
+
+@click.group(
+    "data",
+    short_help="Look at records, and convert them.",
+    epilog="\b\nExamples:\n  elastic data show data/train.csv\n"
+    "  elastic data show photos --data_reader_params size=224x224\n"
+    "  elastic data convert 'raw/*.csv' data/train --format parquet --type '*=float32'\n"
+    "  elastic data convert raw/a.xml raw/b.xml data/train \\\n"
+    "      --model_zoo models --model_def news.net.CustomModel --num_workers 4",
+)
+def command() -> None:
+    """Look at records, and convert them.
+
+    `show` tells what a dataset_fn gets; `convert` writes the files that a job
+    reads, from files of another format or by a prepare_data of your own.
+    """
+
+
+@command.command("show", short_help="Print the fields and the first records of a source.")
+@click.argument("source")
+@_params_option("data_reader_params", "Arguments of the reader, as elastic train takes them.")
+@click.option("--records", "num_shown", default=3, show_default=True, metavar="N",
+              type=click.IntRange(0, 100), help="Records to print.")  # fmt: skip
+def show(source: str, data_reader_params: str, num_shown: int) -> int:
+    """Print the fields and the first records of SOURCE: a file, a folder or a glob.
+
+    A folder of images is a source as well. Shapes and types are those of the
+    first 100 records; `*` stands for a length that differs among them.
+    """
+    from elastic.data import open_reader
+    from elastic.data.inspection import inspect
+    from elastic.data.options import parse_options
+
+    params = _params("--data_reader_params", data_reader_params)
+    reader = open_reader(source, 1000, params, None)
+    found = inspect(reader, parse_options(params).classes)
+    for line in _description(found):
+        click.echo(line)
+    for index, record in enumerate(found.records[:num_shown]):
+        click.echo(f"\nrecord {index}")
+        for line in _record_lines(record):
+            click.echo(line)
+    return ExitCode.DONE
+
+
+@command.command("convert", short_help="Write records as files of another format.")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("destination", metavar="DESTINATION")
+@click.option("--format", "format_name", default="npz", show_default=True, metavar="FORMAT",
+              type=click.Choice(_FORMATS),
+              help=f"Of the files: {', '.join(_FORMATS)}.")  # fmt: skip
+@click.option("--records_per_file", default=10_000, show_default=True, metavar="N",
+              type=click.IntRange(1),
+              help="Records of a file; they are in memory at once.")  # fmt: skip
+@click.option("--num_workers", "--workers", default=1, show_default=True, metavar="N",
+              type=click.IntRange(1), help="Processes that convert at once.")  # fmt: skip
+@click.option("--type", "types", multiple=True, metavar="FIELD=DTYPE",
+              help="Type of a field, as in label=int64; '*' means all others.")  # fmt: skip
+@_params_option("data_reader_params", "Arguments of the reader, as elastic train takes them.")
+@click.option("--model_zoo", default=".", show_default=True, metavar="DIR",
+              help="Folder of the module of --model_def.")  # fmt: skip
+@click.option("--model_def", default="", metavar="MODULE.SYMBOL",
+              help="Module whose prepare_data makes the records of each source.")  # fmt: skip
+@click.option("--prepare_data", default="prepare_data", show_default=True, metavar="NAME",
+              help="What that function is called.")  # fmt: skip
+@_params_option("prepare_params", "Further arguments of prepare_data.")
+def convert(
+    sources: tuple[str, ...], destination: str, format_name: str, num_workers: int, **values: Any
+) -> int:
+    """Write records as files of another format into the folder DESTINATION.
+
+    Every SOURCE is a file, a folder or a glob that elastic train could read.
+    With --model_def it is whatever prepare_data(source) takes, and what that
+    yields are the records.
+
+    DESTINATION must be new. A file is there whole or not at all, and until
+    all are, no job takes the folder for data; when the command was
+    interrupted, repeat it to go on.
+    """
+    from elastic.data.conversion import Plan
+
+    values["types"] = _types(values["types"])
+    for name in ("data_reader_params", "prepare_params"):
+        values[name] = _params(f"--{name}", values[name])
+    if values["model_def"] and values["data_reader_params"]:
+        raise click.UsageError(
+            "--data_reader_params has no meaning with --model_def, whose prepare_data reads by "
+            "itself: say --prepare_params"
+        )
+    plan = Plan(
+        sources=sources,
+        destination=destination,
+        format=format_name,
+        reader_params=values.pop("data_reader_params"),
+        **values,
+    )
+    with as_ctrl_c():
+        _convert(plan, num_workers)
+    return ExitCode.DONE
+
+
+def _convert(plan: "Plan", num_workers: int) -> None:
+    from elastic.data.conversion import cut_units
+    from elastic.data.conversion_folder import ConversionFolder
+    from elastic.data.conversion_processes import write_units
+    from elastic.data.extras import check_extra
+    from elastic.data.writers import WRITERS
+    from elastic.telemetry.conversion_display import ConversionProgress, open_conversion_display
+
+    if extra := WRITERS[plan.format].extra:
+        check_extra(extra, f"{plan.format} files")
+    units = cut_units(plan)
+    folder = ConversionFolder(plan, units)
+    done = folder.open()
+    if done:
+        click.echo(f"going on: {_count(len(folder.files), 'file')} already there", err=True)
+    counts = {unit.index: unit.num_records or 1 for unit in units}
+    unit_name = "sources" if plan.model_def else "records"
+    written: dict[int, list[Any]] = {}
+    with open_conversion_display(sys.stderr) as display:
+
+        def tell() -> None:
+            files = [*folder.files, *(file for each in written.values() for file in each)]
+            progress = sum(counts[index] for index in done)
+            records = sum(file.num_records for file in files)
+            total = sum(counts.values())
+            display.show(ConversionProgress(progress, total, unit_name, records, len(files)))
+
+        tell()
+        todo = [unit for unit in units if unit.index not in done]
+        for unit, file in write_units(plan, todo, num_workers):
+            if file is None:
+                folder.finish_unit(unit.index, written.pop(unit.index, []))
+                done.add(unit.index)
+            else:
+                written.setdefault(unit.index, []).append(file)
+            tell()
+    folder.finish()
+    num_records = sum(file.num_records for file in folder.files)
+    click.echo(
+        f"wrote {_count(num_records, 'record')} in {_count(len(folder.files), 'file')} to "
+        f"{plan.destination}"
+    )
+    header = " --data_reader_params header=true" if plan.format == "csv" else ""
+    click.echo(f"read them with --training_data_dir {plan.destination}{header}")
+
+
+def _description(found: "Inspection") -> list[str]:
+    files = found.files
+    lines = [
+        f"{_count(found.num_records, 'record')} in {_count(len(found.shards), 'shard')} of "
+        f"{_count(len(files), 'source')}"
+    ]
+    listed = list(files.items())[:_MAX_NAMES]
+    lines += [f"  {name}: {_count(count, 'record')}" for name, count in listed]
+    if len(files) > _MAX_NAMES:
+        lines.append(f"  and {len(files) - _MAX_NAMES} more")
+    if found.classes:
+        shown = [f"{label} {name}" for label, name in enumerate(found.classes[:_MAX_NAMES])]
+        more = len(found.classes) - _MAX_NAMES
+        lines.append(f"classes: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}")
+    lines.append(f"a record is a {found.kind}" + (" of" if found.kind in ("dict", "tuple") else ""))
+    if found.kind not in ("dict", "tuple"):
+        return [*lines[:-1], f"{lines[-1]}: {next(iter(found.forms.values()))}"]
+    width = max(map(len, found.forms))
+    return lines + [f"  {name:<{width}}  {form}" for name, form in found.forms.items()]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _record_lines(record: Any) -> list[str]:
+    if isinstance(record, Mapping):
+        return [f"  {name}: {_shown(value)}" for name, value in record.items()]
+    if isinstance(record, tuple):
+        return [f"  {index}: {_shown(value)}" for index, value in enumerate(record)]
+    return [f"  {_shown(record)}"]
+
+
+def _shown(value: Any) -> str:
+    """A value in one line."""
+    if isinstance(value, str):
+        # NumPy's own text shows its type.
+        value = repr(str(value))
+    text = " ".join((repr(value) if isinstance(value, bytes) else str(value)).split())
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+
+
+def _params(flag: str, text: str) -> dict[str, Any]:
+    try:
+        params = read_params(text)
+    except ValueError as error:
+        raise JobSpecError(f"{flag}: {error}") from error
+    assert isinstance(params, dict), "text is read into a dict"
+    return params
+
+
+def _types(given: Sequence[str]) -> dict[str, str]:
+    """`FIELD=DTYPE` texts as a mapping.
+
+    Raises:
+        JobSpecError: One is not of that form, or names no type.
+    """
+    import numpy as np
+
+    types: dict[str, str] = {}
+    for item in given:
+        name, equals, dtype = item.rpartition("=")
+        try:
+            is_type = dtype == "str" or np.dtype(dtype).kind in "biuf"
+        except TypeError:
+            is_type = False
+        if not (equals and name and is_type):
+            raise JobSpecError(
+                f"--type {item} is not FIELD=DTYPE: write one like label=int64, with a dtype like "
+                "float32, int64, uint8, bool or str"
+            )
+        types[name] = dtype
+    return types

@@ -1,0 +1,248 @@
+"""Parquet files: a record is one row, as a dict of its columns."""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any, Final, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elastic.data.base import ReadTask
+from elastic.data.cache import RecentlyUsed
+from elastic.data.files import OpenFiles, SourceFile
+from elastic.data.options import ReaderOptions
+from elastic.data.parquet_columns import Column, ColumnForm, Rows, decode, form_of
+from elastic.data.rows import record_maker
+from elastic.errors import DataError
+from elastic.policy.records import Shard
+from elastic.spec.names import nearest
+
+Columns: TypeAlias = dict[str, Column]
+
+_BLOCK_BYTES: Final = 1 << 18
+"""Rows copied at a time: a copy of this size is still in the cache when the rows are used."""
+
+_MAX_LAYOUTS_BYTES: Final = 64 << 20
+"""Footers that a process keeps parsed."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """What the footer of a file tells.
+
+    Attributes:
+        forms: What each column that is read gives, in the order of the records' fields.
+        group_starts: The first record of each row group, and the number of all records.
+        footer: A `pyarrow.parquet.FileMetaData`, so that it need not be parsed again.
+    """
+
+    forms: dict[str, ColumnForm]
+    group_starts: tuple[int, ...]
+    footer: Any
+
+    @property
+    def num_records(self) -> int:
+        return self.group_starts[-1]
+
+
+class _Stream(io.RawIOBase):
+    """A source file as Arrow reads it: by position, with the errors of the file."""
+
+    def __init__(self, file: SourceFile) -> None:
+        super().__init__()
+        self._file = file
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read_at(self._position, self._file.size if size < 0 else size)
+        self._position += len(data)
+        return data
+
+
+class ParquetReader:
+    """Rows of the chosen columns as dict name → value, decoded by row groups.
+
+    Arrays belong to the caller: they are in memory of their own and may be changed.
+    """
+
+    def __init__(self, files: OpenFiles, options: ReaderOptions) -> None:
+        self._files = files
+        self._chosen = options.columns
+        self._groups = RecentlyUsed[Columns](options.cache_mb << 20, _size_of)
+        self._layouts = RecentlyUsed[FileLayout](
+            _MAX_LAYOUTS_BYTES, lambda layout: int(layout.footer.serialized_size)
+        )
+
+    def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:  # noqa: ARG002 (rows are found without scanning, so any range is a shard)
+        shards: list[Shard] = []
+        first = self._layout_of(self._files.get(names[0])).forms
+        for name in names:
+            layout = self._layout_of(self._files.get(name))
+            _check_alike(names[0], first, name, layout.forms)
+            if layout.num_records:
+                shards.append(Shard(name, 0, layout.num_records))
+        return shards
+
+    def read_records(self, task: ReadTask) -> Iterator[dict[str, Any]]:
+        file = self._files.get(task.shard.name)
+        layout = self._layout_of(file)
+        if task.end > layout.num_records:
+            raise DataError(
+                f"{file.name} has {layout.num_records} records, but the task wants records "
+                f"[{task.start}, {task.end}): the file is not the one that was counted; "
+                "restore it and start the job again"
+            )
+        for group, (begin, end) in enumerate(pairwise(layout.group_starts)):
+            start, stop = max(begin, task.start), min(end, task.end)
+            if start < stop:
+                columns = self._groups.get(
+                    (file.name, group), partial(_read_group, file, layout, group)
+                )
+                yield from _rows(file.name, columns, range(begin, end), start - begin, stop - begin)
+
+    def forms(self, name: str) -> dict[str, ColumnForm]:
+        """What the records of a file hold."""
+        return self._layout_of(self._files.get(name)).forms
+
+    def _layout_of(self, file: SourceFile) -> FileLayout:
+        return self._layouts.get(file.name, lambda: _read_layout(file, self._chosen))
+
+
+def _read_layout(file: SourceFile, chosen: tuple[str, ...] | None) -> FileLayout:
+    where = f"{file.name} is no readable Parquet file"
+    found = _with_arrow(where, lambda: _open(file))
+    schema, footer = found.schema_arrow, found.metadata
+    for name in chosen or ():
+        if name not in schema.names:
+            near = nearest(name, schema.names)
+            hint = f"did you mean {near}? " if near else ""
+            raise DataError(
+                f"{file.name} has no column {name!r}, which --data_reader_params columns names: "
+                f"{hint}(it has {', '.join(schema.names)})"
+            )
+    repeated = {name for name in schema.names if schema.names.count(name) > 1}
+    names = chosen or tuple(schema.names)
+    for name in names:
+        if name in repeated:
+            raise DataError(f"{file.name} has two columns {name!r}: rename one")
+    if not names:
+        raise DataError(f"{file.name} has no columns: fill it, or take it out of the data")
+    sizes = (footer.row_group(group).num_rows for group in range(footer.num_row_groups))
+    return FileLayout(
+        forms={name: form_of(file.name, schema.field(name)) for name in names},
+        group_starts=tuple(accumulate(sizes, initial=0)),
+        footer=footer,
+    )
+
+
+def _read_group(file: SourceFile, layout: FileLayout, group: int) -> Columns:
+    begin, end = layout.group_starts[group : group + 2]
+    where = f"{file.name}, row group {group} (records [{begin}, {end})) cannot be decoded"
+
+    def read() -> Any:
+        # One thread: the others belong to the step that is computed meanwhile.
+        return _open(file, layout.footer).read_row_group(
+            group, columns=list(layout.forms), use_threads=False
+        )
+
+    table = _with_arrow(where, read)
+    if table.num_rows != end - begin:
+        raise DataError(f"{where} (it has {table.num_rows} rows): write the file again")
+    return {name: decode(table.column(name), form) for name, form in layout.forms.items()}
+
+
+def _open(file: SourceFile, footer: Any = None) -> Any:
+    # Opened for each use: an open ParquetFile must not be used by two threads.
+    return pq.ParquetFile(
+        pa.PythonFile(_Stream(file), mode="r"),
+        metadata=footer,
+        page_checksum_verification=True,
+        # Column chunks are read one after the other, and their memory is still in the cache.
+        pre_buffer=False,
+    )
+
+
+def _rows(
+    name: str, columns: Columns, group: range, start: int, stop: int
+) -> Iterator[dict[str, Any]]:
+    """Rows `[start, stop)` of a row group that holds the records of `group`, up to a null."""
+    lacking = {
+        int(places[0]): field
+        for field, column in columns.items()
+        if len(places := column.nulls[(column.nulls >= start) & (column.nulls < stop)])
+    }
+    end = min(lacking, default=stop)
+    row_bytes = max(1, _size_of(columns) // len(group))
+    step = max(1, _BLOCK_BYTES // row_bytes)
+    fields = tuple(columns)
+    for low in range(start, end, step):
+        high = min(low + step, end)
+        where = f"{name}, records [{group[low]}, {group[high - 1] + 1})"
+        blocks = [_values(where, field, column, low, high) for field, column in columns.items()]
+        yield from map(record_maker(fields), *blocks)
+    if lacking:
+        raise DataError(
+            f"{name}, record {group[end]}: column {lacking[end]!r} has no value (null): fill it, "
+            "or leave the column out with --data_reader_params columns=[...]"
+        )
+
+
+def _values(where: str, field: str, column: Column, low: int, high: int) -> Rows:
+    try:
+        return column.rows(low, high)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: column {field!r} has text that is not UTF-8 ({error}): write the file again "
+            "with bytes in this column"
+        ) from error
+
+
+def _with_arrow(where: str, action: Callable[[], _Result]) -> _Result:
+    """Call Arrow; what it says of damaged bytes becomes our error."""
+    try:
+        return action()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(
+            f"{where} ({str(error).splitlines()[0]}): it is damaged, truncated or of another "
+            "format; write it again"
+        ) from error
+
+
+def _size_of(columns: Columns) -> int:
+    return sum(column.nbytes for column in columns.values())
+
+
+def _check_alike(
+    first_name: str, first: dict[str, ColumnForm], name: str, forms: dict[str, ColumnForm]
+) -> None:
+    for field in (*first, *forms):
+        one, other = first.get(field), forms.get(field)
+        if one != other:
+            raise DataError(
+                f"{name} {_tell(field, other)} but {first_name} {_tell(field, one)}: make the "
+                "files alike, or name the columns that they share with "
+                "--data_reader_params columns=[...]"
+            )
+
+
+def _tell(field: str, form: ColumnForm | None) -> str:
+    return f"has no column {field!r}" if form is None else f"has {form} in column {field!r}"

@@ -1,0 +1,57 @@
+"""Records as a Parquet file that `parquet` reads back as they were."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elastic.data.fields import form_of_value
+from elastic.data.writers import stacked
+from elastic.errors import DataError
+
+_GROUP_BYTES: Final = 8 << 20
+"""A task decodes whole row groups: small ones keep it from decoding much that it does not hold."""
+
+
+def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
+    """Write one file.
+
+    Args:
+        columns: The values of each field, as many for each.
+        path: A file that is not there.
+
+    Raises:
+        DataError: Values of a field cannot be a column.
+    """
+    table = pa.table({name: _column(name, values) for name, values in columns.items()})
+    rows = max(1, table.num_rows * _GROUP_BYTES // max(1, table.nbytes))
+    pq.write_table(table, path, row_group_size=rows, write_page_checksum=True)
+
+
+def _column(name: str, values: Sequence[Any]) -> Any:
+    first = values[0]
+    try:
+        if isinstance(first, str):
+            return pa.array([str(value) for value in values], pa.string())
+        if isinstance(first, bytes):
+            return pa.array(values, pa.binary())
+        arrays = [np.asarray(value) for value in values]
+        if {array.ndim for array in arrays} == {1} and len(set(map(len, arrays))) > 1:
+            return pa.array(arrays)
+        whole = stacked(name, values, "give all one shape, or make them of one dimension")
+        if whole.ndim == 1:
+            return pa.array(whole)
+        flat = pa.array(whole.reshape(-1))
+        lists = pa.FixedSizeListArray.from_arrays(flat, int(np.prod(whole.shape[1:])))
+        if whole.ndim == 2:
+            return lists
+        kind = pa.fixed_shape_tensor(flat.type, list(whole.shape[1:]))
+        return pa.ExtensionArray.from_storage(kind, lists)
+    except (pa.ArrowException, TypeError) as error:
+        raise DataError(
+            f"field {name!r} holds {form_of_value(first)}, which is no column of Parquet "
+            f"({str(error).splitlines()[0]}): convert it in prepare_data"
+        ) from error

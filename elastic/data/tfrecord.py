@@ -1,0 +1,151 @@
+"""TFRecord files, read without TensorFlow: a record is the bytes that were written.
+
+A record is its length (uint64), the masked CRC-32C of the length's bytes, the bytes, and their
+masked CRC-32C, all little-endian. The format has no index, so the master goes once from length to
+length; a shard then says at which byte it begins.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from elastic.data.base import ReadTask
+from elastic.data.checksums import masked_crc32c
+from elastic.data.files import OpenFiles, SourceFile
+from elastic.data.scan import READ_BLOCK_BYTES, SHARD_BYTES
+from elastic.errors import DataError
+from elastic.policy.records import Shard
+
+_HEAD: Final = struct.Struct("<QI")
+_CHECKSUM: Final = struct.Struct("<I")
+_FRAME_BYTES: Final = _HEAD.size + _CHECKSUM.size
+"""What a record has around its bytes."""
+
+_BIG_RECORD_BYTES: Final = 1 << 13
+"""From here on, reading the next length alone is cheaper than reading all that lies between."""
+
+
+class TFRecordReader:
+    """Records as `bytes`; every length and every record that is read is checked."""
+
+    def __init__(self, files: OpenFiles) -> None:
+        self._files = files
+
+    def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
+        return [
+            shard
+            for name in names
+            for shard in _cut_shards(self._files.get(name), records_per_task)
+        ]
+
+    def read_records(self, task: ReadTask) -> Iterator[bytes]:
+        file = self._files.get(task.shard.name)
+        if task.shard.offset_bytes is None:
+            raise DataError(f"{file.name}: the shard does not say at which byte it begins")
+        offset = _skip(file, task.shard.offset_bytes, task.shard.start, task.start)
+        block, base = b"", offset
+        for index in range(task.start, task.end):
+            begin = offset - base + _HEAD.size
+            if begin > len(block):
+                block, base, begin = file.read_at(offset, READ_BLOCK_BYTES), offset, _HEAD.size
+            length = _checked_length(file, block, begin - _HEAD.size, offset, index)
+            end = begin + length
+            if end + _CHECKSUM.size > len(block):
+                block = file.read_at(offset, max(READ_BLOCK_BYTES, length + _FRAME_BYTES))
+                base, begin, end = offset, _HEAD.size, _HEAD.size + length
+                if end + _CHECKSUM.size > len(block):
+                    raise _truncated(file, index, offset)
+            record = block[begin:end]
+            if masked_crc32c(record) != _CHECKSUM.unpack_from(block, end)[0]:
+                raise DataError(
+                    f"{file.name}, record {index} at byte {offset}: its bytes do not match their "
+                    "checksum, so the file is damaged: write it again"
+                )
+            yield record
+            offset += length + _FRAME_BYTES
+
+
+def is_record_head(head: bytes) -> bool:
+    """Tell whether bytes begin as a TFRecord file does."""
+    if len(head) < _HEAD.size:
+        return False
+    return masked_crc32c(head[:8]) == int(_HEAD.unpack_from(head)[1])
+
+
+def _cut_shards(file: SourceFile, records_per_task: int) -> list[Shard]:
+    """Cut a file into shards of whole tasks and at least `SHARD_BYTES` each."""
+    shards: list[Shard] = []
+    start, start_offset = 0, 0
+    count, offset = 0, 0
+    block, base, wanted = b"", 0, READ_BLOCK_BYTES
+    while True:
+        if offset - base + _HEAD.size > len(block):
+            block, base = file.read_at(offset, wanted), offset
+            if not block:
+                break
+        if offset >= start_offset + SHARD_BYTES and (count - start) % records_per_task == 0:
+            shards.append(Shard(file.name, start, count, start_offset))
+            start, start_offset = count, offset
+        length = _checked_length(file, block, offset - base, offset, count)
+        wanted = _HEAD.size if length >= _BIG_RECORD_BYTES else READ_BLOCK_BYTES
+        last, offset, count = offset, offset + length + _FRAME_BYTES, count + 1
+    # Past the end there is nothing to read either.
+    if count and not file.read_at(offset - 1, 1):
+        raise _truncated(file, count - 1, last)
+    if count > start:
+        shards.append(Shard(file.name, start, count, start_offset))
+    return shards
+
+
+def _skip(file: SourceFile, offset: int, index: int, wanted_index: int) -> int:
+    """Where record `wanted_index` begins, given where an earlier one does.
+
+    Lengths are taken as they are: the master has checked them, and the next record is checked.
+    """
+    block, base, wanted = b"", offset, READ_BLOCK_BYTES
+    for skipped in range(index, wanted_index):
+        if offset - base + 8 > len(block):
+            block, base = file.read_at(offset, wanted), offset
+            if len(block) < _HEAD.size:
+                raise _truncated(file, skipped, offset)
+        length = int.from_bytes(block[offset - base : offset - base + 8], "little")
+        wanted = _HEAD.size if length >= _BIG_RECORD_BYTES else READ_BLOCK_BYTES
+        offset += length + _FRAME_BYTES
+    return offset
+
+
+def _checked_length(file: SourceFile, block: bytes, at: int, offset: int, index: int) -> int:
+    if len(block) < at + _HEAD.size:
+        raise _truncated(file, index, offset)
+    length: int
+    length, checksum = _HEAD.unpack_from(block, at)
+    if masked_crc32c(block[at : at + 8]) != checksum:
+        if index == 0:
+            raise DataError(
+                f"{file.name} does not begin as a TFRecord file: it is damaged or of another "
+                "format; name the format with --data_reader_params format=..."
+            )
+        raise DataError(
+            f"{file.name}, record {index} at byte {offset}: its length does not match its "
+            "checksum, so the file is damaged: write it again"
+        )
+    return length
+
+
+def _truncated(file: SourceFile, index: int, offset: int) -> DataError:
+    return DataError(
+        f"{file.name} ends inside record {index}, which begins at byte {offset}: it is truncated; "
+        "write it again, and restore it if it was longer when the job began"
+    )
+
+
+def frame(record: bytes) -> bytes:
+    """A record as it stands in a file."""
+    length = struct.pack("<Q", len(record))
+    return b"".join(
+        (
+            _HEAD.pack(len(record), masked_crc32c(length)),
+            record,
+            _CHECKSUM.pack(masked_crc32c(record)),
+        )
+    )

@@ -1,0 +1,165 @@
+"""Records as files: one function for each format that can be written."""
+
+import csv
+import io
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic.data.extras import Extra
+from elastic.data.fields import FieldForm, fields_of, form_of_value
+from elastic.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A format that can be written.
+
+    Attributes:
+        name: As in `--format NAME`.
+        suffix: Of its files, with the dot.
+        write: Writes records, one at least, into a new file.
+        extra: What it needs that may be missing.
+    """
+
+    name: str
+    suffix: str
+    write: Callable[[Sequence[Any], Path], None]
+    extra: Extra | None = None
+
+
+def columns_of(records: Sequence[Any]) -> dict[str, list[Any]]:
+    """The values of each field.
+
+    Raises:
+        DataError: A record has other fields than the first one.
+    """
+    rows = [fields_of(record) for record in records]
+    names = list(rows[0])
+    for index, row in enumerate(rows):
+        if row.keys() != rows[0].keys():
+            raise DataError(
+                f"record {index} has the fields {', '.join(row)}, but the first one has "
+                f"{', '.join(names)}: give all records the same fields"
+            )
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def stacked(name: str, values: Sequence[Any], hint: str) -> NDArray[Any]:
+    """The values of a field as one array.
+
+    Raises:
+        DataError: They differ in shape, or are no numbers, text or arrays of them.
+    """
+    arrays = [np.asarray(value) for value in values]
+    for index, array in enumerate(arrays):
+        if array.shape != arrays[0].shape:
+            raise DataError(
+                f"record {index}: field {name!r} has the shape {array.shape}, but the first record "
+                f"has {arrays[0].shape}: {hint}"
+            )
+    whole = np.stack(arrays)
+    if whole.dtype.hasobject:
+        raise DataError(
+            f"field {name!r} holds {form_of_value(values[0]).kind}, which is no number, text or "
+            "array: convert it in prepare_data"
+        )
+    return whole
+
+
+def _write_npz(records: Sequence[Any], path: Path) -> None:
+    arrays = {}
+    for name, values in columns_of(records).items():
+        if isinstance(values[0], bytes):
+            # NumPy cuts off the zero bytes at their end.
+            raise DataError(
+                f"field {name!r} holds bytes, which arrays do not keep whole: choose "
+                "--format parquet"
+            )
+        arrays[name] = stacked(name, values, "give all one shape, or choose --format parquet")
+    # Not numpy.savez, for which a field cannot be called `file`.
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _write_csv(records: Sequence[Any], path: Path) -> None:
+    columns = columns_of(records)
+    for name, values in columns.items():
+        for index, value in enumerate(values):
+            form = form_of_value(value)
+            if not isinstance(value, str) and (form.shape or not _is_number(form)):
+                raise DataError(
+                    f"record {index}: field {name!r} holds {form}, which no field of CSV can be: "
+                    "choose --format npz or parquet"
+                )
+    # Quotes around all text keep a line end, or a lone quote, in the field that has it.
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([value.item() if isinstance(value, np.generic) else value for value in row])
+    path.write_text(out.getvalue(), "utf-8", newline="")
+
+
+def _is_number(form: FieldForm) -> bool:
+    try:
+        return np.dtype(form.kind).kind in "biuf"
+    except TypeError:
+        return False
+
+
+def _write_lines(records: Sequence[Any], path: Path) -> None:
+    lines = []
+    for index, record in enumerate(records):
+        values = list(record.values()) if isinstance(record, Mapping) else [record]
+        line = values[0] if len(values) == 1 else None
+        if not isinstance(line, str):
+            raise DataError(
+                f"record {index} is a {type(record).__name__}, not one text: choose another "
+                "--format, or have prepare_data yield str"
+            )
+        if "\n" in line or line.endswith("\r"):
+            raise DataError(
+                f"record {index} holds a line end, so it would become two: choose another --format"
+            )
+        lines.append(f"{line}\n")
+    path.write_text("".join(lines), "utf-8", newline="")
+
+
+def _write_parquet(records: Sequence[Any], path: Path) -> None:
+    from elastic.data.parquet_writer import write_parquet
+
+    write_parquet(columns_of(records), path)
+
+
+def _write_tfrecord(records: Sequence[Any], path: Path) -> None:
+    from elastic.data.tfrecord import frame
+
+    with path.open("wb") as file:
+        for index, record in enumerate(records):
+            values = list(record.values()) if isinstance(record, Mapping) else [record]
+            if len(values) != 1 or not isinstance(values[0], bytes):
+                raise DataError(
+                    f"record {index} is a {type(record).__name__}, not one bytes object: choose "
+                    "another --format, or have prepare_data yield bytes, such as serialized "
+                    "tf.train.Examples"
+                )
+            file.write(frame(values[0]))
+
+
+_ALL: Final = (
+    Writer("npz", ".npz", _write_npz),
+    Writer("parquet", ".parquet", _write_parquet, Extra("parquet", ("pyarrow",))),
+    Writer("csv", ".csv", _write_csv),
+    Writer("lines", ".txt", _write_lines),
+    Writer("tfrecord", ".tfrecord", _write_tfrecord),
+)
+
+WRITERS: Final = {writer.name: writer for writer in _ALL}

@@ -1,0 +1,310 @@
+"""What is written is what was read, whole, once, and in files of the asked size."""
+
+import json
+import re
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from elastic.data.conversion import Plan, _cast, cut_units
+from elastic.data.conversion_folder import ConversionFolder
+from elastic.data.conversion_processes import write_units
+from elastic.data.fields import forms_of
+from elastic.data.writers import WRITERS
+from elastic.errors import DataError, ModelDefError
+
+MODULE = """\
+import numpy as np
+
+
+def prepare_data(source, count=5, fails_at=None):
+    for index in range(count):
+        if index == fails_at:
+            raise RuntimeError("boom")
+        yield {"x": np.full((2, 3), index, np.float32), "name": f"{source} {index}"}
+
+
+def wrong():
+    pass
+"""
+
+
+def convert(plan, num_processes=1, stop_after=None):
+    units = cut_units(plan)
+    folder = ConversionFolder(plan, units)
+    done = folder.open()
+    written = {}
+    for count, (unit, file) in enumerate(
+        write_units(plan, [unit for unit in units if unit.index not in done], num_processes)
+    ):
+        if count == stop_after:
+            return None
+        if file is None:
+            folder.finish_unit(unit.index, written.pop(unit.index, []))
+        else:
+            written.setdefault(unit.index, []).append(file)
+    folder.finish()
+    return json.loads((folder._root / "_manifest.json").read_text())
+
+
+@pytest.fixture
+def zoo(tmp_path):
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / f"net_{tmp_path.name}.py").write_text(MODULE)
+    return {"model_zoo": str(tmp_path / "zoo"), "model_def": f"net_{tmp_path.name}.Model"}
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Three files of together 25 records."""
+    for name, numbers in {"a": range(12), "b": range(12, 13), "c": range(13, 25)}.items():
+        rows = "".join(f"{number},{number / 2},n{number}\n" for number in numbers)
+        (tmp_path / f"{name}.csv").write_text(f"i,x,name\n{rows}")
+    return str(tmp_path / "*.csv")
+
+
+def same(record, expected):
+    return {name: np.asarray(value).tolist() for name, value in record.items()} == expected
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+@pytest.mark.parametrize("format_name", ["npz", "parquet", "csv"])
+def test_files_of_another_format(tmp_path, tables, read_all, format_name, num_processes):
+    out = tmp_path / "out"
+    types = {"i": "int64", "x": "float32"}
+    plan = Plan((tables,), str(out), format_name, records_per_file=10, types=types)
+    manifest = convert(plan, num_processes)
+    assert manifest["num_records"] == 25
+    suffix = WRITERS[format_name].suffix
+    assert manifest["files"] == {
+        f"part-{index:05}{suffix}": count for index, count in enumerate((10, 10, 5))
+    }
+    assert {path.name for path in out.iterdir()} == {*manifest["files"], "_manifest.json"}
+    as_text = str if format_name == "csv" else lambda value: value
+    params = {"header": True} if format_name == "csv" else {}
+    for number, record in enumerate(read_all(out, **params)):
+        expected = {"i": as_text(number), "x": as_text(number / 2), "name": f"n{number}"}
+        assert same(record, expected)
+    assert number == 24
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_prepare_data_of_the_user(tmp_path, zoo, read_all, num_processes):
+    out = tmp_path / "out"
+    plan = Plan(("s1", "s2"), str(out), "npz", 2, prepare_params={"count": 3}, **zoo)
+    manifest = convert(plan, num_processes)
+    assert list(manifest["files"].items()) == [
+        ("part-00000-00000.npz", 2),
+        ("part-00000-00001.npz", 1),
+        ("part-00001-00000.npz", 2),
+        ("part-00001-00001.npz", 1),
+    ]
+    assert manifest["fields"] == {"x": "float32 (2, 3)", "name": "str"}
+    assert [str(record["name"]) for record in read_all(out)] == [
+        f"{source} {index}" for source in ("s1", "s2") for index in range(3)
+    ]
+
+
+VALUES = {
+    "number": 7,
+    "float": np.float32(0.1),
+    "flag": np.bool_(True),
+    "text": 'a "quote",\nand a line',
+    "vector": np.arange(3, dtype=np.int16),
+    "image": np.arange(12, dtype=np.uint8).reshape(2, 2, 3),
+    "bytes": b"\0\xff\0",
+    "file": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("format_name", "names"),
+    [
+        ("npz", ["number", "float", "flag", "text", "vector", "image", "file"]),
+        ("parquet", list(VALUES)),
+        ("csv", ["number", "float", "text"]),
+    ],
+)
+def test_values_come_back_as_they_were(tmp_path, read_all, format_name, names):
+    record = {name: VALUES[name] for name in names}
+    path = tmp_path / f"a{WRITERS[format_name].suffix}"
+    WRITERS[format_name].write([record, record], path)
+    params = {"header": True} if format_name == "csv" else {}
+    for found in read_all(path, **params):
+        for name in names:
+            if format_name == "csv":
+                assert type(VALUES[name])(found[name]) == VALUES[name]
+            else:
+                assert np.asarray(found[name]).dtype == np.asarray(VALUES[name]).dtype
+                assert np.array_equal(found[name], VALUES[name])
+
+
+def test_arrays_of_any_length_in_parquet(tmp_path, read_all):
+    records = [{"x": np.arange(count)} for count in (2, 0, 3)]
+    WRITERS["parquet"].write(records, tmp_path / "a.parquet")
+    assert [r["x"].tolist() for r in read_all(tmp_path / "a.parquet")] == [[0, 1], [], [0, 1, 2]]
+
+
+def test_row_groups_are_small(tmp_path):
+    records = [{"x": np.zeros(1 << 18, np.float32)} for _ in range(32)]
+    WRITERS["parquet"].write(records, tmp_path / "a.parquet")
+    assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 4
+
+
+def test_lines(tmp_path, read_all):
+    WRITERS["lines"].write(["a", "", "é"], tmp_path / "a.txt")
+    assert read_all(tmp_path / "a.txt") == ["a", "", "é"]
+
+
+def test_tfrecord(tmp_path, read_all):
+    WRITERS["tfrecord"].write([b"a", b"", {"value": b"\xff\0"}], tmp_path / "a.tfrecord")
+    assert read_all(tmp_path / "a.tfrecord") == [b"a", b"", b"\xff\0"]
+
+
+@pytest.mark.parametrize(
+    ("format_name", "records", "message"),
+    [
+        ("tfrecord", ["a"], "record 0 is a str, not one bytes object"),
+        ("npz", [{"x": b"a"}], "field 'x' holds bytes, which arrays do not keep whole"),
+        ("npz", [{"x": [1]}, {"x": [1, 2]}], "record 1: field 'x' has the shape (2,), but the"),
+        ("npz", [{"x": None}], "field 'x' holds NoneType, which is no number, text or array"),
+        ("npz", [{"x": 1}, {"y": 1}], "record 1 has the fields y, but the first one has x"),
+        ("parquet", [{"x": {}}], "field 'x' holds dict, which is no"),
+        ("parquet", [{"x": np.zeros((1, 2))}, {"x": np.zeros((2, 2))}], "record 1: field 'x' has"),
+        ("csv", [{"x": [1, 2]}], "record 0: field 'x' holds int64 (2), which no field of CSV can"),
+        ("csv", [{"x": None}], "record 0: field 'x' holds NoneType, which no field of CSV can be"),
+        ("lines", [{"a": "b", "c": "d"}], "record 0 is a dict, not one text"),
+        ("lines", [1], "record 0 is a int, not one text"),
+        ("lines", ["a\nb"], "record 0 holds a line end, so it would become two"),
+    ],
+)
+def test_what_a_format_cannot_hold(tmp_path, format_name, records, message):
+    with pytest.raises(DataError, match=f"^{re.escape(message)}"):
+        WRITERS[format_name].write(records, tmp_path / "a")
+
+
+def test_a_conversion_that_was_interrupted_goes_on(tmp_path, tables, read_all):
+    out = tmp_path / "out"
+    plan = Plan((tables,), str(out), "npz", records_per_file=4, types={"i": "int64"})
+    convert(plan, stop_after=5)
+    first = (out / "part-00000.npz").stat().st_mtime_ns
+    with pytest.raises(DataError, match="is an unfinished conversion, which lacks records"):
+        read_all(out)
+    with pytest.raises(DataError, match="unfinished conversion of other sources or with other"):
+        convert(Plan((tables,), str(out), "npz", records_per_file=5))
+    convert(plan)
+    assert (out / "part-00000.npz").stat().st_mtime_ns == first
+    assert sorted(int(record["i"]) for record in read_all(out)) == list(range(25))
+
+
+def test_what_a_broken_unit_left_is_removed(tmp_path, zoo, read_all):
+    out = tmp_path / "out"
+    plan = Plan(("s1",), str(out), "npz", 1, prepare_params={"count": 3, "fails_at": 2}, **zoo)
+    with pytest.raises(DataError, match=r"^prepare_data\('s1'\) failed: RuntimeError: boom \("):
+        convert(plan)
+    assert len(list(out.glob("part-*"))) == 2
+    # Nothing of it is finished, so another plan may take its place.
+    convert(Plan(("s1",), str(out), "npz", 2, prepare_params={"count": 1}, **zoo))
+    assert len(read_all(out)) == 1
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path, tables):
+    with pytest.raises(DataError, match="is not empty: name a new folder"):
+        convert(Plan((tables,), str(tmp_path)))
+    with pytest.raises(DataError, match="is no folder to write to"):
+        convert(Plan((tables,), str(tmp_path / "a.csv")))
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "other"),
+    [
+        ("np.float32)", 'np.int64 if source == "s2" else np.float32)', "int64 (2, 3)"),
+        ("(2, 3)", '(2, 4 if source == "s2" else 3)', "float32 (2, 4)"),
+    ],
+)
+def test_files_must_agree_in_what_they_hold(tmp_path, zoo, was, becomes, other):
+    text = MODULE.replace(was, becomes)
+    (tmp_path / "zoo" / f"net_{tmp_path.name}.py").write_text(text)
+    with pytest.raises(
+        DataError,
+        match=re.escape(
+            f"field 'x' is float32 (2, 3) in part-00000-00000.npz, but {other} in "
+            "part-00001-00000.npz: make it the same everywhere, as with --type x=..."
+        ),
+    ):
+        convert(Plan(("s1", "s2"), str(tmp_path / "out"), **zoo))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent", "has no absent: define prepare_data(source, **params) that returns records"),
+        ("wrong", "wrong() ("),
+    ],
+)
+def test_a_module_without_a_usable_function(tmp_path, zoo, name, message):
+    with pytest.raises(ModelDefError, match=re.escape(message)):
+        convert(Plan(("s1",), str(tmp_path / "out"), prepare_data=name, **zoo))
+
+
+def test_a_value_that_is_not_of_the_asked_type(tmp_path, tables):
+    with pytest.raises(
+        DataError, match=r"\.npz: field 'name' holds 'n0', which is no float32: choo"
+    ):
+        convert(Plan((tables,), str(tmp_path / "out"), types={"*": "float32"}))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        ("7", "int64", 7),
+        ("0.5", "float32", 0.5),
+        ("False", "bool", False),
+        (7, "str", "7"),
+        (np.arange(3.0), "uint8", [0, 1, 2]),
+        ("300", "uint8", None),
+        (-1, "uint16", None),
+        (0.5, "int64", None),
+        (float("nan"), "int64", None),
+        (np.array([1, 1e30]), "int32", None),
+        ("0.5", "int64", None),
+        ("maybe", "bool", None),
+    ],
+)
+def test_types_keep_the_value(tmp_path, zoo, value, dtype, expected):
+    if expected is None:
+        with pytest.raises(DataError, match=f"field 'x' holds .*, which is no {dtype}: choose"):
+            _cast({"x": value}, {"x": dtype})
+        return
+    found = _cast({"x": value}, {"*": dtype})["x"]
+    assert np.asarray(found).tolist() == expected
+    assert dtype == "str" or found.dtype == dtype
+
+
+def test_a_run_that_was_killed_at_once(tmp_path, tables, read_all):
+    (tmp_path / "out" / ".unfinished").mkdir(parents=True)
+    assert convert(Plan((tables,), str(tmp_path / "out")))["num_records"] == 25
+
+
+def test_no_records_at_all(tmp_path, zoo):
+    with pytest.raises(DataError, match="there are no records to write"):
+        convert(Plan(("s",), str(tmp_path / "out"), prepare_params={"count": 0}, **zoo))
+
+
+def test_forms():
+    records = [
+        {"x": np.zeros((2, 3)), "y": 1, "z": np.zeros(2), "t": "a"},
+        {"x": np.zeros((4, 3)), "y": 1.5, "z": 1.0, "t": np.str_("b")},
+    ]
+    assert {name: str(form) for name, form in forms_of(records).items()} == {
+        "x": "float64 (*, 3)",
+        "y": "int64|float64",
+        "z": "float64 (of several shapes)",
+        "t": "str",
+    }
+    assert [list(forms_of([record])) for record in ("a", 1, (1, 2))] == [
+        ["text"],
+        ["value"],
+        ["c0", "c1"],
+    ]
