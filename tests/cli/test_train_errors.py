@@ -68,7 +68,8 @@ def test_what_is_missing_is_said_together(run):
         "error: 5 settings cannot be used:\n"
         "  --model_zoo is missing: folder that holds the model's module\n"
         "  --model_def is missing: package.module.Symbol of the model, below --model_zoo\n"
-        "  --training_data_dir is missing: files, folders, globs or addresses of the training records\n"
+        "  --training_data_dir is missing: files, folders, globs or addresses of the "
+        "training records\n"
         "  --minibatch_size is missing: records of one gradient\n"
         "  --num_epochs is 'x': expected a whole number from 1 to 2147483647\n"
     )
