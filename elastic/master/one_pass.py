@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,6 +21,7 @@ from elastic.master.parameters import ParameterStore
 from elastic.master.prediction import Counted, Journal, PredictionRound, replace_text
 from elastic.master.preparation import Sources, checkpoint_path
 from elastic.master.status_board import StatusBoard
+from elastic.master.work import JobParts, Until
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.liveness import Liveness
@@ -33,9 +34,6 @@ PINNED: Final = "parameters.json"
 SIGHT_S: Final = 60.0
 """How long another machine's file may take to show in a folder of a network file system."""
 SIGHT_POLL_S: Final = 0.2
-
-Until = Callable[[Coordinator, asyncio.Event], Awaitable[None]]
-"""Waits for an event, or raises what ends the job before."""
 
 
 class OnePass(Protocol):
@@ -196,40 +194,48 @@ class Prediction:
             ) from error
 
 
-def open_one_pass(
-    env: MasterEnvironment, sources: Sources, store: ParameterStore, board: StatusBoard
-) -> Evaluation | Prediction:
-    """What a job that does not train does with its records."""
-    if env.spec.kind is JobKind.EVALUATE:
-        return Evaluation(env.spec, sources, store, board)
-    return Prediction(env, sources, store, board)
+class SinglePass:
+    """Has every record evaluated or predicted, and makes the result."""
+
+    def __init__(self, one_pass: OnePass, coordinator: Coordinator) -> None:
+        """Keep the parts; `open_one_pass` makes them."""
+        self.coordinator = coordinator
+        self.prediction_dir = one_pass.path if isinstance(one_pass, Prediction) else None
+        self._pass = one_pass
+
+    async def run(self, until: Until) -> None:
+        """Have every record worked through, and make the result."""
+        async with self.coordinator.store.lock:
+            await self.coordinator.store.keep(self._pass.round)
+        self.coordinator.evaluation = self._pass.round
+        await until(self._pass.round.done)
+        await asyncio.to_thread(self._pass.finish)
 
 
-def coordinator_of(
-    spec: JobSpec, store: ParameterStore, note: Callable[[str, str], None]
-) -> Coordinator:
-    """A coordinator with nothing to train."""
-    return Coordinator(
+async def open_one_pass(parts: JobParts, sources: Sources, store: ParameterStore) -> SinglePass:
+    """Find out what is left to do, and make the parts that do it.
+
+    Raises:
+        UserError: What has been done before cannot be used.
+    """
+    spec, board = parts.spec, parts.board
+    one_pass: OnePass
+    if spec.kind is JobKind.EVALUATE:
+        one_pass = Evaluation(spec, sources, store, board)
+    else:
+        one_pass = Prediction(parts.env, sources, store, board)
+    parts.preparation.at("what has been done before")
+    await parts.preparation.run(one_pass.prepare)
+    board.ledger = one_pass.round.ledger
+    coordinator = Coordinator(
         Ledger([], LedgerConfig(spec.records_per_task, 1)),
         store,
         UpdateRule(),
         Liveness(spec.hang_timeout, spec.start_timeout),
         CommitLog(""),
-        note,
+        board.note,
     )
-
-
-async def go_through(one_pass: OnePass, coordinator: Coordinator, until: Until) -> None:
-    """Have every record worked through, and make the result.
-
-    Raises:
-        UserError: What ended the job before.
-    """
-    async with coordinator.store.lock:
-        await coordinator.store.keep(one_pass.round)
-    coordinator.evaluation = one_pass.round
-    await until(coordinator, one_pass.round.done)
-    await asyncio.to_thread(one_pass.finish)
+    return SinglePass(one_pass, coordinator)
 
 
 def pinned(env: MasterEnvironment) -> JobSpec:

@@ -1,0 +1,219 @@
+"""A job that trains: from its newest cut to the exported model."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from elastic.errors import CheckpointError, JobSpecError, TrainingError
+from elastic.master.best import BestVersions
+from elastic.master.coordinator import Coordinator
+from elastic.master.cuts import Cut
+from elastic.master.cutter import Cutter
+from elastic.master.destinations import advice, in_words
+from elastic.master.evaluator import Evaluator
+from elastic.master.parameters import ParameterStore
+from elastic.master.preparation import Sources, build_callbacks, training_ledger
+from elastic.master.restoring import restore
+from elastic.master.steering import Steering
+from elastic.master.work import JobParts, Until
+from elastic.policy.aggregation import UpdateRule
+from elastic.policy.liveness import Liveness
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobPhase
+
+
+class Training:
+    """Trains every epoch, evaluates meanwhile and at the end, keeps and exports the model."""
+
+    prediction_dir: Path | None = None
+
+    def __init__(
+        self,
+        parts: JobParts,
+        sources: Sources,
+        coordinator: Coordinator,
+        cutter: Cutter,
+        evaluator: Evaluator,
+    ) -> None:
+        """Keep the parts; `open_training` makes them."""
+        self.coordinator = coordinator
+        self._spec = parts.spec
+        self._board = parts.board
+        self._sources = sources
+        self._cutter = cutter
+        self._evaluator = evaluator
+
+    async def run(self, until: Until) -> None:
+        """Train to the end, and make the most of what came of it."""
+        await self._train(until)
+        self._check_audits()
+        is_kept = await self._keep(until)
+        kept = f"the trained model is in the checkpoint {self._board.checkpoint}"
+        if not is_kept:
+            kept = f"the trained model could not be kept as a checkpoint: {self._cutter.problem}"
+        if self._spec.output:
+            with self._board.time.checkpointing():
+                self._board.export = await self._export(kept)
+        elif not is_kept:
+            raise CheckpointError(kept)
+
+    async def _train(self, until: Until) -> None:
+        cutting = asyncio.create_task(self._cutter.run(self._spec.recovery_interval))
+        try:
+            await until(self.coordinator.training_done)
+        finally:
+            cutting.cancel()
+            await self._cutter.settle()
+            self._tell_checkpoint()
+
+    async def _keep(self, until: Until) -> bool:
+        """Keep what was trained, with its metrics; False if it could not be."""
+        cutter, evaluator = self._cutter, self._evaluator
+        is_kept = await cutter.final_checkpoint()
+        if self._sources.evaluation_shards and not cutter.metrics:
+            self._board.set_phase(JobPhase.RUNNING, "Evaluating", "evaluates the trained model")
+            evaluated = asyncio.Event()
+            evaluating = asyncio.create_task(evaluator.evaluate_final())
+            evaluating.add_done_callback(lambda _: evaluated.set())
+            await until(evaluated)
+            await evaluating
+            cutter.metrics = evaluator.final_results
+            is_kept = await cutter.final_checkpoint()
+        checkpoint = await evaluator.finish()
+        self._board.metrics = cutter.metrics
+        self._tell_checkpoint()
+        if checkpoint is not None:
+            self._board.checkpoint = str(checkpoint)
+        return is_kept
+
+    def _tell_checkpoint(self) -> None:
+        self._board.checkpoint_problem = self._cutter.problem
+        if self._cutter.newest_checkpoint is not None:
+            self._board.checkpoint = str(self._cutter.newest_checkpoint)
+
+    def _check_audits(self) -> None:
+        ledger = self.coordinator.ledger
+        num_epochs = self._spec.num_epochs if self.coordinator.ending is None else ledger.epoch
+        if len(ledger.audits) != num_epochs:
+            raise TrainingError(f"{len(ledger.audits)} of {num_epochs} epochs were audited")
+
+    async def _export(self, kept: str) -> str:
+        try:
+            return await asyncio.to_thread(self.coordinator.store.model.export, self._spec.output)
+        except OSError as error:
+            raise JobSpecError(
+                f"--output={self._spec.output} cannot be written: {in_words(error)}; {kept}: "
+                f"{advice(error)}, and run the job again with --resume"
+            ) from error
+
+
+async def open_training(
+    parts: JobParts, sources: Sources, store: ParameterStore, metric_names: Sequence[str]
+) -> Training:
+    """Go back to the newest cut, if there is one, and make the parts that go on from there.
+
+    Args:
+        parts: Of the job.
+        sources: What it trains on, and evaluates with.
+        store: The parameters as the model has them.
+        metric_names: What an evaluation gives; none where nobody knows yet.
+
+    Raises:
+        UserError: A callback or the cut cannot be used.
+    """
+    spec, board = parts.spec, parts.board
+    run, at = parts.preparation.run, parts.preparation.at
+    steering = Steering(await run(partial(build_callbacks, spec, sources, store, at)), store)
+    steering.check(bool(sources.evaluation_shards), metric_names)
+    ledger = training_ledger(spec, sources.shards)
+    at("newest cut")
+    cut = await run(partial(restore, parts.env, store, ledger, board.note, parts.is_first_life))
+    parts.commit_log.open(store.version)
+    coordinator = Coordinator(
+        ledger,
+        store,
+        _update_rule(spec),
+        Liveness(spec.hang_timeout, spec.start_timeout),
+        parts.commit_log,
+        board.note,
+    )
+    cutter = _cutter(parts, coordinator)
+    parts.telemetry.attach(coordinator, cutter)
+    evaluator = await _steer(parts, coordinator, cutter, steering, sources, cut)
+    # Metrics of a cut are those of its last record; training on makes them old.
+    cutter.metrics = cut.metrics if cut and coordinator.training_done.is_set() else {}
+
+    async def on_update() -> None:
+        parts.telemetry.updated()
+        await cutter.checkpoint_if_due()
+        await evaluator.begin_if_due()
+
+    coordinator.on_update = on_update
+    return Training(parts, sources, coordinator, cutter, evaluator)
+
+
+async def _steer(
+    parts: JobParts,
+    coordinator: Coordinator,
+    cutter: Cutter,
+    steering: Steering,
+    sources: Sources,
+    cut: Cut | None,
+) -> Evaluator:
+    """Let callbacks begin, or go on from a cut."""
+    board = parts.board
+    folder = _kept_dir(parts) or parts.env.checkpoint_dir
+    best = BestVersions(parts.env.recovery_dir, folder, cutter.writing, board.note)
+    best.go_back(cut.version if cut else 0)
+    board.steering, board.best_path = steering, best.path
+
+    def evaluated(version: int, num_records: int, metrics: dict[str, float]) -> None:
+        board.evaluated(version, num_records, metrics)
+        parts.telemetry.evaluated(version, metrics)
+
+    evaluator = Evaluator(
+        parts.spec,
+        coordinator,
+        sources.evaluation_shards,
+        cutter,
+        steering,
+        best,
+        evaluated,
+        board.evaluation_lost,
+    )
+    cutter.steering = evaluator.snapshot
+    await evaluator.start(None if cut is None else cut.steering)
+    coordinator.on_epoch_end = evaluator.epoch_ended
+    return evaluator
+
+
+def _cutter(parts: JobParts, coordinator: Coordinator) -> Cutter:
+    return Cutter(
+        coordinator,
+        parts.env.recovery_dir,
+        _kept_dir(parts),
+        parts.spec.checkpoint_steps,
+        parts.spec.keep_checkpoint_max,
+        parts.spec.job_name,
+        parts.env.run_id,
+        parts.board.note,
+        parts.board.time.checkpointing,
+    )
+
+
+def _kept_dir(parts: JobParts) -> Path | None:
+    """Where checkpoints are kept; None where the user asks for none."""
+    if parts.spec.checkpoint_dir:
+        return Path(parts.spec.checkpoint_dir)
+    return parts.env.checkpoint_dir if parts.spec.checkpoint_steps else None
+
+
+def _update_rule(spec: JobSpec) -> UpdateRule:
+    return UpdateRule(
+        grads_to_wait=spec.grads_to_wait,
+        is_async=spec.is_async,
+        lr_staleness_modulation=spec.lr_staleness_modulation,
+        max_staleness=spec.max_staleness,
+        max_steps=spec.max_steps,
+    )

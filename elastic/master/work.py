@@ -1,0 +1,55 @@
+"""What a job has to do, whatever its kind, and what the master gives it for that."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from elastic.master.commit_log import CommitLog
+from elastic.master.coordinator import Coordinator
+from elastic.master.environment import MasterEnvironment
+from elastic.master.preparing import Preparation
+from elastic.master.status_board import StatusBoard
+from elastic.master.telemetry import Telemetry
+from elastic.spec.job import JobSpec
+
+Until: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
+"""Waits for an event, or raises what ends the job before."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobParts:
+    """What there is of a job before its model is.
+
+    Attributes:
+        spec: The job's own, with what its first life has settled for good.
+        is_first_life: No master of this submission has been there before.
+    """
+
+    env: MasterEnvironment
+    spec: JobSpec
+    board: StatusBoard
+    telemetry: Telemetry
+    commit_log: CommitLog
+    preparation: Preparation
+    is_first_life: bool
+
+
+class Work(Protocol):
+    """Everything between a job's preparation and its end."""
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Meets the workers."""
+
+    @property
+    def prediction_dir(self) -> Path | None:
+        """Where workers put files of predictions; None where there are none."""
+
+    async def run(self, until: Until) -> None:
+        """Have every record worked through, and make the job's result.
+
+        Raises:
+            UserError: What ended the job before.
+        """
