@@ -33,7 +33,8 @@ def _params_option(name: str, text: str) -> Callable[[_Decorated], _Decorated]:
     short_help="Look at records, and convert them.",
     epilog="\b\nExamples:\n  elastic data show data/train.csv\n"
     "  elastic data show photos --data_reader_params size=224x224\n"
-    "  elastic data convert 'raw/*.csv' data/train --format parquet --type '*=float32'\n"
+    "  elastic data convert 'raw/*.csv' data/train --format parquet \\\n"
+    "      --type '*=float32'\n"
     "  elastic data convert raw/a.xml raw/b.xml data/train \\\n"
     "      --model_zoo models --model_def news.net.CustomModel --num_workers 4",
 )

@@ -32,15 +32,15 @@ SUMMARIES: Final = {
     "tensorboard": "Show a job's curves in TensorBoard.",
     "scale": "Give a running job another number of workers.",
     "kill": "Cancel a job and end its processes (also: cancel, stop).",
+    "zoo": "Begin a model of your own, and make images of models.",
+    "data": "Look at records, and convert them.",
     "install": "Print or apply what a namespace needs before jobs can run in it.",
     "doctor": "Check everything that jobs need, and say what to fix.",
-    "data": "Look at records, and convert them.",
-    "zoo": "Begin a model of your own, and make images of models.",
     "completion": "Print the script by which a shell completes commands.",
     "version": "Print the version.",
 }
 TOPICS: Final = {
-    "Jobs": ("train", "evaluate", "predict", "status", "logs", "scale", "kill"),
+    "Jobs": ("train", "evaluate", "predict", "status", "logs", "tensorboard", "scale", "kill"),
     "What they need": ("zoo", "data", "install", "doctor"),
     "This command": ("completion", "version"),
 }

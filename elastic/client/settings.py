@@ -171,10 +171,12 @@ def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:
     update: dict[str, Any] = {}
     for setting in settings():
         text = str(getattr(spec, setting.name))
+        if setting.place is None or not text:
+            continue
         if setting.place is Place.SOURCE:
             update[setting.name] = _absolute_origin(text, folder)
             continue
-        if setting.place is None or not text or _URL.match(text):
+        if _URL.match(text):
             continue
         path = folder / Path(text).expanduser()
         # A slash at the end says that a folder is to be written.

@@ -91,7 +91,7 @@ def test_what_is_missing_is_said(run, command):
     assert code == 2
     what = {"evaluate": "evaluation records", "predict": "records to predict"}[command]
     data = {"evaluate": "--evaluation_data_dir", "predict": "--prediction_data_dir"}[command]
-    assert err == f"error: {data} is missing: file, folder or glob of the {what}\n"
+    assert err == f"error: {data} is missing: files, folders, globs or addresses of the {what}\n"
     _, _, err = run(command, *COMMON, f"{data}=data")
     assert err == (
         f"error: nothing says which parameters to {command} with: name a checkpoint with "
@@ -111,7 +111,7 @@ def test_a_model_that_is_not_there_is_said_before_there_is_a_job(run, zoo):
 def test_parquet_without_its_library_names_what_to_install(run, platform, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "elastic.cli.job_command.find_spec", lambda name: None if name == "pyarrow" else found(name)
+        "elastic.client.checking.find_spec", lambda name: None if name == "pyarrow" else found(name)
     )
     code, _, err = run("predict", *PREDICT, "--prediction_format=parquet", platform=platform)
     assert (code, platform.jobs()) == (2, [])

@@ -113,13 +113,12 @@ def test_a_missing_value_is_said(run):
 def test_what_is_asked_in_vain_is_said_once(run):
     code, _, err = run(
         "train", *REQUIRED, "--platform=local", "--namespace=a", "--image-base=b",
-        "--lr_staleness_modulation", "--callbacks=hooks", "--dry_run",
+        "--lr_staleness_modulation", "--dry_run",
     )  # fmt: skip
     assert code == 0
     assert err == (
         "note: unused with --platform local: --image-base, --namespace\n"
         "note: unused without --use_async: --lr_staleness_modulation\n"
-        "note: accepted, but without effect in this version: --callbacks\n"
     )
 
 
