@@ -1,9 +1,9 @@
 """Keras' own SGD and Adam by TensorFlow's in-place kernels.
 
 Keras composes an update of one operation for each term, and each reads and writes arrays as large
-as the parameters: plain SGD moves twice the bytes that it has to, and Adam takes twice the time.
-TensorFlow has kernels of the same formulas that pass over the arrays once. Clipping, decay,
-averaging and accumulation stay where they are, around the update of one variable.
+as the parameters: plain SGD moves twice the bytes that it has to, Adam needs twelve operations
+where six will do. TensorFlow has kernels of parts of the same formulas. Clipping, decay, averaging
+and accumulation stay where they are, around the update of one variable.
 """
 
 from collections.abc import Callable
@@ -52,23 +52,37 @@ def _sgd_step(optimizer: Any) -> UpdateStep:
 
 
 def _adam_step(optimizer: Any) -> UpdateStep:
+    """Keras' formula to the last bit: TensorFlow's own kernel for Adam rounds `1 - beta_2`."""
+
     def step(gradient: Any, variable: tf.Variable, learning_rate: Any) -> None:
         def own(value: Any) -> Any:
             return tf.cast(value, variable.dtype)
 
         index = optimizer._get_variable_index(variable)  # noqa: SLF001 - as its own step does
+        momentum = optimizer._momentums[index].value  # noqa: SLF001 - Keras has no public name
+        velocity = optimizer._velocities[index].value  # noqa: SLF001 - Keras has no public name
         count = own(optimizer.iterations.value + 1)
-        tf.raw_ops.ResourceApplyAdam(
+        power_1, power_2 = (
+            tf.pow(own(beta), count) for beta in (optimizer.beta_1, optimizer.beta_2)
+        )
+        gradient = own(gradient)
+        _move(momentum, gradient, own(1 - optimizer.beta_1))
+        _move(velocity, tf.square(gradient), own(1 - optimizer.beta_2))
+        # Adagrad's step divides by the root of what it has, here without adding to it first.
+        tf.raw_ops.ResourceApplyAdagradV2(
             var=variable.handle,
-            m=optimizer._momentums[index].value.handle,  # noqa: SLF001 - Keras has no public name
-            v=optimizer._velocities[index].value.handle,  # noqa: SLF001 - Keras has no public name
-            beta1_power=tf.pow(own(optimizer.beta_1), count),
-            beta2_power=tf.pow(own(optimizer.beta_2), count),
-            lr=own(learning_rate),
-            beta1=own(optimizer.beta_1),
-            beta2=own(optimizer.beta_2),
+            accum=velocity.handle,
+            lr=own(learning_rate) * tf.sqrt(1 - power_2) / (1 - power_1),
             epsilon=own(optimizer.epsilon),
-            grad=own(gradient),
+            grad=momentum.read_value(),
+            update_slots=False,
         )
 
     return step
+
+
+def _move(average: tf.Variable, value: Any, share: Any) -> None:
+    """Let a running average go some way to a value."""
+    tf.raw_ops.ResourceApplyGradientDescent(
+        var=average.handle, alpha=share, delta=average.read_value() - value
+    )
