@@ -1,5 +1,7 @@
 """The cluster takes a worker away, in its own ways: it is replaced, and nothing is lost."""
 
+import time
+
 import pytest
 from support.cluster import eventually, needs_cluster
 from support.room import filler, free_cpu
@@ -11,6 +13,8 @@ pytestmark = needs_cluster
 
 NUM_RECORDS = 400
 NUM_EPOCHS = 20
+GRACE_S = 30.0
+"""What a pod that is evicted gets to end by itself, where nobody asks for another time."""
 CRITICAL = "system-cluster-critical"
 """A class of priority that every cluster has."""
 
@@ -35,8 +39,8 @@ def _evict(cluster, pod):
     cluster.create(object_path("pods", namespace, name) + "/eviction", eviction)
 
 
-def _lost(status):
-    return [event.message for event in status.events if event.kind == "WorkerLost"]
+def _losses(status):
+    return [event for event in status.events if event.kind == "WorkerLost"]
 
 
 def test_an_evicted_worker_leaves_by_itself_and_is_replaced(workshop):
@@ -46,16 +50,23 @@ def test_an_evicted_worker_leaves_by_itself_and_is_replaced(workshop):
         num_epochs=NUM_EPOCHS,
         model_params={"num_records": NUM_RECORDS, "delay_ms": 60},
     )
+    evicted_s = []
     for launch in (1, 2, 3):
         job.until(lambda s, n=launch: [w.launch for w in s.workers if w.records_done] == [n])
+        evicted_s.append(time.time())
         _evict(workshop.cluster, job.pod("worker-0"))
     job.until(lambda s: [w.launch for w in s.workers if w.records_done] == [4])
     job.hurry()
     status = job.succeed()
     assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
     assert (status.workers_lost, status.worker_failures) == (3, 0)
-    # It ended its minibatch and left with the exit code 0: who had to be ended was killed.
-    assert _lost(status) == ["worker-0 ended: deleted"] * 3
+    losses = _losses(status)
+    # A busy kubelet may delete a pod before it has told how its container ended.
+    told = {"worker-0 ended: deleted", "worker-0 was killed: deleted"}
+    assert {loss.message for loss in losses} <= told
+    # It ended its minibatch and left: who does not leave is killed when its grace is over.
+    for asked_s, loss in zip(evicted_s, losses, strict=True):
+        assert loss.time_s - asked_s < 0.8 * GRACE_S
 
 
 def test_a_preempted_worker_comes_back_when_there_is_room(workshop):
@@ -77,7 +88,7 @@ def test_a_preempted_worker_comes_back_when_there_is_room(workshop):
     path = object_path("pods", namespace, "urgent")
     eventually(lambda: cluster.get(path)["status"]["phase"] == "Running")
     alone = job.until(lambda s: any("Insufficient cpu" in w.message for w in s.workers))
-    assert len(_lost(alone)) == 1
+    assert len(_losses(alone)) == 1
     assert sorted(worker.phase for worker in alone.workers) == ["Pending", "Running"]
     done = alone.progress.records_done
     job.until(lambda s: s.progress.records_done >= done + 40)
