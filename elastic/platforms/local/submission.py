@@ -18,7 +18,7 @@ from elastic.platforms.local.supervisor import start_supervisor
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 
-ENDING_TIMEOUT_S: Final = 10.0
+ENDING_TIMEOUT_S: Final = 30.0
 """How long a job that has published its end may take to leave before its name is reused."""
 
 
@@ -89,10 +89,15 @@ def _check_may_replace(directory: JobDirectory, spec: JobSpec) -> None:
     deadline_s = time.monotonic() + ENDING_TIMEOUT_S
     while has_supervisor(directory) or has_master(directory):
         has_ended = status is not None and status.phase.is_final
-        if not has_ended or time.monotonic() > deadline_s:
+        if not has_ended:
             raise JobExistsError(
                 f"job {name!r} is running: choose another --job_name, "
                 f"or `elastic kill {name}` first"
+            )
+        if time.monotonic() > deadline_s:
+            raise JobExistsError(
+                f"job {name!r} has ended, but a process of it is still there after "
+                f"{ENDING_TIMEOUT_S:g} s: try again, or `elastic kill {name}` first"
             )
         time.sleep(0.02)
     if not spec.overwrite and not spec.resume:

@@ -15,6 +15,7 @@ from support.local_jobs import eventually
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
+from elastic.platforms.local import submission
 from elastic.policy.masters import MAX_MASTER_CRASHES
 from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
@@ -46,6 +47,20 @@ class TestSubmit:
         (jobs.directory().cuts_path / "cut").touch()
         jobs.submit(overwrite=True)
         assert list(jobs.directory().cuts_path.iterdir()) == []
+
+    def test_a_job_that_does_not_leave_keeps_its_name(self, jobs, monkeypatch):
+        until_phase(jobs.submit(master="finish"), JobPhase.SUCCEEDED)
+        until_gone(jobs)
+        monkeypatch.setattr(submission, "ENDING_TIMEOUT_S", 0.1)
+        # As its supervisor would, if it were slow to go.
+        lock = jobs.directory().supervisor_lock
+        assert lock.take()
+        try:
+            with pytest.raises(JobExistsError, match=r"has ended, but .* still there after 0\.1 s"):
+                jobs.submit(overwrite=True)
+        finally:
+            lock.release()
+        jobs.submit(overwrite=True)
 
     def test_resume_keeps_cuts_logs_and_what_was_reached(self, jobs):
         until_phase(jobs.submit(master="finish"), JobPhase.SUCCEEDED)
