@@ -29,6 +29,7 @@ class SharedMemory:
         Raises:
             OSError: The system has no such memory, or none left.
         """
+        self._fd = -1
         if not hasattr(os, "memfd_create"):
             raise OSError("this system has no memfd")
         self._nonce = secrets.token_bytes(NONCE_BYTES)
@@ -38,7 +39,7 @@ class SharedMemory:
             os.ftruncate(self._fd, self._size_bytes)
             self._map = mmap.mmap(self._fd, self._size_bytes)
         except OSError:
-            os.close(self._fd)
+            self.close()
             raise
         self._map[:NONCE_BYTES] = self._nonce
         self.data: Bytes = np.frombuffer(self._map, np.uint8)[DATA_OFFSET:]
@@ -54,6 +55,10 @@ class SharedMemory:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    # Whoever holds the memory last may be a session that is forgotten or a job that has ended.
+    def __del__(self) -> None:
+        self.close()
 
 
 def map_shared(handle: pb.SharedBuffer) -> Bytes | None:

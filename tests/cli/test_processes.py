@@ -112,7 +112,9 @@ class Terminal:
         return self._process.wait(timeout=TIMEOUT_S)
 
     def _read(self):
-        assert select.select([self._main_fd], [], [], TIMEOUT_S)[0], f"silent after {self.shown!r}"
+        poll = select.poll()
+        poll.register(self._main_fd, select.POLLIN)
+        assert poll.poll(TIMEOUT_S * 1000), f"silent after {self.shown!r}"
         try:
             chunk = os.read(self._main_fd, 65536)
         except OSError:

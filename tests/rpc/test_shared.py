@@ -1,6 +1,8 @@
 """Memory handed over between processes."""
 
+import gc
 import multiprocessing
+from pathlib import Path
 
 import numpy as np
 
@@ -58,3 +60,15 @@ def test_mappings_keep_the_newest():
         memory.data[0] = index
         assert mappings.get(memory.handle())[0] == index
     assert np.shares_memory(mappings.get(memories[2].handle()), mappings.get(memories[2].handle()))
+
+
+def test_memory_that_nobody_holds_gives_its_descriptor_back():
+    def num_descriptors():
+        gc.collect()
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    before = num_descriptors()
+    kept = [SharedMemory(64) for _ in range(5)]
+    assert num_descriptors() >= before + 5
+    kept.clear()
+    assert num_descriptors() == before

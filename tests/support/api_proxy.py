@@ -1,6 +1,6 @@
 """A proxy between a client and the API server that can be cut, silenced and closed."""
 
-import select
+import selectors
 import socket
 import threading
 from urllib.parse import urlparse
@@ -83,9 +83,13 @@ class ApiProxy:
 
     def _forward(self, client, server):
         others = {client: server, server: client}
+        # Not select(), which takes no descriptor from 1024 on.
+        selector = selectors.DefaultSelector()
         try:
+            for end in others:
+                selector.register(end, selectors.EVENT_READ)
             while True:
-                ready, _, _ = select.select([client, server], [], [], 0.2)
+                ready = [key.fileobj for key, _ in selector.select(0.2)]
                 with self._lock:
                     is_live = (client, server) in self._pairs
                 if not is_live:
@@ -98,6 +102,7 @@ class ApiProxy:
         except (OSError, ValueError):
             return
         finally:
+            selector.close()
             with self._lock:
                 is_silenced = (client, server) in self._silenced
             if not is_silenced:

@@ -143,7 +143,9 @@ def end_and_wait(pid: int) -> None:
     descriptor = os.pidfd_open(pid)
     try:
         os.kill(pid, signal.SIGKILL)
-        select.select([descriptor], [], [])
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll()
     finally:
         os.close(descriptor)
 
