@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Protocol, Self, TextIO
+from typing import Final, Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from elastic.telemetry.progress import LINE_INTERVAL_S, can_move_cursor
+from elastic.telemetry.progress import LINE_INTERVAL_S, Display, can_move_cursor
 from elastic.telemetry.summary import duration_text
 
 _BAR_WIDTH: Final = 30
@@ -37,23 +37,7 @@ class ConversionProgress:
         return f"{self.done} of {self.total} {self.unit}{records} in {self.num_files} files"
 
 
-class ConversionDisplay(Protocol):
-    """Shows one conversion; a context manager, so that a terminal is left as it was found."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-    def show(self, progress: ConversionProgress) -> None:
-        """Take the next progress."""
-
-
-def open_conversion_display(stream: TextIO) -> ConversionDisplay:
+def open_conversion_display(stream: TextIO) -> Display[ConversionProgress]:
     """A bar on a terminal that can move its cursor, plain lines everywhere else."""
     if can_move_cursor(stream):
         return LiveConversionDisplay(Console(file=stream))

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Protocol, Self, TextIO
+from typing import Final, Self, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -12,28 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from elastic.spec.image_progress import ImageProgress
-from elastic.telemetry.progress import LINE_INTERVAL_S, can_move_cursor
+from elastic.telemetry.progress import LINE_INTERVAL_S, Display, can_move_cursor
 
 _BAR_WIDTH: Final = 24
 
 
-class ImageDisplay(Protocol):
-    """Shows one image; a context manager, so that a terminal is left as it was found."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-    def show(self, progress: ImageProgress) -> None:
-        """Take the next progress."""
-
-
-def open_image_display(stream: TextIO) -> ImageDisplay:
+def open_image_display(stream: TextIO) -> Display[ImageProgress]:
     """A live view on a terminal that can move its cursor, plain lines everywhere else."""
     if can_move_cursor(stream):
         return LiveImageDisplay(Console(file=stream))

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Protocol, Self, TextIO
+from typing import Final, Protocol, Self, TextIO, TypeVar
 
 from rich.console import Console
 from rich.live import Live
@@ -21,8 +21,11 @@ LINE_INTERVAL_S: Final = 2.0
 """At most one plain line of mere progress in this time: a log of a long job stays readable."""
 
 
-class Display(Protocol):
-    """Shows one job; a context manager, so that a terminal is left as it was found."""
+Shown = TypeVar("Shown", contravariant=True)
+
+
+class Display(Protocol[Shown]):
+    """Shows how something goes on; a context manager, for a terminal is left as it was found."""
 
     def __enter__(self) -> Self: ...
 
@@ -33,10 +36,10 @@ class Display(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
 
-    def show(self, status: JobStatus) -> None:
-        """Take the status of every look, changed or not; the final one prints the summary.
+    def show(self, progress: Shown, /) -> None:
+        """Take every look, changed or not: what is held back for a while is shown by a later one.
 
-        What a display holds back for a while is shown by a later look at the same status.
+        Of a job, the final status prints the summary.
         """
 
 
@@ -45,7 +48,7 @@ def can_move_cursor(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def open_display(stream: TextIO, since_s: float = 0.0) -> Display:
+def open_display(stream: TextIO, since_s: float = 0.0) -> Display[JobStatus]:
     """A live view on a terminal that can move its cursor, plain lines everywhere else.
 
     Args:
