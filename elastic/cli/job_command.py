@@ -85,7 +85,9 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
             return ExitCode.DONE
         return follow_to_end(platform, spec.job_name, sys.stdout, since_s, where)
     except KeyboardInterrupt:
-        if spec.platform is PlatformName.LOCAL:
+        # A terminal may be closed as soon as it shows that a detached job has been started.
+        is_free = detach and is_submitted
+        if spec.platform is PlatformName.LOCAL and not is_free:
             _stop(platform, spec.job_name)
         else:
             _leave(spec, where, is_submitted)
@@ -123,7 +125,7 @@ def _where(context: click.Context, spec: JobSpec) -> str:
 
 
 def _leave(spec: JobSpec, where: str, is_submitted: bool) -> None:
-    """Tell what Ctrl-C did not do: a job in a cluster needs nobody who watches it."""
+    """Tell what Ctrl-C did not do: a job in a cluster, or a detached one, needs no watcher."""
     if not is_submitted:
         click.echo(f"\njob {spec.job_name} has not been submitted", err=True)
         return

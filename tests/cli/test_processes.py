@@ -242,6 +242,32 @@ def test_closing_the_terminal_stops_the_job(zoo, tmp_path):
     assert "kill test" in calls.read_text().splitlines()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("line", ["has been started", "see it with"])
+def test_a_detached_job_outlives_a_terminal_closed_at_its_first_words(zoo, tmp_path, line, number):
+    closing = (
+        "import io, os, signal, sys\n"
+        "class Closing(io.StringIO):\n"
+        "    def write(self, text):\n"
+        f"        if {line!r} in text:\n"
+        f"            os.kill(os.getpid(), {int(number)})\n"
+        "        return sys.__stdout__.write(text)\n"
+        "sys.stdout = Closing()\n"
+    )
+    calls = tmp_path / "calls"
+    scripts = f"on_submit=(running(),), calls_path={str(calls)!r}"
+    python, option, code, *argv = program(
+        scripts, "train", *REQUIRED, "--platform=local", "--detach"
+    )
+    done = subprocess.run(
+        [python, option, closing + code, *argv], env=environment(), capture_output=True, text=True,
+        timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode == 130
+    assert "job test goes on without you: see it with `elastic status test" in done.stderr
+    assert "kill test" not in calls.read_text().splitlines()
+
+
 def test_nohup_keeps_a_job_through_a_hangup(zoo, tmp_path):
     nohup = (
         "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
