@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from elastic.platforms.base import StillAliveError, unheard
+from elastic.platforms.kubernetes.exits import is_deleted
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.job_status import STATUS_UNREADABLE
 from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL, Manifest
@@ -94,11 +95,11 @@ def end_pods(
     grace_s = min(TERM_GRACE_S, timeout_s / 4)
     deadline_s = max(started_s + timeout_s, time.monotonic() + SETTLE_S)
     _delete(job, job.pods(), grace_s)
-    if _await(started_s + 0.75 * timeout_s, lambda: _have_gone(job, on_wait)):
+    if _await(started_s + 0.75 * timeout_s, lambda: _clear(job, on_wait)):
         return
     # Meanwhile the master may have started another worker.
     _delete(job, job.pods(), HURRY_GRACE_S if timeout_s > 0 else 0.0)
-    if _await(deadline_s, lambda: _have_gone(job, on_wait)):
+    if _await(deadline_s, lambda: _clear(job, on_wait)):
         return
     left = ", ".join(
         f"{pod['metadata']['name']} (node {pod['spec'].get('nodeName', 'none')})"
@@ -125,19 +126,35 @@ def _has_run(pod: Manifest) -> bool:
     )
 
 
-def _have_gone(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
-    """Whether the job has no pod any more."""
-    names = sorted(pod["metadata"]["name"] for pod in job.pods())
+def _clear(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
+    """Forget the deleted pods that have ended; whether the job has no pod any more."""
+    pods = job.pods()
+    for pod in pods:
+        if _is_over(pod):
+            # Its node drops it with its next clean-up: seen to take 15 s, or a minute if it has
+            # ended just when it was deleted.
+            job.delete("pods", pod["metadata"]["name"], 0.0)
+    names = sorted(pod["metadata"]["name"] for pod in pods)
     if names:
         on_wait(f"{', '.join(names)} to be gone")
     return not names
+
+
+def _is_over(pod: Manifest) -> bool:
+    """Whether nothing of a deleted pod runs: its node starts nothing for it any more."""
+    status = pod["status"]
+    return is_deleted(pod) and not any(
+        "running" in (container.get("state") or {})
+        for kind in ("initContainerStatuses", "containerStatuses")
+        for container in status.get(kind) or ()
+    )
 
 
 def _has_left(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
     """Whether the master has published the end, or cannot."""
     on_wait("its master to tell its end")
     master = job.find_master()
-    if master is None or master["metadata"].get("deletionTimestamp"):
+    if master is None or is_deleted(master):
         return True
     if "running" not in own_state(master):
         return True

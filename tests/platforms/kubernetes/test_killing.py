@@ -1,0 +1,78 @@
+"""How the pods of a job are made to go where nodes take their time; for more see test_platform."""
+
+import copy
+import time
+
+import pytest
+from support.fake_api import Answer
+from support.fake_objects import FakeObjects
+from support.pods import pod, running, terminated, waiting
+
+from elastic.platforms.base import StillAliveError
+from elastic.platforms.kubernetes.job_objects import JobObjects
+from elastic.platforms.kubernetes.killing import end_pods
+
+INIT_RUNS = waiting("PodInitializing") | {"initContainerStatuses": [{"state": {"running": {}}}]}
+
+
+def alone(status):
+    """Without the sidecar, which runs as long as it may."""
+    changed = copy.deepcopy(status)
+    del changed["containerStatuses"][0]
+    return changed
+
+
+class SlowNode(FakeObjects):
+    """Its pods come to `end` when they are deleted, and stay until nobody gives them any grace."""
+
+    def __init__(self, end):
+        super().__init__("team")
+        self._end = end
+        self.graces = []
+
+    def _answer_one(self, seen):
+        if seen.method != "DELETE":
+            return super()._answer_one(seen)
+        self.graces.append(seen.body["gracePeriodSeconds"])
+        if not self.graces[-1]:
+            return super()._answer_one(seen)
+        left = self.find("pods", "elastic-j-worker-0")
+        left["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+        left["status"] = self._end
+        return Answer()
+
+
+def end(node, timeout_s):
+    begun = pod(alone(running()))
+    begun["metadata"]["labels"] |= {"elastic-job-name": "j"}
+    node.add("pods", begun)
+    with node:
+        end_pods(JobObjects(node.cluster(), "team", "j"), time.monotonic(), timeout_s)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param(alone(terminated(0, "Succeeded", "Completed")), id="ended"),
+        pytest.param(alone(waiting("ContainerCreating")), id="container-removed"),
+    ],
+)
+def test_a_deleted_pod_that_has_ended_does_not_wait_for_its_nodes_clean_up(status):
+    node = SlowNode(status)
+    end(node, 8.0)
+    assert node.graces == [5.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param(alone(running()), id="own-container"),
+        pytest.param(terminated(0), id="sidecar"),
+        pytest.param(INIT_RUNS, id="init-container"),
+    ],
+)
+def test_one_of_which_something_runs_is_not_forgotten(status):
+    node = SlowNode(status)
+    with pytest.raises(StillAliveError, match=r"elastic-j-worker-0 \(node node-7\)"):
+        end(node, 2.0)
+    assert 0.0 not in node.graces
