@@ -10,6 +10,8 @@ import tensorflow as tf
 
 SIZE = 8
 NUM_CLASSES = 10
+DECAY_UPDATES = 200
+"""The rate falls for so many updates: about as many as eight epochs of 1438 images have."""
 
 
 def custom_model(channels: int = 16, shift: int = 1) -> keras.Model:
@@ -48,8 +50,12 @@ def loss(labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
 
 
 def optimizer() -> keras.optimizers.Optimizer:
-    """Adam with the high rate that batch normalisation allows."""
-    return keras.optimizers.Adam(learning_rate=5e-3)
+    """Adam from the high rate that batch normalisation allows down to a hundredth of it.
+
+    At the high rate alone the accuracy jumps from one update to the next.
+    """
+    rate = keras.optimizers.schedules.CosineDecay(5e-3, DECAY_UPDATES, alpha=0.01)
+    return keras.optimizers.Adam(rate)
 
 
 def dataset_fn(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:

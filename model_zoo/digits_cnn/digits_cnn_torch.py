@@ -8,11 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import lr_scheduler as schedules
 
 SIZE = 8
 NUM_CLASSES = 10
 SHIFT = 1
 """Images are moved by up to so many pixels while the model trains."""
+LEARNING_RATE = 5e-3
+DECAY_UPDATES = 200
+"""The rate falls for so many updates: about as many as eight epochs of 1438 images have."""
 
 
 class CustomModel(nn.Module):
@@ -49,8 +53,15 @@ def loss(labels: Tensor, predictions: Tensor) -> Tensor:
 
 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam with the high rate that batch normalisation allows."""
-    return torch.optim.Adam(parameters, lr=5e-3)
+    """Adam with the high rate that batch normalisation allows; it falls, see `lr_scheduler`."""
+    return torch.optim.Adam(parameters, lr=LEARNING_RATE)
+
+
+def lr_scheduler(optimizer: torch.optim.Optimizer) -> schedules.LRScheduler:
+    """Down to a hundredth: at the high rate alone the accuracy jumps from update to update."""
+    falling = schedules.CosineAnnealingLR(optimizer, DECAY_UPDATES, eta_min=LEARNING_RATE / 100)
+    flat = schedules.ConstantLR(optimizer, factor=0.01, total_iters=10**9)
+    return schedules.SequentialLR(optimizer, [falling, flat], milestones=[DECAY_UPDATES])
 
 
 def dataset_fn(dataset: Iterable[Mapping[str, Any]], mode: str) -> Iterator[tuple[Tensor, Tensor]]:
