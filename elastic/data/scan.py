@@ -135,7 +135,7 @@ def split_blocks(
             data, wanted = data[end:], block_bytes
             if num_records is not None and seen < num_records:
                 needed = (num_records - seen) * (offset - begin) // seen - len(data)
-                wanted = min(max(needed * 17 // 16, block_bytes // 8, 1), MAX_READ_BYTES)
+                wanted = read_size(needed, block_bytes)
         if at_eof:
             break
         if len(data) > MAX_RECORD_BYTES:
@@ -152,6 +152,11 @@ def split_blocks(
             f"{file.name}, line {line}: the record has a quote that is never closed: "
             "close it, or write a quote inside a quoted field twice"
         )
+
+
+def read_size(needed_bytes: int, block_bytes: int) -> int:
+    """How much to read for records that seem to need so much: a little more, within bounds."""
+    return min(max(needed_bytes * 17 // 16, block_bytes // 8, 1), MAX_READ_BYTES)
 
 
 def cut_shards(
@@ -218,11 +223,7 @@ def read_pieces(
     Raises:
         DataError: The shard does not begin at a record, or ends before the task does.
     """
-    _check_boundary(file, task.shard, offset)
-    position = task.shard.start
-    place = bookmarks.before(file.name, task.start)
-    if place is not None and place[0] > position:
-        position, offset = place
+    position, offset = last_known(file, task, offset, bookmarks)
     end = offset
     num_records = task.end - position
     for block in split_blocks(file, offset, record_ends, READ_BLOCK_BYTES, num_records):
@@ -238,10 +239,57 @@ def read_pieces(
         end = block.offset + len(block.data)
         if position >= task.end:
             return
-    raise DataError(
-        f"{file.name} ends after record {position}, at byte {end}, but the task wants "
-        f"records [{task.start}, {task.end}): the file is not the one that was counted; "
-        "restore it and start the job again"
+    raise ended_early(file, task, position, end)
+
+
+def last_known(
+    file: SourceFile, task: ReadTask, offset: int, bookmarks: Bookmarks
+) -> tuple[int, int]:
+    """The last record at or before a task's first one whose place is known, and its first byte.
+
+    Args:
+        file: The source.
+        task: Whose records are wanted.
+        offset: Where its shard begins.
+        bookmarks: Of this reader.
+
+    Raises:
+        DataError: The shard does not begin at a record.
+    """
+    _check_boundary(file, task.shard, offset)
+    place = bookmarks.before(file.name, task.start)
+    return (
+        place if place is not None and place[0] > task.shard.start else (task.shard.start, offset)
+    )
+
+
+def find_first(
+    file: SourceFile, task: ReadTask, offset: int, record_ends: RecordEnds, bookmarks: Bookmarks
+) -> int:
+    """The byte at which the first record of a task begins; arguments are those of `read_pieces`.
+
+    Raises:
+        DataError: The shard does not begin at a record, or ends before the task begins.
+    """
+    position, offset = last_known(file, task, offset, bookmarks)
+    num_records = task.start - position
+    if not num_records:
+        return offset
+    for block in split_blocks(file, offset, record_ends, READ_BLOCK_BYTES, num_records):
+        bookmarks.add(file.name, position, block.offset)
+        if position + block.count >= task.start:
+            return block.offset + int(block.ends()[task.start - position - 1])
+        position += block.count
+        offset = block.offset + len(block.data)
+    raise ended_early(file, task, position, offset)
+
+
+def ended_early(file: SourceFile, task: ReadTask, num_records: int, end: int) -> DataError:
+    """Say that a file ends, at byte `end`, before a task does."""
+    return DataError(
+        f"{file.name} ends after record {num_records}, at byte {end}, but a task goes on "
+        f"to record {task.end}: the file is not the one that was counted; restore it and start the "
+        "job again"
     )
 
 

@@ -107,6 +107,12 @@ def test_bytes_of_another_encoding(tmp_path, suffix, before):
     assert error.startswith(
         "FILE, line 2 (record 1): byte 0xe9 at offset 4 is not utf-8: mend the file, or name its"
     )
+    # The records around it can still be read by themselves.
+    reader = open_reader(str(path), 2, {}, None)
+    shards = reader.create_shards()
+    for index in (0, 2):
+        [shard] = [shard for shard in shards if shard.start <= index < shard.end]
+        assert list(reader.read_records(ReadTask(shard, index, index + 1))) == [before]
 
 
 def test_a_header_of_another_encoding(tmp_path):
@@ -161,7 +167,7 @@ def test_a_shard_of_another_file_is_noticed(tmp_path, name):
     assert error_for(ReadTask(beyond, 3, 4)).startswith("FILE: no record begins at byte 90")
     longer = Shard(str(path), 1, 9, offset_bytes=4)
     assert error_for(ReadTask(longer, 2, 9)).startswith(
-        "FILE ends after record 3, at byte 12, but the task wants records [2, 9): the file is not"
+        "FILE ends after record 3, at byte 12, but a task goes on to record 9: the file is not"
     )
     unplaced = Shard(str(path), 0, 3)
     assert "does not say at which byte it begins" in error_for(ReadTask(unplaced, 0, 1))
