@@ -196,6 +196,7 @@ class StatusBoard:
             skipped=len(ledger.skipped_records),
             computed_again=ledger.computed_again,
             model_version=coordinator.store.version,
+            max_steps=self._spec.max_steps,
             loss=coordinator.loss,
             samples_per_s=round(coordinator.rate.per_second(time.monotonic()), 1),
             rejected_gradients=coordinator.rejected_gradients,

@@ -119,6 +119,9 @@ class Progress(_Published):
         "in work.",
     )
     model_version: int = Field(default=0, description="Updates of the model so far.")
+    max_steps: int = Field(
+        default=0, description="Updates after which training ends; 0 where all epochs are trained."
+    )
     loss: float | None = Field(
         default=None, description="Of the newest minibatch; `null` before the first."
     )

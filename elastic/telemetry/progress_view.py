@@ -11,8 +11,10 @@ from rich.text import Text
 
 from elastic.spec.status import JobPhase, JobStatus
 from elastic.telemetry.summary import (
+    all_epochs_done,
     done_fraction,
     duration_text,
+    ends_by_steps,
     epoch_text,
     eta_s,
     evaluation_text,
@@ -80,7 +82,7 @@ def progress_view(status: JobStatus, now_s: float) -> RenderableType:
 
 
 def bar_view(status: JobStatus) -> RenderableType:
-    """A bar as wide as there is room, `done/total`, percent and ETA."""
+    """A bar as wide as there is room, records or steps of their total, percent and ETA."""
     progress = status.progress
     fraction = done_fraction(status)
     left_s = eta_s(status)
@@ -88,9 +90,12 @@ def bar_view(status: JobStatus) -> RenderableType:
     row.add_column(ratio=1)
     for _ in range(3):
         row.add_column(justify="right", no_wrap=True)
+    amount = f"{progress.records_done}/{progress.records_total or '?'}"
+    if ends_by_steps(progress):
+        amount = f"{progress.model_version}/{progress.max_steps} steps"
     row.add_row(
         ProgressBar(total=1.0, completed=fraction or 0.0),
-        f"{progress.records_done}/{progress.records_total or '?'}",
+        amount,
         percent_text(status),
         "" if left_s is None else f"ETA {duration_text(left_s)}",
     )
@@ -100,8 +105,8 @@ def bar_view(status: JobStatus) -> RenderableType:
 def epochs_done_text(status: JobStatus) -> str:
     """As `epoch_text`, but `2 of 2` once every epoch is done: then none is under way."""
     num_epochs = status.progress.num_epochs
-    is_done = status.phase is JobPhase.SUCCEEDED or done_fraction(status) == 1.0
-    return f"{num_epochs} of {num_epochs}" if is_done and num_epochs > 0 else epoch_text(status)
+    is_done = all_epochs_done(status) and num_epochs > 0
+    return f"{num_epochs} of {num_epochs}" if is_done else epoch_text(status)
 
 
 def _phase(status: JobStatus) -> Text:

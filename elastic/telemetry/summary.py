@@ -7,7 +7,7 @@ from typing import Final
 from elastic.policy.replicas import ReplicaPhase
 from elastic.policy.time_account import split_at
 from elastic.spec.kinds import JobKind
-from elastic.spec.status import JobEvent, JobPhase, JobStatus, WorkerStatus
+from elastic.spec.status import JobEvent, JobPhase, JobStatus, Progress, WorkerStatus
 from elastic.spec.time_split import TimeCategory
 
 SHORTEST_TOLD_S: Final = 0.05
@@ -31,11 +31,35 @@ def duration_text(seconds: float) -> str:
 
 
 def done_fraction(status: JobStatus) -> float | None:
-    """Records done over records in total, 0 to 1; None while the total is unknown."""
+    """How much of the job is done, 0 to 1; None while its records are not counted.
+
+    A job of `max_steps` has only the records of so many updates.
+    """
     progress = status.progress
     if progress.records_total <= 0:
         return None
-    return min(progress.records_done / progress.records_total, 1.0)
+    return min(progress.records_done / _records_expected(progress), 1.0)
+
+
+def _records_expected(progress: Progress) -> float:
+    """Records that the job will have trained: with `max_steps`, by what an update took so far."""
+    total, steps = float(progress.records_total), progress.max_steps
+    if steps <= 0 or progress.model_version <= 0:
+        return total
+    return min(total, max(1.0, progress.records_done * steps / progress.model_version))
+
+
+def all_epochs_done(status: JobStatus) -> bool:
+    """Whether no record of any epoch is left, as far as is known."""
+    progress = status.progress
+    if progress.records_total <= 0:
+        return status.phase is JobPhase.SUCCEEDED
+    return progress.records_done >= progress.records_total
+
+
+def ends_by_steps(progress: Progress) -> bool:
+    """Whether the updates come to `max_steps` before the epochs end, as far as is known."""
+    return _records_expected(progress) < progress.records_total
 
 
 def percent_text(status: JobStatus) -> str:
@@ -50,7 +74,7 @@ def eta_s(status: JobStatus) -> float | None:
     None too once they are done: how long the evaluation takes is `evaluation_text`'s to tell.
     """
     progress = status.progress
-    left = progress.records_total - progress.records_done
+    left = _records_expected(progress) - progress.records_done
     if status.phase.is_final or progress.samples_per_s <= 0 or left <= 0:
         return None
     return left / progress.samples_per_s
@@ -110,6 +134,8 @@ def progress_line(status: JobStatus) -> str:
         parts.append(f"{progress.records_done}/{progress.records_total} records")
         if is_training(status):
             parts.append(f"epoch {epoch_text(status)}")
+        if ends_by_steps(progress):
+            parts.append(f"{progress.model_version}/{progress.max_steps} steps")
         parts.append(f"{progress.samples_per_s:.0f} samples/s")
         if is_training(status):
             parts.append(f"loss {loss_text(status)}")

@@ -7,7 +7,7 @@ from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
 from elastic.spec.status import EvaluationProgress, JobPhase, JobStatus, Progress
 from elastic.telemetry.progress import LiveDisplay, PlainDisplay, open_display
-from elastic.telemetry.progress_view import progress_view
+from elastic.telemetry.progress_view import epochs_done_text, progress_view
 from elastic.telemetry.summary import duration_text, event_line, percent_text, progress_line
 
 
@@ -263,3 +263,30 @@ def test_no_color_is_honoured(monkeypatch):
     assert styled()
     monkeypatch.setenv("NO_COLOR", "1")
     assert not styled()
+
+
+def test_a_job_of_so_many_steps_is_measured_by_them():
+    """143 of 200 steps took 1438 of 2876 records, so that the last will take some 2011."""
+    progress = running().progress.model_copy(update={"max_steps": 200})
+    status = running(progress=progress)
+    assert progress_line(status) == (
+        "Running     71%, 1438/2876 records, epoch 1 of 2, 143/200 steps, 80 samples/s, "
+        "loss 0.3123, 2/2 workers, ETA 7.2s"
+    )
+    console = recorded(80)
+    console.print(progress_view(status, SUBMITTED_S))
+    assert "143/200 steps 71% ETA 7.2s" in console.file.getvalue()
+
+
+def test_at_its_last_step_nothing_is_left():
+    done = running().progress.model_copy(update={"max_steps": 143})
+    status = running(progress=done, phase=JobPhase.SUCCEEDED, ended_s=SUBMITTED_S + 83)
+    assert (percent_text(status), epochs_done_text(status)) == ("100%", "1 of 2")
+
+
+def test_more_steps_than_the_epochs_have_change_nothing():
+    """No record is left after 143 updates, although there could be 900."""
+    progress = running(2876).progress.model_copy(update={"max_steps": 900})
+    status = running(progress=progress, phase=JobPhase.SUCCEEDED, ended_s=SUBMITTED_S + 83)
+    assert (percent_text(status), epochs_done_text(status)) == ("100%", "2 of 2")
+    assert "steps" not in progress_line(status)
