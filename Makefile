@@ -37,6 +37,7 @@ lint: $(VENV)/.dev ## Format, lint, types, layers, generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m elastic.cli.reference | diff -u docs/flags.md - || (echo "docs/flags.md is stale: run make docs"; exit 1)
+	@$(BIN)/python -m elastic.client.keyword_source | diff -u elastic/client/keywords.py - || (echo "elastic/client/keywords.py is stale: run make docs"; exit 1)
 
 .PHONY: soak
 soak: $(VENV)/.dev ## Kill workers and the master at random, 20 seeds a mode
@@ -47,8 +48,9 @@ bench: $(VENV)/.dev ## Measure the ratios of benchmarks/RESULTS.md
 	@$(BIN)/python -m benchmarks.run
 
 .PHONY: docs
-docs: $(VENV)/.dev ## Write the generated pages of docs/
+docs: $(VENV)/.dev ## Write what is generated from the settings: docs/flags.md, the keywords of the API
 	@$(BIN)/python -m elastic.cli.reference > docs/flags.md
+	@$(BIN)/python -m elastic.client.keyword_source > elastic/client/keywords.py
 
 # The oldest supported toolchain: generated code must not be newer than the runtime that loads it.
 PROTO_TOOLS := grpcio-tools==1.74.0 protobuf==6.31.1 setuptools<81

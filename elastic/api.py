@@ -11,11 +11,17 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from elastic.client import settings
 from elastic.client.checking import check, nothing_to_resume
 from elastic.client.following import looks
+from elastic.client.keywords import (
+    EvaluateKeywords,
+    JobKeywords,
+    PredictKeywords,
+    TrainKeywords,
+)
 from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice, open_platform
 from elastic.client.replicas import (
     num_running,
@@ -32,7 +38,20 @@ from elastic.spec.since import Since, parse_since
 from elastic.spec.status import JobPhase, JobStatus
 from elastic.telemetry.progress import open_display
 
-__all__ = ["Job", "JobPhase", "JobStatus", "LogLine", "evaluate", "jobs", "predict", "train"]
+__all__ = [
+    "EvaluateKeywords",
+    "Job",
+    "JobKeywords",
+    "JobPhase",
+    "JobStatus",
+    "LogLine",
+    "PredictKeywords",
+    "TrainKeywords",
+    "evaluate",
+    "jobs",
+    "predict",
+    "train",
+]
 
 POLL_S: Final = 0.2
 KILL_TIMEOUT_S: Final = 60.0
@@ -202,7 +221,7 @@ def train(
     config: str | Path | None = None,
     context: str | None = None,
     kubeconfig: str | None = None,
-    **values: Any,
+    **values: Unpack[TrainKeywords],
 ) -> Job:
     """Start a job that trains a model, and return at once.
 
@@ -219,7 +238,7 @@ def train(
         JobExistsError: The name is taken.
         PlatformError: The platform does not take the job.
     """
-    return _start(JobKind.TRAIN, config, context, kubeconfig, values)
+    return _start(JobKind.TRAIN, config, context, kubeconfig, {**values})
 
 
 def evaluate(
@@ -227,7 +246,7 @@ def evaluate(
     config: str | Path | None = None,
     context: str | None = None,
     kubeconfig: str | None = None,
-    **values: Any,
+    **values: Unpack[EvaluateKeywords],
 ) -> Job:
     """Start a job that evaluates a trained model; its last status has the metrics.
 
@@ -236,7 +255,7 @@ def evaluate(
     Raises:
         CheckpointError: There is no model to take parameters from.
     """
-    return _start(JobKind.EVALUATE, config, context, kubeconfig, values)
+    return _start(JobKind.EVALUATE, config, context, kubeconfig, {**values})
 
 
 def predict(
@@ -244,13 +263,13 @@ def predict(
     config: str | Path | None = None,
     context: str | None = None,
     kubeconfig: str | None = None,
-    **values: Any,
+    **values: Unpack[PredictKeywords],
 ) -> Job:
     """Start a job that predicts with a trained model; its last status names their folder.
 
     Args and errors as of `evaluate`.
     """
-    return _start(JobKind.PREDICT, config, context, kubeconfig, values)
+    return _start(JobKind.PREDICT, config, context, kubeconfig, {**values})
 
 
 def jobs(
