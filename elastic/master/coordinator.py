@@ -185,16 +185,26 @@ class Coordinator:
         Raises:
             ValueError: The report breaks the protocol; nothing was changed.
         """
-        async with self.store.lock:
-            outcome = self._accept(session, report, contribution)
-            if outcome.refusal is not None:
-                return outcome
-            applied = await self._apply_if_due()
+        with self.serving(session):
+            async with self.store.lock:
+                outcome = self._accept(session, report, contribution)
+                if outcome.refusal is not None:
+                    return outcome
+                applied = await self._apply_if_due()
+                if not applied:
+                    self._group.own()
             if not applied:
-                self._group.own()
-        if not applied:
-            await self._hold(session)
-        return Outcome(None, self.store.version)
+                await self._hold(session)
+            return Outcome(None, self.store.version)
+
+    @contextmanager
+    def serving(self, session: WorkerSession) -> Iterator[None]:
+        """A call may have to wait for the parameters: a worker that waits for it does not hang."""
+        watch = self.liveness.call_begins(session.worker)
+        try:
+            yield
+        finally:
+            self.liveness.call_ends(watch, time.monotonic())
 
     def _accept(
         self, session: WorkerSession, report: GradientReport, contribution: Contribution
@@ -286,22 +296,28 @@ class Coordinator:
         self, session: WorkerSession, task_id: int, attempt: int, start: int, end: int
     ) -> bool:
         """Count records of which dataset_fn made no example: they have no gradient to wait for."""
-        async with self.store.lock:
-            ledger = self._ledger_of(task_id)
-            staged = ledger.stage(task_id, attempt, start, end)
-            if isinstance(staged, Refusal):
-                return False
-            self.liveness.progressed(session.worker, time.monotonic())
-            with self._failing_the_job():
-                audit = ledger.commit([staged])
-                if ledger is self.ledger:
-                    self.meter.commit(end - start)
-                    self._commit_log.append(self.store.version, ledger, audit, [staged])
-                    if audit is not None:
-                        await self._end_epoch(audit)
-                elif self.evaluation is not None:
-                    self.evaluation.note_progress()
-            await self._apply_if_due()
+        with self.serving(session):
+            async with self.store.lock:
+                return await self._commit_empty(session, task_id, attempt, start, end)
+
+    async def _commit_empty(
+        self, session: WorkerSession, task_id: int, attempt: int, start: int, end: int
+    ) -> bool:
+        ledger = self._ledger_of(task_id)
+        staged = ledger.stage(task_id, attempt, start, end)
+        if isinstance(staged, Refusal):
+            return False
+        self.liveness.progressed(session.worker, time.monotonic())
+        with self._failing_the_job():
+            audit = ledger.commit([staged])
+            if ledger is self.ledger:
+                self.meter.commit(end - start)
+                self._commit_log.append(self.store.version, ledger, audit, [staged])
+                if audit is not None:
+                    await self._end_epoch(audit)
+            elif self.evaluation is not None:
+                self.evaluation.note_progress()
+        await self._apply_if_due()
         return True
 
     async def _hold(self, session: WorkerSession) -> None:
@@ -311,7 +327,6 @@ class Coordinator:
         deadline = time.monotonic() + limit_s
         version = self.store.version
         self._computing.discard(session.key)
-        self.liveness.waiting(session.worker, time.monotonic())
         while (
             self.store.version == version
             and not self.training_done.is_set()
@@ -412,16 +427,21 @@ class Coordinator:
                 "RecordSkipped",
                 f"record {verdict.index} of {verdict.shard_name!r} failed for good: {message}",
             )
-            async with self.store.lock:
-                if not await self._apply_if_due() and ledger is self.ledger:
-                    with self._failing_the_job():
-                        audit = ledger.end_epoch_if_complete()
-                        if audit is not None:
-                            await self._end_epoch(audit)
-                elif self.evaluation is not None and ledger is self.evaluation.ledger:
-                    ledger.end_epoch_if_complete()
-                    self.evaluation.note_progress()
+            with self.serving(session):
+                async with self.store.lock:
+                    await self._end_epoch_without(ledger)
         return True
+
+    async def _end_epoch_without(self, ledger: Ledger) -> None:
+        """A record that is skipped may be the last one that its epoch has waited for."""
+        if not await self._apply_if_due() and ledger is self.ledger:
+            with self._failing_the_job():
+                audit = ledger.end_epoch_if_complete()
+                if audit is not None:
+                    await self._end_epoch(audit)
+        elif self.evaluation is not None and ledger is self.evaluation.ledger:
+            ledger.end_epoch_if_complete()
+            self.evaluation.note_progress()
 
     def fail_job(self, error: UserError) -> None:
         """End the job; the first reason stands."""

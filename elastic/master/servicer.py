@@ -96,15 +96,16 @@ class MasterServicer:
 
     async def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]:
         """Send the newest version, if the worker lacks it."""
-        self._session(request.session)
+        session = self._session(request.session)
         store = self._coordinator.store
         wanted = request.version if request.HasField("version") else store.version
         if request.HasField("have_version") and request.have_version == wanted:
             yield pb.ModelChunk(header=pb.ModelHeader(model_version=wanted, unchanged=True))
             return
-        packed = await store.packed(
-            request.session, request.version if request.HasField("version") else None
-        )
+        with self._coordinator.serving(session):
+            packed = await store.packed(
+                request.session, request.version if request.HasField("version") else None
+            )
         if packed is None:
             raise CallRefusedError(
                 grpc.StatusCode.NOT_FOUND, f"version {wanted} of the model is not kept"

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,6 +15,7 @@ from elastic.frameworks.user_code import user_code
 from elastic.master.parameters import ParameterStore
 from elastic.policy.ending import Ending
 from elastic.policy.steering import BestRule, Evaluation, is_new_best, remembered
+from elastic.spec.user_frames import stuck_in
 
 
 class _Member:
@@ -58,9 +61,26 @@ class Steering:
         ending: Why a callback has ended training, if one has.
     """
 
-    def __init__(self, callbacks: Sequence[Callback], store: ParameterStore) -> None:
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        store: ParameterStore,
+        patience_s: float,
+        tell: Callable[[str, str], None],
+    ) -> None:
+        """Store what is called, on whose parameters.
+
+        Args:
+            callbacks: In their order.
+            store: What a callback may look at.
+            patience_s: What a hook may take before it is told of; it is waited for all the same.
+            tell: Takes an event, as its kind and its message.
+        """
         self._members = [_Member(callback) for callback in callbacks]
         self._store = store
+        self._patience_s = patience_s
+        self._tell = tell
+        self._called: tuple[str, int] | None = None
         self.history: tuple[Evaluation, ...] = ()
         self.best: Evaluation | None = None
         self.ending: Ending | None = None
@@ -227,7 +247,21 @@ class Steering:
         """Call one hook of all callbacks; gives the first that ends training, by name."""
         if not self._members:
             return None
-        return await asyncio.to_thread(partial(self._call_all, hook, arguments, shown))
+        calling = asyncio.ensure_future(
+            asyncio.to_thread(partial(self._call_all, hook, arguments, shown))
+        )
+        done, _ = await asyncio.wait([calling], timeout=self._patience_s)
+        if not done and self._called is not None:
+            # A hook may have a reason to take long, so nobody ends it; but nothing is trained.
+            what, thread_id = self._called
+            frame = sys._current_frames().get(thread_id)  # noqa: SLF001 - documented
+            stuck = None if frame is None else stuck_in(frame)
+            at = f" ({stuck})" if stuck else ""
+            self._tell(
+                "CallbackSlow",
+                f"{what} has taken more than {self._patience_s:g} s{at}, and training waits for it",
+            )
+        return await calling
 
     def _call_all(
         self, hook: str, arguments: Sequence[Any], shown: int | None
@@ -238,13 +272,15 @@ class Steering:
                 function = getattr(member.callback, hook, None)
                 if function is None:
                     continue
-                with user_code(f"{hook} of the callback {member.name}"):
+                what = f"{hook} of the callback {member.name}"
+                self._called = what, threading.get_ident()
+                with user_code(what):
                     answer = function(*arguments)
                 if isinstance(answer, StopTraining):
                     stop = stop or (member.name, answer)
                 elif answer is not None:
                     raise ModelDefError(
-                        f"{hook} of the callback {member.name} returned a "
+                        f"{what} returned a "
                         f"{type(answer).__name__}: return None, or StopTraining to end training"
                     )
         return stop

@@ -124,7 +124,8 @@ async def open_training(
     """
     spec, board = parts.spec, parts.board
     run, at = parts.preparation.run, parts.preparation.at
-    steering = Steering(await run(partial(build_callbacks, spec, sources, store, at)), store)
+    callbacks = await run(partial(build_callbacks, spec, sources, store, at))
+    steering = Steering(callbacks, store, spec.hang_timeout, board.note)
     steering.check(bool(sources.evaluation_shards), metric_names)
     ledger = training_ledger(spec, sources.shards)
     at("newest cut")

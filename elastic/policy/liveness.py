@@ -36,12 +36,14 @@ FIRST_TASK: Final = "first task"
 
 
 @dataclass(slots=True)
-class _Watch:
+class Watch:
+    """What is known of one worker; `num_calls` of its calls are at the master."""
+
     last_progress_s: float
     last_heard_s: float
     is_in_set_up: bool = True
     has_stepped: bool = False
-    is_waiting: bool = False
+    num_calls: int = 0
 
 
 class Liveness:
@@ -49,7 +51,8 @@ class Liveness:
 
     Progress is what a worker does for the job: it takes a task, reports. Heartbeats are not
     progress: they come from a thread that goes on while the step hangs. They tell earlier than any
-    step that a whole machine is gone.
+    step that a whole machine is gone. The time that the master takes for a call, in which a user's
+    callback may run, is nobody's silence.
 
     A worker is in set-up (imports its framework, registers, builds the model) until it asks for
     its first task.
@@ -67,17 +70,17 @@ class Liveness:
         self._set_up_s = first_step_s
         self._first_step_s = max(floor_s, first_step_s)
         self._steps_s: deque[float] = deque(maxlen=NUM_RECENT_STEPS)
-        self._watches: dict[str, _Watch] = {}
+        self._watches: dict[str, Watch] = {}
         self._last_look_s: float | None = None
 
     def observed_running(self, workers: Iterable[str], now_s: float) -> None:
         """Start to watch the workers that are new: one may hang before it has ever called."""
         for worker in workers:
-            self._watches.setdefault(worker, _Watch(now_s, now_s))
+            self._watches.setdefault(worker, Watch(now_s, now_s))
 
     def joined(self, worker: str, now_s: float) -> None:
         """Watch a worker that registered; the time of its set-up goes on."""
-        self._watches.setdefault(worker, _Watch(now_s, now_s)).last_heard_s = now_s
+        self._watches.setdefault(worker, Watch(now_s, now_s)).last_heard_s = now_s
 
     def is_at_work(self, worker: str) -> bool:
         """Whether it has asked for a task."""
@@ -99,19 +102,27 @@ class Liveness:
         if watch is None:
             return
         watch.last_progress_s = now_s
-        watch.is_in_set_up = watch.is_waiting = False
+        watch.is_in_set_up = False
         if step_s is not None:
             # The first step of a worker compiles; it would teach a limit that finds no hang.
             if watch.has_stepped:
                 self._steps_s.append(step_s)
             watch.has_stepped = True
 
-    def waiting(self, worker: str, now_s: float) -> None:
+    def call_begins(self, worker: str) -> Watch | None:
         """Note that the worker waits for the master, so that its silence is no hang."""
         watch = self._watches.get(worker)
         if watch is not None:
+            watch.num_calls += 1
+        return watch
+
+    def call_ends(self, watch: Watch | None, now_s: float) -> None:
+        """Note that it waits no longer; `watch` is what `call_begins` gave."""
+        if watch is None:
+            return
+        watch.num_calls -= 1
+        if not watch.is_in_set_up:
             watch.last_progress_s = now_s
-            watch.is_waiting = True
 
     def limit_s(self, worker: str) -> float:
         """The silence that makes this worker a hang."""
@@ -130,7 +141,7 @@ class Liveness:
             silent_s = now_s - watch.last_progress_s
             limit_s = self.limit_s(worker)
             unheard_s = now_s - watch.last_heard_s
-            if not watch.is_waiting and silent_s > limit_s:
+            if not watch.num_calls and silent_s > limit_s:
                 what = FIRST_TASK if watch.is_in_set_up else "progress"
                 found.append(Hang(worker, silent_s, limit_s, what))
             elif watch.has_stepped and unheard_s > HEARTBEAT_LIMIT_S:

@@ -177,6 +177,23 @@ def test_a_callback_that_fails_fails_the_job(data, tmp_path, caplog):
     assert "raise RuntimeError" in caplog.text
 
 
+def test_a_callback_that_takes_long_is_told_and_waited_for(data, tmp_path):
+    patience_s = 0.5
+    spec = _spec(
+        data, tmp_path, [["Slow", {"seconds": 3 * patience_s}]], [1.0, 1.0],
+        hang_timeout=patience_s,
+    )  # fmt: skip
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED
+    [message] = events(status, "CallbackSlow")
+    line = (ZOO / "steered.py").read_text().splitlines().index("        time.sleep(self.seconds)")
+    assert message == (
+        "on_epoch_end of the callback Slow has taken more than 0.5 s (Slow.on_epoch_end "
+        f"({ZOO}/steered.py:{line + 1})), and training waits for it"
+    )
+    assert events(status, "WorkerHung") == [], "who waits for the master does not hang"
+
+
 @pytest.mark.parametrize(
     ("use", "settings", "message"),
     [

@@ -61,10 +61,33 @@ def test_limit_is_learned_from_steps_but_never_below_the_floor():
 def test_waiting_for_the_master_is_no_hang():
     liveness = Liveness(floor_s=10, first_step_s=10)
     liveness.joined("w", 0.0)
-    liveness.waiting("w", 5.0)
+    liveness.progressed("w", 4.0)
+    one, other = liveness.call_begins("w"), liveness.call_begins("w")
+    liveness.progressed("w", 5.0)
+    liveness.call_ends(one, 6.0)
     assert look(liveness, 100) == []
-    liveness.progressed("w", 100.0)
+    liveness.call_ends(other, 100.0)
+    assert look(liveness, 110) == []
     assert look(liveness, 111) == [Hang("w", 11.0, 10)]
+
+
+def test_a_call_during_set_up_does_not_prolong_it():
+    liveness = Liveness(floor_s=10, first_step_s=10)
+    liveness.joined("w", 0.0)
+    liveness.call_ends(liveness.call_begins("w"), 9.0)
+    assert look(liveness, 11) == [Hang("w", 11.0, 10, FIRST_TASK)]
+
+
+def test_a_call_of_a_worker_that_has_been_replaced_meanwhile_is_not_its_own():
+    liveness = Liveness(floor_s=10, first_step_s=10)
+    liveness.joined("w", 0.0)
+    old = liveness.call_begins("w")
+    liveness.left("w")
+    liveness.joined("w", 1.0)
+    liveness.progressed("w", 1.0)
+    liveness.call_ends(old, 50.0)
+    liveness.call_ends(liveness.call_begins("unknown"), 50.0)
+    assert look(liveness, 12) == [Hang("w", 11.0, 10)]
 
 
 def test_who_left_is_not_watched():

@@ -22,7 +22,7 @@ _UNTOLD: Final = frozenset({"EpochEnded", "Evaluated", "JobFailed"})
 _WARNINGS: Final = frozenset(
     {
         "WorkerLost", "WorkerFailed", "WorkerHung", "WorkerWaiting", "MasterRestarted",
-        "PlatformAway", "CheckpointFailed", "CheckpointDamaged", "RecordSkipped",
+        "PlatformAway", "CallbackSlow", "CheckpointFailed", "CheckpointDamaged", "RecordSkipped",
         JobPhase.FAILED.value,
     }
 )  # fmt: skip

@@ -5,6 +5,7 @@ epochs, and so on, which the counts tell; `use` names callbacks with their argum
 """
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,20 @@ class Failing:
         raise RuntimeError(f"the callback's own mistake in epoch {epoch}")
 
 
+class Slow:
+    """Takes its time at the end of the first epoch."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def on_epoch_end(self, epoch: int, logs: Any) -> None:
+        if epoch == 0:
+            self._rest()
+
+    def _rest(self) -> None:
+        time.sleep(self.seconds)
+
+
 class Misnamed:
     """Has a hook that nobody calls."""
 
@@ -87,6 +102,7 @@ KINDS = {
     "BestCheckpoint": BestCheckpoint,
     "Recorder": Recorder,
     "Failing": Failing,
+    "Slow": Slow,
     "Misnamed": Misnamed,
 }
 
