@@ -1,5 +1,6 @@
 """The worker's side of the wire: one channel, patience with an absent master, plain values."""
 
+import math
 import random
 import threading
 import time
@@ -99,6 +100,8 @@ class MasterClient:
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._patience_s = patience_s
         self._call_timeout_s = CALL_TIMEOUT_S
+        self._is_hurried = False
+        self._beat_s = -math.inf
         self._address: str | None = None
         self._channel: grpc.Channel | None = None
         self._lock = threading.Lock()
@@ -121,6 +124,7 @@ class MasterClient:
         way keeps its own limit, and so do tensors.
         """
         self._patience_s = self._call_timeout_s = min(self._patience_s, patience_s)
+        self._is_hurried = True
 
     def register(self, request: pb.RegisterRequest) -> Session:
         """Begin a session.
@@ -151,6 +155,7 @@ class MasterClient:
             call(request, timeout=CALL_TIMEOUT_S, metadata=self._metadata)
         except grpc.RpcError as error:
             raise _translated(error) from error
+        self._beat_s = time.monotonic()
 
     def get_task(self, session: str) -> pb.GetTaskReply:
         """Ask for the next range of records."""
@@ -299,8 +304,10 @@ class MasterClient:
                 failure = _translated(error)
                 if not isinstance(failure, _AwayError):
                     raise failure from error
-                # Asked each time: `hurry` may have come meanwhile.
-                if time.monotonic() - began_s > self._patience_s:
+                # Asked each time: `hurry` may have come meanwhile. A master that answers heartbeats
+                # is not away: a callback of the user's may keep it from answering this call.
+                since_s = began_s if self._is_hurried else max(began_s, self._beat_s)
+                if time.monotonic() - since_s > self._patience_s:
                     raise RpcError(
                         f"the master was away for {self._patience_s:g} s: {failure}"
                     ) from error

@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import threading
 
 import grpc
 import numpy as np
 import pytest
 from support.served_master import NUM_RECORDS, PATIENCE_S, TOKEN, ServedMaster
 
+from elastic.errors import RpcError
 from elastic.master.model_buffers import ModelBuffer
+from elastic.rpc import client as rpc_client
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
@@ -55,6 +58,52 @@ def _run(share_memory):
             return await asyncio.to_thread(_work, address, share_memory)
 
     return asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+
+
+def _pull_from_a_busy_master(monkeypatch, hurried=False, beats=True):
+    """Ask for the model while the master keeps the parameters for several times the patience."""
+    patience_s = 0.5
+    monkeypatch.setattr(rpc_client, "BULK_TIMEOUT_S", 0.1)
+
+    def pull(address):
+        client = MasterClient(lambda: address, TOKEN, patience_s, share_memory=False)
+        with contextlib.closing(client):
+            session = client.register(pb.RegisterRequest(worker_index=0, launch=1))
+            if hurried:
+                client.hurry(patience_s)
+            is_done = threading.Event()
+
+            def beat():
+                while not is_done.wait(patience_s / 10):
+                    client.heartbeat(session.key)
+
+            heart = threading.Thread(target=beat) if beats else threading.Thread()
+            heart.start()
+            try:
+                return client.get_model(session, None)
+            finally:
+                is_done.set()
+                heart.join()
+
+    async def play():
+        master = ServedMaster()
+        async with _served(master) as address:
+            async with master.coordinator.store.lock:
+                pulling = asyncio.create_task(asyncio.to_thread(pull, address))
+                await asyncio.wait([pulling], timeout=4 * patience_s)
+            return await pulling
+
+    return asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+
+
+def test_a_master_that_answers_heartbeats_is_not_away(monkeypatch):
+    assert _pull_from_a_busy_master(monkeypatch).version == 0
+
+
+@pytest.mark.parametrize(("hurried", "beats"), [(True, True), (False, False)])
+def test_one_that_does_not_or_is_no_longer_waited_for_is(monkeypatch, hurried, beats):
+    with pytest.raises(RpcError, match=r"the master was away for 0\.5 s"):
+        _pull_from_a_busy_master(monkeypatch, hurried, beats)
 
 
 def _check_counted(before, after):
