@@ -3,13 +3,18 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self, TextIO
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from elastic.telemetry.progress import LINE_INTERVAL_S, Display, can_move_cursor
+from elastic.telemetry.display import (
+    LINE_INTERVAL_S,
+    Display,
+    LiveView,
+    PlainLines,
+    can_move_cursor,
+)
 from elastic.telemetry.summary import duration_text
 
 _BAR_WIDTH: Final = 30
@@ -44,25 +49,14 @@ def open_conversion_display(stream: TextIO) -> Display[ConversionProgress]:
     return PlainConversionDisplay(stream)
 
 
-class PlainConversionDisplay:
+class PlainConversionDisplay(PlainLines):
     """A line now and then, with the time that the rest will take."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._clock = clock
         self._first: tuple[float, int] | None = None
         self._last_line_s = clock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return
 
     def show(self, progress: ConversionProgress) -> None:
         now_s = self._clock()
@@ -77,11 +71,10 @@ class PlainConversionDisplay:
         if progress.done > first_done:
             pace_s = (now_s - first_s) / (progress.done - first_done)
             left = f", {duration_text(pace_s * (progress.total - progress.done))} left"
-        # A reader of the pipe waits for each line, not for a full buffer.
-        print(f"data: {progress}{left}", file=self._stream, flush=True)
+        self.print(f"data: {progress}{left}")
 
 
-class LiveConversionDisplay:
+class LiveConversionDisplay(LiveView):
     """A bar with counts and the time that is left; it is gone when all is done."""
 
     def __init__(self, console: Console) -> None:
@@ -94,18 +87,7 @@ class LiveConversionDisplay:
             transient=True,
         )
         self._task = self._progress.add_task("starting", total=None)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
+        super().__init__(self._progress)
 
     def show(self, progress: ConversionProgress) -> None:
         self._progress.update(

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Final, Self, TextIO
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -12,7 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from elastic.spec.image_progress import ImageProgress
-from elastic.telemetry.progress import LINE_INTERVAL_S, Display, can_move_cursor
+from elastic.telemetry.display import (
+    LINE_INTERVAL_S,
+    Display,
+    LiveView,
+    PlainLines,
+    can_move_cursor,
+)
 
 _BAR_WIDTH: Final = 24
 
@@ -24,52 +29,29 @@ def open_image_display(stream: TextIO) -> Display[ImageProgress]:
     return PlainImageDisplay(stream)
 
 
-class PlainImageDisplay:
+class PlainImageDisplay(PlainLines):
     """Lines for logs and pipes: every step, and of its output a line now and then."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._clock = clock
         self._last_line_s = clock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return
 
     def show(self, progress: ImageProgress) -> None:
         now_s = self._clock()
         if progress.is_detail and now_s - self._last_line_s < LINE_INTERVAL_S:
             return
         self._last_line_s = now_s
-        # A reader of the pipe waits for each line, not for a full buffer.
-        print(f"image: {progress.text}", file=self._stream, flush=True)
+        self.print(f"image: {progress.text}")
 
 
-class LiveImageDisplay:
+class LiveImageDisplay(LiveView):
     """A bar and the newest line of output at the bottom; steps scroll by above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, refresh_per_second=8, transient=True)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._live.stop()
+        super().__init__(self._live)
 
     def show(self, progress: ImageProgress) -> None:
         if not progress.is_detail:
