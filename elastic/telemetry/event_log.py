@@ -5,6 +5,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -63,6 +64,7 @@ class EventLog:
         self._file: EventFile | None = None
         self._retry_at_s = 0.0
         self._queue: queue.Queue[Point | None] = queue.Queue(QUEUE_LENGTH)
+        self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tensorboard", daemon=True)
 
     def start(self) -> None:
@@ -78,12 +80,11 @@ class EventLog:
 
     def close(self, timeout_s: float) -> None:
         """Write what waits, for so long at the most."""
-        deadline_s = time.monotonic() + timeout_s
-        try:
-            self._queue.put(None, timeout=timeout_s)
-        except queue.Full:
-            return
-        self._thread.join(max(0.0, deadline_s - time.monotonic()))
+        self._is_closing.set()
+        # Wakes the thread; where the queue is full it is awake.
+        with suppress(queue.Full):
+            self._queue.put_nowait(None)
+        self._thread.join(timeout_s)
 
     # -- on its own thread ---------------------------------------------------------------------
 
@@ -105,14 +106,16 @@ class EventLog:
 
     def _next_points(self) -> tuple[list[Point], bool]:
         """What waits, once there is anything or a moment has passed; and whether more can come."""
+        # Asked first: what is written before `close` is in the queue by then.
+        is_open = not self._is_closing.is_set()
         points: list[Point] = []
         try:
-            point = self._queue.get(timeout=FLUSH_S)
+            point = self._queue.get(timeout=FLUSH_S if is_open else 0)
             while point is not None:
                 points.append(point)
                 point = self._queue.get_nowait()
         except queue.Empty:
-            return points, True
+            return points, is_open
         return points, False
 
     def _write_all(self, points: list[Point]) -> None:

@@ -136,6 +136,7 @@ def test_who_writes_never_waits_for_a_disk(tmp_path, monkeypatch):
     log.close(0.0)
     going_on.set()
     log._thread.join(PATIENCE_S)
+    assert not log._thread.is_alive(), "it was told to end while its queue was full"
 
 
 def test_no_framework_is_imported_for_it(tmp_path):

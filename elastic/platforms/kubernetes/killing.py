@@ -122,8 +122,14 @@ def _has_run(pod: Manifest) -> bool:
     return any(
         not {"running", "terminated"}.isdisjoint(container.get("state") or {})
         or container.get("lastState")
-        for container in pod["status"].get("containerStatuses") or ()
+        for container in _containers(pod)
     )
+
+
+def _containers(pod: Manifest) -> list[Manifest]:
+    """What the node tells of each, those that prepare the pod included."""
+    kinds = ("initContainerStatuses", "containerStatuses")
+    return [container for kind in kinds for container in pod["status"].get(kind) or ()]
 
 
 def _clear(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
@@ -142,11 +148,8 @@ def _clear(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
 
 def _is_over(pod: Manifest) -> bool:
     """Whether nothing of a deleted pod runs: its node starts nothing for it any more."""
-    status = pod["status"]
     return is_deleted(pod) and not any(
-        "running" in (container.get("state") or {})
-        for kind in ("initContainerStatuses", "containerStatuses")
-        for container in status.get(kind) or ()
+        "running" in (container.get("state") or {}) for container in _containers(pod)
     )
 
 
