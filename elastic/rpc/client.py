@@ -22,7 +22,7 @@ from elastic.rpc.messages import (
     tensors_to_proto,
 )
 from elastic.rpc.shared import Mappings, SharedMemory, map_shared
-from elastic.rpc.wire import METHODS, Malformed, encode_data
+from elastic.rpc.wire import FRAME_BYTES, METHODS, Malformed, encode_data
 
 CALL_TIMEOUT_S: Final = 30.0
 BULK_TIMEOUT_S: Final = 300.0
@@ -35,6 +35,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.http2.max_frame_size", FRAME_BYTES),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.enable_retries", 0),  # retried here, where the address is looked up again
 )

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import grpc
 
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.wire import METHODS, SERVICE, Malformed, Method
+from elastic.rpc.wire import FRAME_BYTES, METHODS, SERVICE, Malformed, Method
 
 SERVER_OPTIONS: Final = (
     # A second master on the port must fail, not share it.
@@ -15,6 +15,7 @@ SERVER_OPTIONS: Final = (
     # Headers name every tensor; data chunks are about 1 MiB.
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.http2.max_frame_size", FRAME_BYTES),
     # Workers keep calls open while they wait for an update.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),

@@ -16,7 +16,10 @@ SERVICE: Final = "elastic.v1.Master"
 DATA_TAG: Final = 0x12
 """Field 2, length-delimited: `data` in ModelChunk and GradientChunk."""
 
-MAX_HEADER_BYTES: Final = 64 << 20
+
+FRAME_BYTES: Final = 1 << 18
+"""Of HTTP/2, which each side lets the other send: with gRPC's own 16 KiB a chunk of tensors has 64
+frames, and a gradient takes a tenth longer."""
 
 H = TypeVar("H", bound=Message)
 Data: TypeAlias = memoryview
