@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from elastic.errors import ModelDefError
 from elastic.frameworks.keras_errors import keras_code
-from elastic.frameworks.user_code import check_pair
+from elastic.frameworks.user_code import check_pair, dataset_code
 from elastic.spec.mode import Mode
 
 _ALL: Final = 1 << 40
@@ -38,7 +38,7 @@ class BatchMaker:
 
     def make(self, records: Sequence[Any]) -> Any:
         """All elements of the user's pipeline as one batch, or None where it gave none."""
-        with keras_code("dataset_fn"):
+        with dataset_code(records), keras_code("dataset_fn"):
             try:
                 return self._make(records)
             except tf.errors.InvalidArgumentError as error:

@@ -12,7 +12,7 @@ from elastic.frameworks.base import Batch, Model, Updater
 from elastic.frameworks.own_callbacks import made_callbacks, own_callback
 from elastic.frameworks.torch_model import TorchModel, seed_everything
 from elastic.frameworks.torch_updater import TorchUpdater
-from elastic.frameworks.user_code import check_pair, user_code
+from elastic.frameworks.user_code import check_pair, dataset_code, user_code
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -24,7 +24,7 @@ class TorchFramework:
 
     def make_batch(self, model_def: ModelDef, records: Sequence[Any], mode: Mode) -> Batch:
         """Run `dataset_fn` over a list of the records and stack what it gives."""
-        with user_code("dataset_fn"):
+        with dataset_code(records):
             examples = list(_iterate(model_def.dataset_fn(list(records), mode)))
         if not examples:
             return Batch(None, None, 0)

@@ -1,8 +1,8 @@
 """The line between this project and the user's functions: their exceptions become ours."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +11,9 @@ from elastic.errors import ElasticError, ModelDefError
 from elastic.frameworks.base import Array
 from elastic.spec.mode import Mode
 from elastic.spec.user_frames import describe
+
+MAX_FIELDS: Final = 20
+"""Told of a record; a table may have hundreds."""
 
 
 @contextmanager
@@ -25,6 +28,32 @@ def user_code(what: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise ModelDefError(f"{what} failed: {describe(error)}") from error
+
+
+@contextmanager
+def dataset_code(records: Sequence[Any]) -> Iterator[None]:
+    """`user_code` for `dataset_fn`: where it looked for what is not there, say what a record is."""
+    try:
+        with user_code("dataset_fn"):
+            yield
+    except ModelDefError as error:
+        if records and isinstance(error.__cause__, (LookupError, TypeError)):
+            raise ModelDefError(f"{error}; a record is {_told(records[0])}") from error.__cause__
+        raise
+
+
+def _told(record: Any) -> str:
+    """`a dict with the fields x, y` or `a tuple of 5`."""
+    match record:
+        case Mapping():
+            names = [str(name) for name in record]
+            more = f" and {len(names) - MAX_FIELDS} more" if len(names) > MAX_FIELDS else ""
+            return f"a dict with the fields {', '.join(names[:MAX_FIELDS])}{more}"
+        case list() | tuple():
+            return f"a {type(record).__name__} of {len(record)}"
+        case np.ndarray():
+            return f"an array of shape {record.shape}"
+    return f"a {type(record).__name__}"
 
 
 def leaves(structure: Any) -> Iterator[Any]:

@@ -665,6 +665,20 @@ def test_what_dataset_fn_does_wrong(dataset_fn, message):
     assert str(caught.value) == message
 
 
+def test_a_record_without_what_dataset_fn_looks_for_is_told():
+    def looking(dataset, mode):
+        return dataset.map(lambda record: (record["z"], record["y"]))
+
+    records = [{f"x{i}": float(i) for i in range(30)} | {"y": 0}] * 2
+    with pytest.raises(ModelDefError) as caught:
+        FRAMEWORK.make_batch(make_def(dataset_fn=looking), records, Mode.TRAINING)
+    where = f"({__file__}:{looking.__code__.co_firstlineno + 1})"
+    names = ", ".join(f"x{i}" for i in range(20))
+    assert "KeyError: " in str(caught.value)
+    assert where in str(caught.value)
+    assert str(caught.value).endswith(f"; a record is a dict with the fields {names} and 11 more")
+
+
 def test_an_endless_dataset_is_refused():
     model_def = make_def(dataset_fn=lambda d, m: d.repeat())
     with pytest.raises(ModelDefError) as caught:

@@ -511,6 +511,32 @@ WHERE = f"({__file__}:{failing.__code__.co_firstlineno + 1})"
 
 
 @pytest.mark.parametrize(
+    ("record", "key", "words"),
+    [
+        ({"x": 1.0, "y": 0}, "z", "KeyError: 'z' {where}; a record is a dict with the fields x, y"),
+        (("1", "2"), 2, "IndexError: tuple index out of range {where}; a record is a tuple of 2"),
+        (
+            ("1", "2"),
+            "x",
+            "TypeError: tuple indices must be integers or slices, not str {where}; a record is a "
+            "tuple of 2",
+        ),
+        (np.zeros(3), 3, "index 3 is out of bounds for axis 0 with size 3 {where}; a record is an "
+         "array of shape (3,)"),
+    ],
+)  # fmt: skip
+def test_a_record_without_what_dataset_fn_looks_for_is_told(record, key, words):
+    def looking(dataset, mode):
+        return [record[key] for record in dataset]
+
+    with pytest.raises(ModelDefError) as caught:
+        FRAMEWORK.make_batch(make_def(dataset_fn=looking), [record], Mode.TRAINING)
+    where = f"({__file__}:{looking.__code__.co_firstlineno + 1})"
+    assert str(caught.value).startswith("dataset_fn failed: ")
+    assert str(caught.value).endswith(words.format(where=where))
+
+
+@pytest.mark.parametrize(
     ("dataset_fn", "message"),
     [
         (failing, f"dataset_fn failed: ValueError: no luck {WHERE}"),
