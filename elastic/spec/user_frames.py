@@ -14,6 +14,8 @@ _NOT_USER_CODE: Final = (
     "<",
 )
 _GENERATED_FILE: Final = "__autograph_generated_file"
+_AUTOGRAPH_HEAD: Final = ": in user code:\n"
+"""How TensorFlow begins the message of what the user's code raised while it was traced."""
 
 
 def where_raised(error: BaseException, default: str) -> str:
@@ -35,7 +37,13 @@ def where_raised(error: BaseException, default: str) -> str:
 def describe(error: BaseException) -> str:
     """Type, message and the user's line, in one sentence."""
     where = where_raised(error, "")
-    return f"{type(error).__name__}: {error}{f' ({where})' if where else ''}"
+    kind = type(error).__name__
+    text = f"{kind}: {error}"
+    if text.startswith(f"{kind}{_AUTOGRAPH_HEAD}"):
+        # Its own kind of traceback comes first, then type and message as of any other.
+        _, found, message = text.partition(f"\n    {kind}: ")
+        text = f"{kind}: {message.strip()}" if found else text
+    return f"{text}{f' ({where})' if where else ''}"
 
 
 def user_traceback(error: BaseException) -> str | None:
