@@ -11,6 +11,8 @@ _USES: Final = {
     "tensorboard": "training curves in TensorBoard (--tensorboard_log_dir)",
     "parquet": "Parquet files as training data",
     "images": "folders of images as training data",
+    "remote": "data at s3://, gs:// and https:// addresses",
+    "zstd": "files that are compressed with zstd",
 }
 """By extra. One that is new here is told by the packages that it brings."""
 _OTHERS: Final = frozenset({"dev", "torch", "tensorflow"})
@@ -58,7 +60,7 @@ def checks_of(
             yield Check(subject, Outcome.OK, f"{use} ({have})")
         else:
             lacking = ", ".join(package for package, number in versions.items() if not number)
-            text = f"{use}: {lacking} is not installed"
+            text = f"{use}: not installed: {lacking}"
             yield Check(subject, Outcome.SKIPPED, text, f"pip install 'elastic[{extra}]'")
 
 

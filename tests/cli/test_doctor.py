@@ -34,7 +34,7 @@ def test_an_extra_says_what_it_is_for_and_how_to_get_it():
         Check(
             "extra pair",
             Outcome.SKIPPED,
-            "what needs one, two: two is not installed",
+            "what needs one, two: not installed: two",
             "pip install 'elastic[pair]'",
         ),
         Check("extra parquet", Outcome.OK, "Parquet files as training data (pyarrow 17.0)"),
