@@ -59,6 +59,7 @@ class WorkerManager:
         self._stopping = threading.Event()
         self._is_away = False
         self._noted_waits: set[ReplicaId] = set()
+        self._scaled_away: set[ReplicaId] = set()
         self._thread = threading.Thread(target=self._run, name="worker-manager", daemon=True)
         self.on_exit: Callable[[ExitReason | None], None] = lambda _reason: None
         self.failed = asyncio.Event()
@@ -204,15 +205,19 @@ class WorkerManager:
                     "WorkerStarted", f"{replica.name} is started again (launch {replica.launch})"
                 )
             case Delete(replica, _):
+                self._scaled_away.add(replica)
                 self._board.note("WorkerScaledAway", f"{replica.name} is asked to end")
 
     def _note_exit(self, replica: Replica, is_failure: bool, wanted: bool) -> None:
         how = exit_text(replica)
+        # Kubernetes does not always tell how a pod ended that was asked to, see `exits`.
+        was_asked = replica.id in self._scaled_away and replica.exit_reason is ExitReason.KILLED
+        has_left = was_asked or (replica.exit_reason is ExitReason.COMPLETED and not wanted)
         self.on_exit(replica.exit_reason)
-        self._board.last_exits[replica.id.index] = how
+        self._board.last_exits[replica.id.index] = "was asked to end" if has_left else how
         if self._coordinator is not None:
             self._coordinator.lose(_ledger_name(replica.id), replica.id.index)
-        if replica.exit_reason is ExitReason.COMPLETED and not wanted:
+        if has_left:
             self._board.note("WorkerLeft", f"{replica.id.name} has left")
             return
         self._board.workers_lost += 1

@@ -1,0 +1,67 @@
+"""What the master tells of workers that come and go."""
+
+import asyncio
+import time
+
+import pytest
+from support.fake_platform import FakeReplicaRunner
+from support.local_job import make_spec
+from support.local_jobs import eventually
+
+from elastic.master.status_board import StatusBoard
+from elastic.master.worker_manager import WorkerManager
+from elastic.platforms.base import ExitReason, ReplicaId
+from elastic.policy.fleet import Fleet, FleetRules
+
+PATIENCE_S = 60.0
+FIRST, SECOND = ReplicaId("worker", 0, 1), ReplicaId("worker", 1, 1)
+
+
+def events_of(play):
+    """Events and counts of a job of two workers, with which `play(runner)` does something."""
+
+    async def run():
+        runner = FakeReplicaRunner()
+        spec = make_spec("a.B", "data", num_workers="1:2")
+        board = StatusBoard(spec, runner)
+        manager = WorkerManager(spec, runner, 2, Fleet(FleetRules(3, 60.0)), board, lambda: None)
+        manager.start()
+        deadline_s = time.monotonic() + PATIENCE_S
+
+        async def until(condition):
+            while not condition():
+                assert time.monotonic() < deadline_s, board.build()
+                await asyncio.sleep(0.01)
+
+        await until(lambda: runner.launched == [FIRST, SECOND])
+        await asyncio.to_thread(play, runner)
+        await until(
+            lambda: any(e.kind in ("WorkerLeft", "WorkerLost") for e in board.build().events)
+        )
+        await manager.stop()
+        return board.build()
+
+    status = asyncio.run(run())
+    told = [(event.kind, event.message) for event in status.events]
+    return told, status.workers_lost, status.worker_failures
+
+
+@pytest.mark.parametrize("reason", [ExitReason.COMPLETED, ExitReason.KILLED])
+def test_one_that_was_asked_to_end_is_not_lost_however_its_end_is_told(reason):
+    def play(runner):
+        runner.stubborn.add(SECOND)
+        runner.ask(num_workers=1)
+        eventually(lambda: runner.deleted)
+        runner.end(SECOND, reason, "deleted")
+
+    assert events_of(play) == (
+        [("WorkerScaledAway", "worker-1 is asked to end"), ("WorkerLeft", "worker-1 has left")],
+        0,
+        0,
+    )
+
+
+def test_one_that_nobody_asked_is_lost():
+    told, lost, failures = events_of(lambda runner: runner.end(SECOND, message="deleted"))
+    assert told[0] == ("WorkerLost", "worker-1 was killed: deleted")
+    assert (lost, failures) == (1, 0)
