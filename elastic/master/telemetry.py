@@ -16,6 +16,7 @@ from elastic.master.status_board import StatusBoard
 from elastic.policy.fleet import WORKER
 from elastic.policy.replicas import ExitReason, ReplicaPhase
 from elastic.policy.sampling import is_point_due
+from elastic.spec.time_split import TimeCategory
 from elastic.telemetry.event_log import EventLog
 from elastic.telemetry.job_text import job_text
 from elastic.telemetry.kept_counts import KeptCounts
@@ -182,7 +183,10 @@ class Telemetry:
                 ("updates/staleness_mean", window.mean_staleness),
                 ("updates/staleness_max", window.max_staleness),
             ]
-        self._log.write(Point(coordinator.store.version, time.time(), tuple(values)))
+        now_s = time.time()
+        split = self._board.time.split(now_s)
+        values += [(f"time/{each}_s", getattr(split, f"{each}_s")) for each in TimeCategory]
+        self._log.write(Point(coordinator.store.version, now_s, tuple(values)))
 
     def _sample(self) -> JobSample:
         coordinator, board = self._coordinator, self._board

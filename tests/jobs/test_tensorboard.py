@@ -1,16 +1,19 @@
 """`--tensorboard_log_dir`: the curves of whole jobs, read as TensorBoard reads them."""
 
+import numpy as np
 import pytest
-from support.curves import curve, tags, text
+from support.curves import curve, read, tags, text
 from support.local_job import LocalJob
 from support.thread_job import ThreadJob, events, obedient_spec, run_job, write_records
 
 from elastic.policy.sampling import DENSE_UPDATES
 from elastic.spec.status import JobPhase
+from elastic.spec.time_split import TimeCategory
 
 SYNCHRONOUS = {
     "train/loss", "train/learning_rate", "throughput/samples_per_s", "workers/running",
     "workers/desired", "updates/rejected_gradients", "records/computed_again", "epoch",
+    *(f"time/{category}_s" for category in TimeCategory),
 }  # fmt: skip
 
 
@@ -35,6 +38,11 @@ def test_a_job_writes_its_curves_at_the_steps_of_its_model(tmp_path):
     assert evaluated == [int(e.split()[1]) for e in events(status, "Evaluated")]
     assert evaluated[-1] == 10
     assert "| minibatch_size | `8` |" in text(folder)
+    # All of the time between two points was spent on something.
+    points = [read(folder).Scalars(f"time/{category}_s") for category in TimeCategory]
+    spent_s = np.sum([[event.value for event in curve] for curve in points], axis=0)
+    moments_s = [event.wall_time for event in points[0]]
+    assert np.diff(spent_s) == pytest.approx(np.diff(moments_s), abs=2e-3)
 
 
 def test_an_asynchronous_job_has_its_staleness_too(tmp_path):
