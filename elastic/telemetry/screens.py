@@ -10,7 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from elastic.spec.status import JobEvent, JobStatus
+from elastic.policy.replicas import ReplicaPhase
+from elastic.spec.status import JobEvent, JobPhase, JobStatus, WorkerStatus
 from elastic.telemetry.progress_view import (
     PHASE_STYLES,
     bar_view,
@@ -42,6 +43,7 @@ MAX_BAR_WIDTH: Final = 100
 BAR_WIDTH: Final = 12
 MIN_WIDTH_FOR_BARS: Final = 100
 """Narrower, the name of a job needs the room."""
+_NO_SUCCESS: Final = frozenset({JobPhase.FAILED, JobPhase.CANCELLED})
 RECOVERIES: Final = frozenset({"WorkerLost", "WorkerFailed", "WorkerHung", "MasterRestarted"})
 """Kinds of events that tell why something had to be done again."""
 
@@ -164,6 +166,12 @@ def _records_text(status: JobStatus) -> str:
     )
 
 
+def _worker_phase(status: JobStatus, worker: WorkerStatus) -> str:
+    """As its process ended: but who ended well has not succeeded where its job has not."""
+    has_ended_well = worker.phase == ReplicaPhase.SUCCEEDED
+    return "Ended" if has_ended_well and status.phase in _NO_SUCCESS else worker.phase
+
+
 def _workers_table(status: JobStatus) -> RenderableType:
     table = _plain_table()
     table.add_column("WORKER", no_wrap=True)
@@ -177,7 +185,7 @@ def _workers_table(status: JobStatus) -> RenderableType:
     for worker in status.workers:
         table.add_row(
             f"worker-{worker.index}",
-            worker.phase,
+            _worker_phase(status, worker),
             str(worker.launch),
             "-" if worker.pid is None else str(worker.pid),
             str(worker.records_done),

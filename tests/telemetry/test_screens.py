@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
-from elastic.spec.status import EvaluationProgress, JobEvent, WorkerStatus
+from elastic.spec.status import EvaluationProgress, JobEvent, JobPhase, WorkerStatus
 from elastic.telemetry.screens import job_screen, jobs_table
 from elastic.telemetry.summary import event_line, progress_line
 
@@ -74,6 +74,22 @@ def test_workers_of_a_job_with_their_last_exit(width):
         ["worker-0", "Running", "1", "11", "719", "0"],
         ["worker-1", "Running", "2", "12", "0", "40", "killed", "(signal", "9)"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("phase", "shown"),
+    [
+        (JobPhase.SUCCEEDED, "Succeeded"),
+        (JobPhase.RUNNING, "Succeeded"),
+        (JobPhase.FAILED, "Ended"),
+        (JobPhase.CANCELLED, "Ended"),
+    ],
+)
+def test_no_worker_of_a_job_that_failed_has_succeeded(phase, shown):
+    worker = WorkerStatus(index=0, launch=1, phase="Succeeded", last_exit="ended")
+    lines = drawn(job_screen(running(workers=(worker,), phase=phase), SUBMITTED_S), 80)
+    [row] = [line.split() for line in lines if line.startswith("worker-0")]
+    assert row[1] == shown
 
 
 def test_a_worker_that_waits_says_why():
