@@ -171,9 +171,11 @@ class JobObjects:
         """
         return submission_of(self.record())
 
-    def delete(self, kind: str, name: str, grace_s: float | None = None) -> None:
-        """Delete one object; it is fine if there is none."""
-        self.cluster.delete(object_path(kind, self.namespace, name), grace_s)
+    def delete(
+        self, kind: str, name: str, grace_s: float | None = None, uid: str | None = None
+    ) -> None:
+        """Delete one object, or only the one with this uid; it is fine if there is none."""
+        self.cluster.delete(object_path(kind, self.namespace, name), grace_s, uid)
 
     def delete_belongings(self) -> None:
         """Delete what only serves running pods: the Services and the token."""

@@ -139,7 +139,8 @@ def _clear(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
         if _is_over(pod):
             # Its node drops it with its next clean-up: seen to take 15 s, or a minute if it has
             # ended just when it was deleted.
-            job.delete("pods", pod["metadata"]["name"], 0.0)
+            # Only this one: another of its name may have been started since.
+            job.delete("pods", pod["metadata"]["name"], 0.0, pod["metadata"]["uid"])
     names = sorted(pod["metadata"]["name"] for pod in pods)
     if names:
         on_wait(f"{', '.join(names)} to be gone")

@@ -6,7 +6,7 @@ import time
 import pytest
 from support.fake_api import Answer
 from support.fake_objects import FakeObjects
-from support.pods import pod, running, terminated, waiting
+from support.pods import UID, pod, running, terminated, waiting
 
 from elastic.platforms.base import StillAliveError
 from elastic.platforms.kubernetes.job_objects import JobObjects
@@ -37,6 +37,7 @@ class SlowNode(FakeObjects):
         if seen.method != "DELETE":
             return super()._answer_one(seen)
         self.graces.append(seen.body["gracePeriodSeconds"])
+        self.last_uid = seen.body.get("preconditions", {}).get("uid")
         if not self.graces[-1]:
             return super()._answer_one(seen)
         left = self.find("pods", "elastic-j-worker-0")
@@ -64,6 +65,7 @@ def test_a_deleted_pod_that_has_ended_does_not_wait_for_its_nodes_clean_up(statu
     node = SlowNode(status)
     end(node, 8.0)
     assert node.graces == [2, 0]
+    assert node.last_uid == UID, "another pod of that name is left alone"
 
 
 @pytest.mark.parametrize(
