@@ -11,6 +11,8 @@ class Size:
     Attributes:
         rounds: Rounds of the measurements that take at most a second or two.
         job_rounds: Rounds of those that run whole jobs.
+        pair_rounds: Rounds of two processes against two, which fill a small machine: whatever
+            else it does delays one of them, and then both.
         task_counts: Numbers of queued tasks.
         num_tasks: Tasks leased and finished in one measurement.
         payload_mb: Megabytes of float32 parameters.
@@ -22,6 +24,7 @@ class Size:
 
     rounds: int
     job_rounds: int
+    pair_rounds: int
     task_counts: tuple[int, ...]
     num_tasks: int
     payload_mb: int
@@ -34,6 +37,7 @@ class Size:
 FULL: Final = Size(
     rounds=15,
     job_rounds=3,
+    pair_rounds=7,
     task_counts=(1_000, 10_000, 100_000, 1_000_000),
     num_tasks=1_000,
     payload_mb=100,
@@ -45,6 +49,7 @@ FULL: Final = Size(
 QUICK: Final = Size(
     rounds=5,
     job_rounds=2,
+    pair_rounds=2,
     task_counts=(1_000, 1_000_000),
     num_tasks=500,
     payload_mb=100,
@@ -56,6 +61,7 @@ QUICK: Final = Size(
 TINY: Final = Size(
     rounds=2,
     job_rounds=1,
+    pair_rounds=1,
     task_counts=(100, 1_000),
     num_tasks=20,
     payload_mb=2,

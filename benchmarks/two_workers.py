@@ -27,7 +27,7 @@ def run(size: Size) -> list[Ratio]:
     """Samples a second of two processes that compute with one thread each."""
     with prepared(size.num_records) as folder:
         job, ddp = take_turns(
-            size.job_rounds,
+            size.pair_rounds,
             partial(_job_samples_per_s, size, folder),
             partial(_ddp_samples_per_s, size, folder),
             warmups=0,

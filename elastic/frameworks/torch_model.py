@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
 from elastic.frameworks.tensors import check_fit, disk_error, mean_of, mean_state
-from elastic.frameworks.torch_arrays import to_array, to_device, to_tensor
+from elastic.frameworks.torch_arrays import fill, to_array, to_device
 from elastic.frameworks.user_code import leaves, metric_functions, predicted_arrays, user_code
 from elastic.spec.export_form import export_target
 from elastic.spec.model_def import ModelDef
@@ -55,9 +55,8 @@ class TorchModel:
             check_fit("state", self.state(), state)
             buffers = self._current_buffers()
             targets += [(buffers[name], array) for name, array in state.items()]
-        with torch.no_grad():
-            for tensor, array in targets:
-                tensor.copy_(to_tensor(array))
+        for tensor, array in targets:
+            fill(tensor, array)
 
     def gradients(self, batch: Batch, seed: int) -> StepResult:
         """Forward and backward pass in training mode."""

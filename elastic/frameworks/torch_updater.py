@@ -2,8 +2,8 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -16,6 +16,10 @@ from elastic.frameworks.torch_tree import pack, unpack
 from elastic.frameworks.user_code import user_code
 from elastic.spec.model_def import ModelDef
 
+PARALLEL_BYTES: Final = 32 << 20
+"""Parameters below this are updated by one thread: measured on two cores, waking others costs more
+than they do, up to 12 ms, and they spin where a worker is about to compute."""
+
 
 class TorchUpdater:
     """Applies gradients by the user's own optimizer object."""
@@ -25,6 +29,8 @@ class TorchUpdater:
         self._optimizer = _build_optimizer(model_def, model)
         _use_fused_kernel(self._optimizer)
         self._scheduler, self._by_epoch = _build_scheduler(model_def, self._optimizer)
+        size_bytes = sum(parameter.nbytes for parameter in self._parameters.values())
+        self._is_parallel = size_bytes >= PARALLEL_BYTES
 
     def apply(self, gradients: Mapping[str, Array], learning_rate_scale: float = 1.0) -> None:
         """Update the parameters in place.
@@ -33,7 +39,8 @@ class TorchUpdater:
         """
         for name, parameter in self._parameters.items():
             parameter.grad = to_tensor(gradients[name]).to(parameter.device)
-        with self._scaled(learning_rate_scale), user_code("the optimizer's step"):
+        threads = nullcontext() if self._is_parallel else _one_thread()
+        with threads, self._scaled(learning_rate_scale), user_code("the optimizer's step"):
             self._optimizer.step()
         for parameter in self._parameters.values():
             parameter.grad = None
@@ -134,6 +141,17 @@ class TorchUpdater:
         if self._scheduler is not None:
             with user_code("the schedule's step"):
                 self._scheduler.step()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute by the calling thread alone."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _build_optimizer(model_def: ModelDef, model: TorchModel) -> torch.optim.Optimizer:

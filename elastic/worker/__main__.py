@@ -17,6 +17,7 @@ from elastic.policy.fleet import WORKER
 from elastic.policy.replicas import ExitReason, ReplicaId
 from elastic.rpc.client import MasterClient, SupersededError
 from elastic.spec.job import JobSpec
+from elastic.worker.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from elastic.worker.loop import Worker
@@ -92,6 +93,7 @@ def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> None
         client.hurry(LEAVING_PATIENCE_S)
 
     signal.signal(signal.SIGTERM, leave)
+    keep_freed_memory()
     # Imported only now: frameworks read the thread variables when they are loaded.
     from elastic.worker import loop
     from elastic.worker.assembly import assemble

@@ -68,7 +68,7 @@ def test_one_worker():
 
 
 def test_two_workers():
-    check(two_workers.run(TINY), TINY.job_rounds)
+    check(two_workers.run(TINY), TINY.pair_rounds)
 
 
 def test_recovery():

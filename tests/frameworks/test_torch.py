@@ -195,6 +195,40 @@ def test_a_schedule_by_epoch_stands_still_between_epochs():
     assert rates == [0.1, 0.1, 0.1, 0.05, 0.05, 0.05]
 
 
+class ThreadCounter(torch.optim.SGD):
+    """Remembers how many threads each step had."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.1)
+        self.seen = []
+
+    def step(self, closure=None):
+        self.seen.append(torch.get_num_threads())
+        return super().step(closure)
+
+
+@pytest.mark.parametrize(("size_bytes", "threads"), [(8, 1), (33 << 20, 2)])
+def test_small_models_are_updated_by_one_thread(size_bytes, threads):
+    counters = []
+
+    def counting(parameters):
+        counters.append(ThreadCounter(parameters))
+        return counters[0]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        definition = make_def(lambda: nn.Linear(1, size_bytes // 8), optimizer=counting)
+        sample = Batch(torch.zeros(1, 1), torch.zeros(1, size_bytes // 8), 1)
+        model = build(definition, sample=sample)
+        updater = FRAMEWORK.build_updater(definition, model)
+        updater.apply({name: np.ones_like(array) for name, array in model.parameters().items()})
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert counters[0].seen == [threads]
+
+
 @pytest.mark.filterwarnings("error")
 def test_read_only_gradients_are_applied_without_a_warning():
     model_def = make_def()
