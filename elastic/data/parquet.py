@@ -1,10 +1,10 @@
 """Parquet files: a record is one row, as a dict of its columns."""
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -111,6 +111,12 @@ class ParquetReader:
                 f"[{task.start}, {task.end}): the file is not the one that was counted; "
                 "restore it and start the job again"
             )
+        # Chained in C: a generator between a record and who wants it costs as much as the record.
+        return chain.from_iterable(self._blocks(file, layout, task))
+
+    def _blocks(
+        self, file: SourceFile, layout: FileLayout, task: ReadTask
+    ) -> Iterator[Iterable[dict[str, Any]]]:
         for group, (begin, end) in enumerate(pairwise(layout.group_starts)):
             start, stop = max(begin, task.start), min(end, task.end)
             if start < stop:
@@ -183,8 +189,11 @@ def _open(file: SourceFile, footer: Any = None) -> Any:
 
 def _rows(
     name: str, columns: Columns, group: range, start: int, stop: int
-) -> Iterator[dict[str, Any]]:
-    """Rows `[start, stop)` of a row group that holds the records of `group`, up to a null."""
+) -> Iterator[Iterable[dict[str, Any]]]:
+    """Rows `[start, stop)` of a row group that holds the records of `group`, up to a null.
+
+    Some at a time.
+    """
     lacking = {
         int(places[0]): field
         for field, column in columns.items()
@@ -198,7 +207,7 @@ def _rows(
         high = min(low + step, end)
         where = f"{name}, records [{group[low]}, {group[high - 1] + 1})"
         blocks = [_values(where, field, column, low, high) for field, column in columns.items()]
-        yield from map(record_maker(fields), *blocks)
+        yield map(record_maker(fields), *blocks)
     if lacking:
         raise DataError(
             f"{name}, record {group[end]}: column {lacking[end]!r} has no value (null): fill it, "
