@@ -122,7 +122,8 @@ class StatusBoard:
     def set_phase(self, phase: JobPhase, reason: str = "", message: str = "") -> None:
         """Enter a phase; final ones set the end of the job."""
         if phase != self.phase:
-            log.info("phase %s → %s %s", self.phase, phase, reason)
+            why = f" ({reason})" if reason not in ("", phase) else ""
+            log.info("phase %s → %s%s", self.phase, phase, why)
         self.phase, self.reason, self.message = phase, reason, message
         self.phase_since_s = time.monotonic()
         if phase.is_final:

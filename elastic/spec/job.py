@@ -590,7 +590,7 @@ class JobSpec(BaseModel):
             return []
         return [
             f"nothing says which parameters to {self.kind} with: name a checkpoint with "
-            "--checkpoint_filename_for_init, or an exported model with --model"
+            "--init_from, or an exported model with --model"
         ]
 
     @property

@@ -41,6 +41,8 @@ from elastic.telemetry.summary import (
 MAX_EVENTS: Final = 10
 MAX_BAR_WIDTH: Final = 100
 BAR_WIDTH: Final = 12
+WHOLE_NAME: Final = 16
+"""A job's name up to so long stands in one line, to be selected with a double click."""
 MIN_WIDTH_FOR_BARS: Final = 100
 """Narrower, the name of a job needs the room."""
 _NO_SUCCESS: Final = frozenset({JobPhase.FAILED, JobPhase.CANCELLED})
@@ -72,10 +74,12 @@ class _JobsTable:
         has_bars = console.is_terminal and options.max_width >= MIN_WIDTH_FOR_BARS
         table = _plain_table()
         # A long name is folded: cut off, it could not be given to another command.
-        table.add_column("JOB", overflow="fold")
+        longest = max((len(status.job_name) for status in self.statuses), default=0)
+        table.add_column("JOB", overflow="fold", min_width=min(longest, WHOLE_NAME))
         table.add_column("PHASE", no_wrap=True)
         for title in ("PROGRESS", "WORKERS", "EPOCH", "LOSS", "SAMPLES/S", "AGE"):
-            table.add_column(title, justify="right", no_wrap=True)
+            # "7 of 100000" may stand in two lines rather than a name.
+            table.add_column(title, justify="right", no_wrap=title != "EPOCH")
         for status in self.statuses:
             table.add_row(
                 status.job_name,

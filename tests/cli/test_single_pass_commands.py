@@ -95,7 +95,7 @@ def test_what_is_missing_is_said(run, command):
     _, _, err = run(command, *COMMON, f"{data}=data")
     assert err == (
         f"error: nothing says which parameters to {command} with: name a checkpoint with "
-        "--checkpoint_filename_for_init, or an exported model with --model\n"
+        "--init_from, or an exported model with --model\n"
     )
 
 

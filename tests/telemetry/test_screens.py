@@ -42,6 +42,22 @@ def test_a_long_name_is_folded_and_not_cut():
     assert "".join(line.split("  ")[0].strip() for line in lines[1:]) == name
 
 
+def test_a_usual_name_stays_whole_where_numbers_are_long():
+    long_progress = running().progress.model_copy(
+        update={"epoch": 99_998, "num_epochs": 100_000, "loss": 1.234e-05}
+    )
+    statuses = [
+        running(job_name="model-oezy-2", progress=long_progress),
+        running(job_name="digits"),
+    ]
+    lines = drawn(jobs_table(statuses, SUBMITTED_S + 200_000), 80)
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [
+        "JOB",
+        "model-oezy-2",
+        "digits",
+    ]
+
+
 def test_no_jobs_is_said():
     assert drawn(jobs_table([], 0.0), 80) == ["no jobs"]
 
