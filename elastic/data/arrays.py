@@ -49,6 +49,11 @@ class ArrayReader:
         return shards
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
+        # Chained in C: a generator between a record and who wants it costs as much as the record.
+        return chain.from_iterable(self._blocks(task))
+
+    def _blocks(self, task: ReadTask) -> Iterator[Iterable[Any]]:
+        """The records, some at a time; the file is looked at when the first are asked for."""
         file = self._files.get(task.shard.name)
         layouts = self._layouts_of(file)
         length = layouts[0].shape[0]
@@ -58,12 +63,6 @@ class ArrayReader:
                 f"[{task.start}, {task.end}): the file is not the one that was counted; "
                 "restore it and start the job again"
             )
-        # Chained in C: a generator between a record and who wants it costs as much as the record.
-        return chain.from_iterable(self._blocks(file, layouts, task))
-
-    def _blocks(
-        self, file: SourceFile, layouts: tuple[ArrayLayout, ...], task: ReadTask
-    ) -> Iterator[Iterable[Any]]:
         row_bytes = sum(layout.row_bytes for layout in layouts)
         step = max(1, _BLOCK_BYTES // max(1, row_bytes))
         make = record_maker(tuple(layout.key for layout in layouts))

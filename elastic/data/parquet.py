@@ -103,6 +103,11 @@ class ParquetReader:
         return shards
 
     def read_records(self, task: ReadTask) -> Iterator[dict[str, Any]]:
+        # Chained in C: a generator between a record and who wants it costs as much as the record.
+        return chain.from_iterable(self._blocks(task))
+
+    def _blocks(self, task: ReadTask) -> Iterator[Iterable[dict[str, Any]]]:
+        """The records, some at a time; the file is looked at when the first are asked for."""
         file = self._files.get(task.shard.name)
         layout = self._layout_of(file)
         if task.end > layout.num_records:
@@ -111,12 +116,6 @@ class ParquetReader:
                 f"[{task.start}, {task.end}): the file is not the one that was counted; "
                 "restore it and start the job again"
             )
-        # Chained in C: a generator between a record and who wants it costs as much as the record.
-        return chain.from_iterable(self._blocks(file, layout, task))
-
-    def _blocks(
-        self, file: SourceFile, layout: FileLayout, task: ReadTask
-    ) -> Iterator[Iterable[dict[str, Any]]]:
         for group, (begin, end) in enumerate(pairwise(layout.group_starts)):
             start, stop = max(begin, task.start), min(end, task.end)
             if start < stop:
