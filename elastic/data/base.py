@@ -37,6 +37,9 @@ class DataReader(Protocol):
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """Yield the `task.end - task.start` records of the range, in order.
 
+        What may fail, the look at the file included, is done when records are asked for: only then
+        does an error fail the records instead of the worker.
+
         Raises:
             DataError: A record cannot be read; the message names shard and index.
         """

@@ -189,10 +189,7 @@ def _open(file: SourceFile, footer: Any = None) -> Any:
 def _rows(
     name: str, columns: Columns, group: range, start: int, stop: int
 ) -> Iterator[Iterable[dict[str, Any]]]:
-    """Rows `[start, stop)` of a row group that holds the records of `group`, up to a null.
-
-    Some at a time.
-    """
+    """Blocks of the rows `[start, stop)` of a row group, up to a null; `group` are its records."""
     lacking = {
         int(places[0]): field
         for field, column in columns.items()

@@ -583,9 +583,7 @@ class JobSpec(BaseModel):
         """What is wrong with where a job that does not train takes its parameters from."""
         sources = (self.model, self.checkpoint_filename_for_init)
         if all(sources):
-            return [
-                "--model and --checkpoint_filename_for_init both name parameters: leave one out"
-            ]
+            return ["--model and --init_from both name parameters: leave one out"]
         if any(sources):
             return []
         return [

@@ -72,7 +72,7 @@ def test_a_job_file_of_another_kind_is_refused(run, zoo):
     ("predict", "--prediction_format=xml",
      "--prediction_format is 'xml': expected one of csv, parquet"),
     ("predict", "--init_from=c",
-     "--model and --checkpoint_filename_for_init both name parameters: leave one out"),
+     "--model and --init_from both name parameters: leave one out"),
 ])  # fmt: skip
 def test_what_cannot_be_used_is_said(run, zoo, command, flag, error):
     code, out, err = run(command, *ARGV[command], flag, "--dry_run")
