@@ -6,6 +6,7 @@ what it delivers is counted against what was asked for.
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -82,7 +83,7 @@ class CustomReader:
         shard = task.shard
         if shard.offset_bytes is None:
             # Later versions of ElasticDL put the range of a task into `task.shard`.
-            shard = Shard(shard.name, task.start, task.end)
+            shard = replace(shard, start=task.start, end=task.end)
         try:
             return iter(self._reader.read_records(ReadTask(shard, task.start, task.end)))
         except Exception as error:

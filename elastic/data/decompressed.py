@@ -167,6 +167,9 @@ class DecompressedFile(SourceFile):
         self._cursor: Cursor | None = None
         self._head: bytes | None = None
 
+    def fingerprint(self) -> str:
+        return self._file.fingerprint()
+
     def read_at(self, offset: int, size_bytes: int) -> bytes:
         if self._head is None:
             self._head = self._read(0, HEAD_BYTES)

@@ -16,12 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from elastic.data.checksums import crc32c_of
 from elastic.errors import DataError
 
 MAX_OPEN_FILES: Final = 32
 """Per reader and process; well below the usual limit of 1024, enough for any order of tasks."""
 
 _COUNT_BLOCK_BYTES: Final = 1 << 20
+
+_SAMPLE_BYTES: Final = 1 << 12
+"""Of the begin and of the end of a file. Archives and columnar files end with an index, which tells
+of all that is in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,16 @@ class SourceFile(ABC):
         """The file as Python's libraries read it; closing it does not close this file."""
         return io.BufferedReader(_Stream(self))
 
+    def fingerprint(self) -> str:
+        """What tells any process, on any machine, that this is the file that was counted.
+
+        Not the time at which it was written: each machine may have its own copy.
+
+        Raises:
+            DataError: It cannot be read.
+        """
+        return f"{self.version.size}-{self.version.tag}"
+
     def line_number(self, offset: int) -> int:
         """The 1-based number of the line that holds byte `offset`; reads all before it."""
         lines, position, last = 1, 0, b""
@@ -113,6 +128,11 @@ class LocalFile(SourceFile):
                 f"{name} is not a regular file: name a file, a folder or a glob of files"
             )
         super().__init__(name, _version(found))
+
+    def fingerprint(self) -> str:
+        ends = (0, max(0, self.size - _SAMPLE_BYTES))
+        sample = b"".join(self.read_at(offset, _SAMPLE_BYTES) for offset in ends)
+        return f"{self.size}-{crc32c_of(sample):08x}"
 
     # Closed by reference count and not by the cache: a prefetch thread may be reading through a
     # handle that the cache drops, and a closed number is soon given to another file.
@@ -196,12 +216,18 @@ class OpenFiles:
         self._lock = threading.Lock()
         self._open: OrderedDict[str, SourceFile] = OrderedDict()
         self._seen: dict[str, Version] = {}
+        self._expected: dict[str, str] = {}
+
+    def expect(self, name: str, fingerprint: str) -> None:
+        """Say what a file must be like when it is first opened; does no I/O."""
+        self._expected[name] = fingerprint
 
     def get(self, name: str) -> SourceFile:
         """Open a file, or hand out its open handle.
 
         Raises:
-            DataError: It cannot be opened, or has changed since this reader first opened it.
+            DataError: It cannot be opened, is not as expected, or has changed since this reader
+                first opened it.
         """
         found = self._look(name)
         with self._lock:
@@ -214,6 +240,9 @@ class OpenFiles:
         return file
 
     def _add(self, file: SourceFile) -> SourceFile:
+        expected = self._expected.get(file.name)
+        if expected is not None and file.name not in self._seen and file.fingerprint() != expected:
+            raise _other_file(file, expected)
         with self._lock:
             self._seen.setdefault(file.name, file.version)
             file = self._open.setdefault(file.name, file)
@@ -234,6 +263,15 @@ class OpenFiles:
             f"{name} {change} while the job reads it, so its records are no longer the ones that "
             "were counted: leave data alone while a job runs, and start the job again"
         )
+
+
+def _other_file(file: SourceFile, expected: str) -> DataError:
+    counted = expected.partition("-")[0]
+    how = "other contents" if counted == str(file.size) else f"{file.size} bytes and not {counted}"
+    return DataError(
+        f"{file.name} is not the file whose records were counted, it has {how}: leave data alone "
+        "while a job runs, give all its machines the same, and start the job again"
+    )
 
 
 def look_local(name: str) -> Version:

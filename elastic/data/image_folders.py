@@ -37,12 +37,27 @@ class ImageList:
         files: Paths below the folder.
         labels: The index in `classes` for each file; empty without classes.
         changed_ns: When each folder last got or lost a file.
+        fingerprint: Tells lists of other files or classes apart.
     """
 
     classes: tuple[str, ...] | None
     files: tuple[str, ...]
     labels: tuple[int, ...]
     changed_ns: dict[str, int]
+    fingerprint: str
+
+    @classmethod
+    def of(
+        cls,
+        classes: tuple[str, ...] | None,
+        files: Sequence[str],
+        labels: Sequence[int],
+        changed_ns: dict[str, int],
+    ) -> "ImageList":
+        """A list with its fingerprint."""
+        names = "\0".join((*(classes or ()), "", *files))
+        fingerprint = _hash(names).hex()
+        return cls(classes, tuple(files), tuple(labels), changed_ns, fingerprint)
 
 
 def class_names(folder: str) -> list[str]:
@@ -89,7 +104,7 @@ def list_images(folder: str, classes: Sequence[str] | None) -> ImageList:
     files, folders = _scan(folder)
     images = [name for name in files if is_image(name)]
     if images or not folders:
-        return ImageList(None, tuple(images), (), changed_ns)
+        return ImageList.of(None, images, (), changed_ns)
     known = tuple(folders) if classes is None else tuple(classes)
     found: list[tuple[bytes, str, int]] = []
     for name in folders:
@@ -104,10 +119,10 @@ def list_images(folder: str, classes: Sequence[str] | None) -> ImageList:
         if not inner:
             raise DataError(f"{path} holds no images: fill this class, or remove its folder")
         label = known.index(name)
-        found += [(_place(file), file, label) for file in inner]
+        found += [(_hash(file), file, label) for file in inner]
     found.sort()
-    return ImageList(
-        known, tuple(file for _, file, _ in found), tuple(label for *_, label in found), changed_ns
+    return ImageList.of(
+        known, [file for _, file, _ in found], [label for *_, label in found], changed_ns
     )
 
 
@@ -116,8 +131,8 @@ def is_unchanged(images: ImageList) -> bool:
     return all(_changed_ns(path) == changed for path, changed in images.changed_ns.items())
 
 
-def _place(file: str) -> bytes:
-    return hashlib.blake2b(file.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 
 def _changed_ns(path: str) -> int:

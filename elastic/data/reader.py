@@ -1,6 +1,7 @@
 """The built-in reader: files of one format."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from elastic.data.base import FormatReader, ReadTask
@@ -48,7 +49,11 @@ class FileReader:
         for name in names:
             if name not in filled:
                 raise _empty(name)
-        return shards
+        fingerprints = {name: self._files.get(name).fingerprint() for name in files}
+        return [
+            replace(shard, fingerprint=fingerprints.get(shard.name, shard.fingerprint))
+            for shard in shards
+        ]
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """Yield the records of a range of one shard.
@@ -65,6 +70,8 @@ class FileReader:
         if task.start == task.end:
             return iter(())
         format_name = self._options.format or format_of(shard.name)
+        if shard.fingerprint and not is_folder(shard.name):
+            self._files.expect(shard.name, shard.fingerprint)
         return self._format(format_name).read_records(task)
 
     def _format(self, name: str) -> FormatReader:

@@ -10,7 +10,7 @@ from typing import Any
 from elastic.errors import CheckpointError
 from elastic.master.evaluation import FIRST_TASK_ID, Round
 from elastic.policy.fixed_ranges import FixedRangeLedger
-from elastic.policy.ledger import LedgerConfig, Refusal
+from elastic.policy.ledger import LedgerConfig, Refusal, tell_difference
 from elastic.policy.records import RecordRange, Shard, TaskKind
 from elastic.spec.job import JobSpec
 
@@ -56,13 +56,12 @@ class Journal:
         if head is None or not (resume or head["run_id"] == self._run_id):
             self._begin([])
             return []
-        for name, mine in self._fingerprint.items():
-            theirs = head.get("fingerprint", {}).get(name)
-            if theirs != mine:
-                raise CheckpointError(
-                    f"the predictions so far were made with {name}={theirs}, this job has "
-                    f"{name}={mine}: make it the same, or begin anew with --overwrite"
-                )
+        difference = tell_difference(head.get("fingerprint", {}), self._fingerprint)
+        if difference:
+            raise CheckpointError(
+                f"the predictions so far were made with {difference}: make it the same, or begin "
+                "anew with --overwrite"
+            )
         counted = [_counted(line) for line in lines[1:] if "shard_index" in line]
         # Anew, since what is appended to a line that was cut off would be lost with it.
         self._begin(counted)

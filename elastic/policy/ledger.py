@@ -16,7 +16,7 @@ import heapq
 import random
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import accumulate
@@ -372,7 +372,8 @@ class Ledger:
             "shuffle": self._config.shuffle,
             "shards": len(self._shards),
             "records": self.num_records,
-            "layout": _layout_digest(self._shards),
+            "layout": _digest(f"{s.name}\0{s.start}\0{s.end}\0" for s in self._shards),
+            "contents": _digest(f"{s.fingerprint}\0" for s in self._shards),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -381,10 +382,9 @@ class Ledger:
         Raises:
             LedgerError: The snapshot is of other data or of another cut into tasks.
         """
-        for key, mine in self.fingerprint().items():
-            theirs = snapshot.get("fingerprint", {}).get(key)
-            if theirs != mine:
-                raise LedgerError(f"it was taken with {key}={theirs}, this job has {key}={mine}")
+        difference = tell_difference(snapshot.get("fingerprint", {}), self.fingerprint())
+        if difference:
+            raise LedgerError(f"it was taken with {difference}")
         self.epoch = snapshot["epoch"]
         self._committed = snapshot["committed"]
         self._skipped = snapshot["skipped"]
@@ -472,14 +472,23 @@ class Ledger:
             del self._open[order]
 
 
-def _layout_digest(shards: Sequence[Shard]) -> str:
-    """Tell apart lists of shards that differ in a name or a bound."""
+_IN_WORDS: Final = {
+    "layout": "other files of data, or other numbers of records in them",
+    "contents": "files of the same names that had other contents",
+}
+"""What is a digest in a fingerprint, and tells nobody anything."""
+
+
+def tell_difference(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str | None:
+    """The first difference of a fingerprint to that of this job; None if there is none."""
+    for key, value in mine.items():
+        if theirs.get(key) != value:
+            return _IN_WORDS.get(key) or f"{key}={theirs.get(key)}, this job has {key}={value}"
+    return None
+
+
+def _digest(parts: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    for part in _layout_parts(shards):
-        digest.update(part.encode())
+    for part in parts:
+        digest.update(part.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:16]
-
-
-def _layout_parts(shards: Sequence[Shard]) -> Iterator[str]:
-    for shard in shards:
-        yield f"{shard.name}\0{shard.start}\0{shard.end}\0"

@@ -14,12 +14,15 @@ class Shard:
         end: One past the last record.
         offset_bytes: Where record `start` begins in the source, when the reader knows; lets a
             task read what it holds and not what the file holds.
+        fingerprint: What the source was like when its records were counted, so that any process
+            can tell whether it still is; empty where the reader does not tell.
     """
 
     name: str
     start: int
     end: int
     offset_bytes: int | None = None
+    fingerprint: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:

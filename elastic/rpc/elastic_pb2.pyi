@@ -32,16 +32,18 @@ class SharedBuffer(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., fd: _Optional[int] = ..., size_bytes: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class Shard(_message.Message):
-    __slots__ = ("name", "start", "end", "offset_bytes")
+    __slots__ = ("name", "start", "end", "offset_bytes", "fingerprint")
     NAME_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     name: str
     start: int
     end: int
     offset_bytes: int
-    def __init__(self, name: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., offset_bytes: _Optional[int] = ...) -> None: ...
+    fingerprint: str
+    def __init__(self, name: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., offset_bytes: _Optional[int] = ..., fingerprint: _Optional[str] = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("task_id", "attempt", "kind", "epoch", "shard", "shard_index", "start", "end", "model_version", "skipped")

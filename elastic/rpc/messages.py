@@ -26,7 +26,12 @@ _KINDS_BACK = {number: kind for kind, number in _KINDS.items()}
 
 def task_to_proto(task: Task) -> pb.Task:
     """Encode a task with its shard."""
-    shard = pb.Shard(name=task.shard.name, start=task.shard.start, end=task.shard.end)
+    shard = pb.Shard(
+        name=task.shard.name,
+        start=task.shard.start,
+        end=task.shard.end,
+        fingerprint=task.shard.fingerprint,
+    )
     if task.shard.offset_bytes is not None:
         shard.offset_bytes = task.shard.offset_bytes
     message = pb.Task(
@@ -47,14 +52,15 @@ def task_to_proto(task: Task) -> pb.Task:
 
 def task_from_proto(message: pb.Task) -> Task:
     """Decode a task with its shard."""
-    offset = message.shard.offset_bytes if message.shard.HasField("offset_bytes") else None
+    shard = message.shard
+    offset = shard.offset_bytes if shard.HasField("offset_bytes") else None
     return Task(
         task_id=message.task_id,
         attempt=message.attempt,
         kind=_KINDS_BACK[message.kind],
         epoch=message.epoch,
         records=RecordRange(message.shard_index, message.start, message.end),
-        shard=Shard(message.shard.name, message.shard.start, message.shard.end, offset),
+        shard=Shard(shard.name, shard.start, shard.end, offset, shard.fingerprint),
         model_version=message.model_version if message.HasField("model_version") else None,
         skipped=tuple(message.skipped),
     )

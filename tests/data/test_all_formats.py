@@ -1,5 +1,6 @@
 """For every format: the same rows come back, and what is wrong is told with its place."""
 
+import os
 import re
 
 import numpy as np
@@ -115,3 +116,27 @@ def test_a_worker_that_finds_another_file_than_was_counted(tmp_path, case):
     worker = open_reader(str(path), 30, case.params, None)
     with pytest.raises(DataError, match=re.escape(str(path))):
         list(worker.read_records(ReadTask(shard, 150, 200)))
+
+
+@every_format
+def test_a_worker_that_finds_as_many_other_records(tmp_path, case):
+    path = write(case, tmp_path)
+    (shard,) = open_reader(str(path), 30, case.params, None).create_shards()
+    num_bytes = path.stat().st_size
+    write(case, tmp_path, make_rows(200, seed=1))
+    worker = open_reader(str(path), 30, case.params, None)
+    had = f"has (other contents|{path.stat().st_size} bytes and not {num_bytes})"
+    with pytest.raises(DataError, match=f"a\\..* is not the file .* were counted, it {had}"):
+        next(iter(worker.read_records(ReadTask(shard, 0, 30))))
+
+
+@every_format
+def test_a_worker_that_has_a_copy_of_its_own(tmp_path, case):
+    path = write(case, tmp_path)
+    (shard,) = open_reader(str(path), 30, case.params, None).create_shards()
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+    os.utime(path, (0, 0))
+    worker = open_reader(str(path), 30, case.params, None)
+    assert len(list(worker.read_records(ReadTask(shard, 150, 200)))) == 50

@@ -63,6 +63,27 @@ def _kill_all(job):
         time.sleep(0.01)
 
 
+def test_a_new_worker_does_not_train_on_data_that_changed_meanwhile(tmp_path):
+    gate = Gate(tmp_path / "gate")
+    spec = _held(tmp_path, gate, max_worker_failures=0)
+    data = spec.training_data_dir
+    with LocalJob(spec, tmp_path) as job, gate:
+        gate.allow(0, 2)
+        job.wait_until(lambda _: gate.waits_for(0, 1) == 3)
+        # As many records, of the same names, types and sizes.
+        write_records(data, num_records=NUM_RECORDS, delay_ms=2.25)
+        os.kill(job.pids("worker")[0], signal.SIGKILL)
+        gate.open()
+        status = job.wait()
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "WorkerFailures")
+    assert status.progress.records_done == 16
+    assert status.message == (
+        "workers failed 1 times (max_worker_failures=0); the first was worker-0: "
+        f"{data} is not the file whose records were counted, it has other contents: leave data "
+        "alone while a job runs, give all its machines the same, and start the job again"
+    )
+
+
 def test_a_hung_worker_is_fenced_and_replaced(tmp_path):
     """Its supervisor hangs too, so that it comes back before it is killed, and is refused."""
     gate = Gate(tmp_path / "gate")
