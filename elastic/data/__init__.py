@@ -17,6 +17,8 @@ def open_reader(
     records_per_task: int,
     params: Mapping[str, Any],
     custom: Callable[..., Any] | None,
+    *,
+    beside: bool = False,
 ) -> DataReader:
     """Make the reader of a job's records; every process makes its own from the same arguments.
 
@@ -25,6 +27,8 @@ def open_reader(
         records_per_task: Records of a task, >= 1; shards hold whole tasks.
         params: `--data_reader_params`.
         custom: The user's `custom_data_reader`, or None for the built-in formats.
+        beside: Whether records that take long to decode are decoded by processes of their own: for
+            who computes meanwhile.
 
     Raises:
         JobSpecError: A parameter is unknown or has no meaning.
@@ -32,7 +36,7 @@ def open_reader(
     """
     if custom is not None:
         return build_custom_reader(custom, origin, records_per_task, params)
-    return FileReader(origin, records_per_task, params)
+    return FileReader(origin, records_per_task, params, beside)
 
 
 __all__ = ["DataReader", "open_reader"]

@@ -135,7 +135,7 @@ _ALL: Final = (
         "images",
         _images,
         aliases=("image",),
-        params=("size", "mode", "classes"),
+        params=("size", "mode", "classes", "processes"),
         extra=Extra("images", ("PIL",)),
     ),
 )

@@ -1,35 +1,19 @@
 """Folders of images: a record is one image, with its label where folders are classes."""
 
-import io
-import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from elastic.data.base import ReadTask
 from elastic.data.files import OpenFiles
+from elastic.data.image_decoders import ImageDecoders
+from elastic.data.image_files import read_image
 from elastic.data.image_folders import ImageList, is_unchanged, list_images
 from elastic.data.options import ReaderOptions
 from elastic.errors import DataError
 from elastic.policy.records import Shard
-
-_DAMAGED: Final = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    TypeError,
-    EOFError,
-    IndexError,
-    OverflowError,
-    struct.error,
-    Image.DecompressionBombError,
-)
-"""What Pillow raises for bytes that are not what their headers promise."""
-
-_WIDE_MODES: Final = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 
 
 class ImageReader:
@@ -39,6 +23,9 @@ class ImageReader:
         self._files = files
         self._options = options
         self._lists: dict[str, ImageList] = {}
+        self._decoders: ImageDecoders | None = None
+        if options.processes:
+            self._decoders = ImageDecoders(options.image_mode, options.size, options.processes)
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:  # noqa: ARG002 (files are found without scanning, so any range is a shard)
         shards: list[Shard] = []
@@ -66,13 +53,19 @@ class ImageReader:
         # A reader of the user's may have made the shard, without one.
         if task.shard.fingerprint not in ("", images.fingerprint):
             raise _changed(f"{folder} has got or lost images since they were counted")
-        for index in range(task.start, task.end):
-            path = f"{folder}{images.files[index]}"
-            record: dict[str, Any] = {"image": self._read(path)}
+        paths = [f"{folder}{file}" for file in images.files[task.start : task.end]]
+        for index, (path, image) in enumerate(zip(paths, self._read(paths), strict=True)):
+            record: dict[str, Any] = {"image": image}
             if images.classes is not None:
-                record["label"] = np.int64(images.labels[index])
+                record["label"] = np.int64(images.labels[task.start + index])
             record["path"] = path
             yield record
+
+    def _read(self, paths: Sequence[str]) -> Iterator[NDArray[np.uint8]]:
+        if self._decoders is not None:
+            return self._decoders.read(paths)
+        options = self._options
+        return (read_image(self._files, path, options.image_mode, options.size) for path in paths)
 
     def classes(self, name: str) -> tuple[str, ...] | None:
         """What the labels of a folder stand for."""
@@ -88,45 +81,6 @@ class ImageReader:
             self._lists[folder] = known
             raise _changed(f"{folder} has got or lost images while the job reads it")
         return images
-
-    def _read(self, path: str) -> NDArray[np.uint8]:
-        file = self._files.get(path)
-        try:
-            return decode_image(
-                file.read_at(0, file.size), self._options.image_mode, self._options.size
-            )
-        except _DAMAGED as error:
-            raise DataError(
-                f"{path} cannot be read as an image ({error}): it is damaged, truncated or of "
-                "another format; write it again, or remove it"
-            ) from error
-
-
-def decode_image(data: bytes, mode: str, size: tuple[int, int] | None) -> NDArray[np.uint8]:
-    """Decode a file of an image.
-
-    Args:
-        data: The file.
-        mode: `RGB`, or `L` for grey.
-        size: Height and width to resize to, or None to keep it.
-
-    Returns:
-        (height, width, 3 or 1).
-
-    Raises:
-        OSError, ValueError, …: One of many; the bytes are no image of 8 bits a channel.
-    """
-    with Image.open(io.BytesIO(data)) as opened:
-        if opened.mode in _WIDE_MODES:
-            raise ValueError(f"it has more than 8 bits a channel, Pillow's mode {opened.mode}")
-        if size is not None:
-            # JPEGs are decoded at the nearest larger eighth of their size, several times as fast.
-            opened.draft(mode, (size[1], size[0]))
-        image = opened.convert(mode)
-    if size is not None and image.size != (size[1], size[0]):
-        image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-    array = np.array(image)
-    return array[:, :, np.newaxis] if mode == "L" else array
 
 
 def _changed(what: str) -> DataError:

@@ -39,6 +39,7 @@ class ReaderOptions:
         size: Height and width that images are resized to, or None to keep their own.
         image_mode: `RGB` or `L` (grey).
         classes: What the labels of images stand for; None takes the names of the folders.
+        processes: That decode images beside a worker; 0 leaves it to the worker.
     """
 
     format: str | None = None
@@ -51,6 +52,7 @@ class ReaderOptions:
     size: tuple[int, int] | None = None
     image_mode: str = "RGB"
     classes: tuple[str, ...] | None = None
+    processes: int = 1
 
 
 def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
@@ -70,11 +72,12 @@ def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
         delimiter=_delimiter(params["delimiter"]) if "delimiter" in params else None,
         encoding=_encoding(params.get("encoding", "utf-8")),
         compression=_compression(params.get("compression", "auto")),
-        cache_mb=_cache_mb(params.get("cache_mb", ReaderOptions().cache_mb)),
+        cache_mb=_count("cache_mb", params.get("cache_mb", ReaderOptions().cache_mb), "MiB"),
         columns=_names("columns", params["columns"]) if "columns" in params else None,
         size=_size(params["size"]) if "size" in params else None,
         image_mode=_image_mode(params.get("mode", "RGB")),
         classes=_names("classes", params["classes"]) if "classes" in params else None,
+        processes=_count("processes", params.get("processes", ReaderOptions().processes)),
     )
     if (options.delimiter or ",") >= "0" and _is_double_byte(options.encoding):
         # Their characters hold such bytes too, and a row is found by its bytes.
@@ -202,13 +205,13 @@ def _is_double_byte(encoding: str) -> bool:
     return len("\u4e2d".encode(encoding, "ignore")) == 2
 
 
-def _cache_mb(value: Any) -> int:
+def _count(param: str, value: Any, unit: str = "") -> int:
     try:
-        size_mb = int(value)
+        count = int(value)
     except (TypeError, ValueError):
-        size_mb = -1
-    if size_mb < 0:
+        count = -1
+    if count < 0:
         raise JobSpecError(
-            f"--data_reader_params cache_mb={value} is not a number of MiB, 0 or more"
+            f"--data_reader_params {param}={value} is not a number of {unit or param}, 0 or more"
         )
-    return size_mb
+    return count

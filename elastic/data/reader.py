@@ -20,11 +20,15 @@ class FileReader:
     arguments without any I/O, and reads what a shard's name and offset lead to.
     """
 
-    def __init__(self, origin: str, records_per_task: int, params: Mapping[str, Any]) -> None:
+    def __init__(
+        self, origin: str, records_per_task: int, params: Mapping[str, Any], beside: bool = False
+    ) -> None:
         self._origin = origin
         self._records_per_task = records_per_task
         self._params = dict(params)
         self._options = parse_options(params)
+        if not beside:
+            self._options = replace(self._options, processes=0)
         self._files = open_files(self._options)
         self._formats: dict[str, FormatReader] = {}
 

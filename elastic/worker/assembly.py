@@ -40,7 +40,11 @@ def assemble(
     framework = load_framework(model_def.framework)
     readers = {
         kind: open_reader(
-            origin, spec.records_per_task, spec.data_reader_params, model_def.custom_data_reader
+            origin,
+            spec.records_per_task,
+            spec.data_reader_params,
+            model_def.custom_data_reader,
+            beside=True,
         )
         for kind, origin in (
             (TaskKind.TRAINING, spec.training_data_dir),

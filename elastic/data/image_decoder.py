@@ -1,0 +1,122 @@
+"""A process that decodes images for another one: `python -m elastic.data.image_decoder FD OPTIONS`.
+
+Most of decoding a small image is Python, which would take the interpreter from whoever computes in
+the same process. It gets paths over a socket and answers each in turn; when the socket is closed,
+it ends.
+"""
+
+import faulthandler
+import json
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic.data.files import OpenFiles
+from elastic.data.image_files import read_image
+from elastic.errors import DataError
+
+_REQUEST: Final = struct.Struct("<I")
+"""Bytes of the JSON list of paths that follows."""
+
+_REPLY: Final = struct.Struct("<4I")
+"""Height, width and channels of the pixels that follow, or 0, 0, 0 and the bytes of a text that
+says why there are none."""
+
+_READY: Final = b"\1"
+
+
+class EndedError(Exception):
+    """The other side of the socket is gone."""
+
+
+def send_paths(to: socket.socket, paths: Sequence[str]) -> None:
+    """Ask for images.
+
+    Raises:
+        OSError: The other side is gone.
+    """
+    data = json.dumps(paths).encode()
+    to.sendall(_REQUEST.pack(len(data)) + data)
+
+
+def wait_until_ready(source: socket.socket) -> None:
+    """Wait until the process has been started.
+
+    Raises:
+        EndedError: It has ended before.
+    """
+    _receive(source, len(_READY))
+
+
+def receive_image(source: socket.socket) -> NDArray[np.uint8] | str:
+    """Wait for the next image that was asked for: its pixels, or why there are none.
+
+    Raises:
+        EndedError: The other side is gone.
+    """
+    height, width, channels, text_bytes = _REPLY.unpack(_receive(source, _REPLY.size))
+    if text_bytes:
+        return _receive(source, text_bytes).decode()
+    image = np.empty((height, width, channels), np.uint8)
+    _fill(source, image.data.cast("B"))
+    return image
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Decode until nobody asks any more."""
+    # Who started this process ends it, by closing the socket.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    faulthandler.enable(all_threads=False)
+    options = json.loads(arguments[1])
+    with (
+        socket.socket(fileno=int(arguments[0])) as connection,
+        suppress(EndedError, BrokenPipeError, ConnectionResetError),
+    ):
+        connection.sendall(_READY)
+        _serve(connection, options["mode"], options["size"])
+    return 0
+
+
+def _serve(connection: socket.socket, mode: str, size: tuple[int, int] | None) -> None:
+    files = OpenFiles()
+    while True:
+        (request_bytes,) = _REQUEST.unpack(_receive(connection, _REQUEST.size))
+        for path in json.loads(_receive(connection, request_bytes)):
+            try:
+                image = read_image(files, path, mode, size)
+            except DataError as error:
+                text = str(error).encode("utf-8", "backslashreplace")
+                connection.sendall(_REPLY.pack(0, 0, 0, len(text)) + text)
+            else:
+                connection.sendall(_REPLY.pack(*image.shape, 0))
+                connection.sendall(np.ascontiguousarray(image).data.cast("B"))
+
+
+def _receive(source: socket.socket, size_bytes: int) -> bytearray:
+    data = bytearray(size_bytes)
+    _fill(source, memoryview(data))
+    return data
+
+
+def _fill(source: socket.socket, buffer: "memoryview[Any]") -> None:
+    done = 0
+    while done < len(buffer):
+        try:
+            count = source.recv_into(buffer[done:], 0, socket.MSG_WAITALL)
+        except ConnectionResetError:
+            count = 0
+        if not count:
+            raise EndedError
+        done += count
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
