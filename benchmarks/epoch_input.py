@@ -1,16 +1,15 @@
-"""An epoch whose input is decoded, against the same job with its records in memory."""
+"""Epochs whose input is decoded, against those of the same job with their records in memory."""
 
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.jobs import Job, steady_epoch_s, threads_environment
-from benchmarks.measure import Bar, Ratio, Series, take_turns
+from benchmarks.jobs import Job, epoch_spans_s, threads_environment
+from benchmarks.measure import Bar, Ratio, Series
 from benchmarks.processes import ROOT
 from benchmarks.sizes import Size
 
@@ -72,23 +71,23 @@ def _measure(size: Size, folder: Path, source: Input) -> Ratio:
     coarse = rng.integers(0, 256, (size.num_records, 8, 8, 3), np.uint8)
     pictures = coarse.repeat(SIDE // 8, axis=1).repeat(SIDE // 8, axis=2)
     origin = source.write(folder, pictures, rng.integers(0, NUM_CLASSES, size.num_records))
-    read, kept = take_turns(
-        size.job_rounds,
-        partial(_epoch_s, size, folder, origin, source, {}),
-        partial(_epoch_s, size, folder, origin, source, {"custom_data_reader": "read_from_memory"}),
-        warmups=0,
-    )
+    read, kept = _epochs_s(size, folder, origin, source)
     return Ratio(
         f"epoch from {source.name}, torch, 1 thread",
-        Series("job that reads", "s/epoch", read),
-        Series("job with its records in memory", "s/epoch", kept),
+        Series("epochs that read", "s/epoch", read),
+        Series("epochs with their records in memory", "s/epoch", kept),
         BAR,
     )
 
 
-def _epoch_s(
-    size: Size, folder: Path, origin: Path, source: Input, settings: dict[str, Any]
-) -> float:
+def _epochs_s(
+    size: Size, folder: Path, origin: Path, source: Input
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Seconds of the epochs of one job that read, and of those between that do not.
+
+    In one job, since an epoch takes two seconds, and two jobs half a minute apart differ by more
+    than what is looked for.
+    """
     job = Job(
         folder,
         "torch",
@@ -96,13 +95,14 @@ def _epoch_s(
         model_zoo=ROOT / "benchmarks" / "models",
         model_def="pictures_torch.CustomModel",
         model_params={},
+        custom_data_reader="read_in_turns",
         training_data_dir=str(origin),
         data_reader_params=source.params,
         num_workers="1",
-        # An epoch takes two seconds, in which a machine's other work is a large part.
-        num_epochs=1 + 3 * size.num_epochs,
+        # The first two have the start in them, and the filling of the memory.
+        num_epochs=2 + 2 * size.rounds,
         envs=threads_environment(1),
-        **settings,
     )
     with job:
-        return steady_epoch_s(job.finish())
+        _, *spans_s = epoch_spans_s(job.finish())
+    return tuple(spans_s[0::2]), tuple(spans_s[1::2])

@@ -100,9 +100,14 @@ def steady_epoch_s(status: JobStatus) -> float:
     From the end of the first epoch, which has the start in it, to the end of the last: as a plain
     loop is timed, the beginning of every epoch included.
     """
-    ends_s = [event.time_s for event in status.events if event.kind == "EpochEnded"]
-    spans_s = [later - earlier for earlier, later in itertools.pairwise(ends_s)]
+    spans_s = epoch_spans_s(status)
     return sum(spans_s) / len(spans_s)
+
+
+def epoch_spans_s(status: JobStatus) -> list[float]:
+    """Seconds of each epoch but the first, by the job's own clock."""
+    ends_s = [event.time_s for event in status.events if event.kind == "EpochEnded"]
+    return [later - earlier for earlier, later in itertools.pairwise(ends_s)]
 
 
 def run_baseline(

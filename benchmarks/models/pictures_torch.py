@@ -48,28 +48,36 @@ def dataset_fn(dataset: Iterable[Mapping[str, Any]], mode: str) -> Iterator[tupl
         yield record["image"], record["label"]
 
 
-class MemoryReader:
-    """The records of the built-in reader, read once and kept."""
+class AlternatingReader:
+    """The built-in reader in one epoch, and the same records out of memory in the next."""
 
     def __init__(self, reader: DataReader) -> None:
         self._reader = reader
         self._records: dict[str, list[Any]] = {}
+        self._seen: set[tuple[str, int, int]] = set()
+        self._from_memory = False
 
     def create_shards(self) -> Sequence[Shard]:
         """Those of the files."""
         return self._reader.create_shards()
 
-    def read_records(self, task: ReadTask) -> list[Any]:
-        """A part of the list."""
+    def read_records(self, task: ReadTask) -> Iterable[Any]:
+        """Read them, or take them from the list; a range that comes again begins an epoch."""
+        key = (task.shard.name, task.start, task.end)
+        if key in self._seen:
+            self._seen.clear()
+            self._from_memory = not self._from_memory
+        self._seen.add(key)
+        if not self._from_memory:
+            return self._reader.read_records(task)
         name = task.shard.name
         if name not in self._records:
-            whole = self._reader.create_shards()
-            for shard in whole:
+            for shard in self._reader.create_shards():
                 read = self._reader.read_records(ReadTask(shard, shard.start, shard.end))
                 self._records.setdefault(shard.name, []).extend(read)
         return self._records[name][task.start : task.end]
 
 
-def read_from_memory(data_origin: str, records_per_task: int, **params: Any) -> MemoryReader:
-    """For `custom_data_reader`: what the same job costs when its input costs nothing."""
-    return MemoryReader(open_reader(data_origin, records_per_task, params, None))
+def read_in_turns(data_origin: str, records_per_task: int, **params: Any) -> AlternatingReader:
+    """For `custom_data_reader`: what an epoch takes with its input, and what without."""
+    return AlternatingReader(open_reader(data_origin, records_per_task, params, None, beside=True))

@@ -1,18 +1,20 @@
 """A process that decodes images for another one: `python -m elastic.data.image_decoder FD OPTIONS`.
 
 Most of decoding a small image is Python, which would take the interpreter from whoever computes in
-the same process. It gets paths over a socket and answers each in turn; when the socket is closed,
-it ends.
+the same process. It gets paths over a socket and answers with pixels; when the socket is closed, it
+ends.
 """
 
 import faulthandler
 import json
+import os
 import signal
 import socket
 import struct
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -25,11 +27,13 @@ from elastic.errors import DataError
 _REQUEST: Final = struct.Struct("<I")
 """Bytes of the JSON list of paths that follows."""
 
-_REPLY: Final = struct.Struct("<4I")
-"""Height, width and channels of the pixels that follow, or 0, 0, 0 and the bytes of a text that
-says why there are none."""
+_REPLY: Final = struct.Struct("<IQ")
+"""Bytes of a JSON list and of the pixels that follow. The list has for each image its height, width
+and channels, or a text that says why there is none."""
 
 _READY: Final = b"\1"
+
+_NICENESS: Final = 5
 
 
 class EndedError(Exception):
@@ -37,7 +41,7 @@ class EndedError(Exception):
 
 
 def send_paths(to: socket.socket, paths: Sequence[str]) -> None:
-    """Ask for images.
+    """Ask for images; they come all at once, so that who waits for them is woken once.
 
     Raises:
         OSError: The other side is gone.
@@ -55,18 +59,26 @@ def wait_until_ready(source: socket.socket) -> None:
     _receive(source, len(_READY))
 
 
-def receive_image(source: socket.socket) -> NDArray[np.uint8] | str:
-    """Wait for the next image that was asked for: its pixels, or why there are none.
+def receive_images(source: socket.socket) -> list[NDArray[np.uint8] | str]:
+    """Wait for the images of the oldest request: the pixels of each, or why there are none.
 
     Raises:
         EndedError: The other side is gone.
     """
-    height, width, channels, text_bytes = _REPLY.unpack(_receive(source, _REPLY.size))
-    if text_bytes:
-        return _receive(source, text_bytes).decode()
-    image = np.empty((height, width, channels), np.uint8)
-    _fill(source, image.data.cast("B"))
-    return image
+    forms_bytes, pixels_bytes = _REPLY.unpack(_receive(source, _REPLY.size))
+    forms = json.loads(_receive(source, forms_bytes))
+    pixels = np.empty(pixels_bytes, np.uint8)
+    _fill(source, pixels.data)
+    images: list[NDArray[np.uint8] | str] = []
+    begin = 0
+    for form in forms:
+        if isinstance(form, str):
+            images.append(form)
+        else:
+            end = begin + prod(form)
+            images.append(pixels[begin:end].reshape(form))
+            begin = end
+    return images
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -75,6 +87,8 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     faulthandler.enable(all_threads=False)
+    # Who computes, and the master, come first; should they want images, they leave it the cores.
+    os.nice(_NICENESS)
     options = json.loads(arguments[1])
     with (
         socket.socket(fileno=int(arguments[0])) as connection,
@@ -89,15 +103,19 @@ def _serve(connection: socket.socket, mode: str, size: tuple[int, int] | None) -
     files = OpenFiles()
     while True:
         (request_bytes,) = _REQUEST.unpack(_receive(connection, _REQUEST.size))
+        forms: list[Sequence[int] | str] = []
+        pixels = bytearray()
         for path in json.loads(_receive(connection, request_bytes)):
             try:
                 image = read_image(files, path, mode, size)
             except DataError as error:
-                text = str(error).encode("utf-8", "backslashreplace")
-                connection.sendall(_REPLY.pack(0, 0, 0, len(text)) + text)
+                forms.append(str(error))
             else:
-                connection.sendall(_REPLY.pack(*image.shape, 0))
-                connection.sendall(np.ascontiguousarray(image).data.cast("B"))
+                forms.append(image.shape)
+                pixels += image.tobytes()
+        data = json.dumps(forms).encode()
+        connection.sendall(_REPLY.pack(len(data), len(pixels)) + data)
+        connection.sendall(pixels)
 
 
 def _receive(source: socket.socket, size_bytes: int) -> bytearray:

@@ -15,21 +15,29 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.image_decoder import EndedError, receive_image, send_paths, wait_until_ready
+from elastic.data.image_decoder import (
+    EndedError,
+    receive_images,
+    send_paths,
+    wait_until_ready,
+)
 from elastic.errors import DataError
 
 log = logging.getLogger(__name__)
 
-_CHUNK: Final = 8
-"""Images of a request: the next of several processes has work before the first has done much."""
+_MAX_CHUNK: Final = 16
+_CHUNK_BYTES: Final = 1 << 20
+"""Pixels, about, and images of a request. Who computes is disturbed once for each; but large ones
+take memory, and the next of several processes has nothing to do before the first one is asked."""
 
-_AHEAD: Final = 2 * _CHUNK
-"""Images that each process is asked for before the first one is wanted."""
+_CHUNKS_AHEAD: Final = 2
+"""Requests to each process before the first image of them is wanted."""
 
 _MAX_DEATHS: Final = 3
 """So many processes in a row may end with the same image, or before they are ready; one may have
@@ -62,6 +70,8 @@ class ImageDecoders:
         self._options = json.dumps({"mode": mode, "size": size})
         self._num_processes = num_processes
         self._processes: list[_Process] = []
+        # Until the first image tells how large they are.
+        self._chunk = 2
 
     @property
     def pids(self) -> list[int]:
@@ -76,13 +86,14 @@ class ImageDecoders:
         """
         if not self._processes:
             self._processes = [_Process(self._options) for _ in range(self._num_processes)]
-        chunks = (paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK))
         wanted: deque[_Wanted] = deque()
+        asked = 0
         while True:
-            while len(wanted) < _AHEAD * len(self._processes) and (chunk := next(chunks, None)):
-                images = [_Wanted(path) for path in chunk]
+            while asked < len(paths) and len(wanted) < self._num_ahead:
+                images = [_Wanted(path) for path in paths[asked : asked + self._chunk]]
                 min(self._processes, key=lambda process: process.num_pending).ask(images)
                 wanted.extend(images)
+                asked += len(images)
             if not wanted:
                 return
             image = wanted.popleft()
@@ -90,10 +101,15 @@ class ImageDecoders:
                 self._receive()
             if isinstance(image.result, str):
                 raise DataError(image.result)
+            self._chunk = max(1, min(_MAX_CHUNK, _CHUNK_BYTES // image.result.nbytes))
             yield image.result
 
+    @property
+    def _num_ahead(self) -> int:
+        return self._chunk * _CHUNKS_AHEAD * self._num_processes
+
     def _receive(self) -> None:
-        """Take an image of each process that has one: a full socket makes a process wait."""
+        """Take what each process has decoded: a full socket makes a process wait."""
         if len(self._processes) == 1:
             self._processes[0].receive()
             return
@@ -106,12 +122,15 @@ class ImageDecoders:
 
 
 class _Process:
-    """One process and the images that it was asked for and has not answered, in order."""
+    """One process, and the requests that it has not answered, in order."""
 
     def __init__(self, options: str) -> None:
         self._options = options
-        self._pending: deque[_Wanted] = deque()
+        self._pending: deque[list[_Wanted]] = deque()
         self._failed_starts = 0
+        self._is_ready: bool
+        self._socket: socket.socket
+        self._child: subprocess.Popen[bytes]
         self._start()
 
     @property
@@ -125,22 +144,23 @@ class _Process:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def ask(self, images: Sequence[_Wanted]) -> None:
-        self._pending.extend(images)
+    def ask(self, images: list[_Wanted]) -> None:
+        self._pending.append(images)
         self._send(images)
 
     def receive(self) -> None:
-        """Wait for the answer to the first image, or replace the process where it has ended."""
+        """Wait for the answer to the first request, or replace the process where it has ended."""
         try:
             if not self._is_ready:
                 wait_until_ready(self._socket)
                 self._is_ready = True
                 self._failed_starts = 0
-            result = receive_image(self._socket)
+            results = receive_images(self._socket)
         except EndedError:
             self._replace()
         else:
-            self._pending.popleft().result = result
+            for image, result in zip(self._pending.popleft(), results, strict=True):
+                image.result = result
 
     def _send(self, images: Sequence[_Wanted]) -> None:
         try:
@@ -153,35 +173,42 @@ class _Process:
         self._end()
         how = _ending(self._child.returncode)
         if self._is_ready:
-            self._blame_image(self._pending[0], how)
+            self._blame(how)
         else:
             self._count_failed_start(how)
         self._start()
-        if self._pending:
-            self._send(self._pending)
+        for images in self._pending:
+            self._send(images)
 
-    def _blame_image(self, image: _Wanted, how: str) -> None:
-        image.deaths += 1
-        log.warning("the process that decodes images %s, at %s: starting another", how, image.path)
-        if image.deaths == _MAX_DEATHS:
-            image.result = (
-                f"{image.path} cannot be decoded: the process that tried {how}, {_MAX_DEATHS} "
+    def _blame(self, how: str) -> None:
+        """Blame the image, or where there are several ask for each by itself, to find out which."""
+        images = self._pending.popleft()
+        log.warning(
+            "the process that decodes images %s, at %s: starting another", how, images[0].path
+        )
+        if len(images) == 1:
+            images[0].deaths += 1
+        if images[0].deaths == _MAX_DEATHS:
+            images[0].result = (
+                f"{images[0].path} cannot be decoded: the process that tried {how}, {_MAX_DEATHS} "
                 "times in a row; see the worker's log, write the image again, or remove it"
             )
-            self._pending.popleft()
+        else:
+            self._pending.extendleft([image] for image in reversed(images))
 
     def _count_failed_start(self, how: str) -> None:
         self._failed_starts += 1
         log.warning("the process that decodes images %s as it started: starting another", how)
-        if self._failed_starts == _MAX_DEATHS:
-            self._failed_starts = 0
-            while self._pending:
-                image = self._pending.popleft()
-                image.result = (
-                    f"{image.path} cannot be decoded: the process for it {how} as it started, "
-                    f"{_MAX_DEATHS} times in a row; see the worker's log, give the worker more "
-                    "memory, or have it decode by itself with --data_reader_params processes=0"
-                )
+        if self._failed_starts < _MAX_DEATHS:
+            return
+        self._failed_starts = 0
+        for image in chain.from_iterable(self._pending):
+            image.result = (
+                f"{image.path} cannot be decoded: the process for it {how} as it started, "
+                f"{_MAX_DEATHS} times in a row; see the worker's log, give the worker more memory, "
+                "or have it decode by itself with --data_reader_params processes=0"
+            )
+        self._pending.clear()
 
     def _start(self) -> None:
         self._is_ready = False

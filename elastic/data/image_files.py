@@ -55,13 +55,17 @@ def read_image(
 
 
 def _decode(data: bytes, mode: str, size: tuple[int, int] | None) -> NDArray[np.uint8]:
+    image: Image.Image
     with Image.open(io.BytesIO(data)) as opened:
         if opened.mode in _WIDE_MODES:
             raise ValueError(f"it has more than 8 bits a channel, Pillow's mode {opened.mode}")
         if size is not None:
             # JPEGs are decoded at the nearest larger eighth of their size, several times as fast.
             opened.draft(mode, (size[1], size[0]))
-        image = opened.convert(mode)
+        opened.load()
+        image = opened
+    if image.mode != mode:
+        image = image.convert(mode)
     if size is not None and image.size != (size[1], size[0]):
         image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     array = np.array(image)

@@ -83,7 +83,7 @@ def test_columns():
 
 @pytest.mark.parametrize("source", epoch_input.INPUTS, ids=lambda source: source.name)
 def test_epoch_input(tmp_path, source):
-    check([epoch_input._measure(TINY, tmp_path, source)], TINY.job_rounds)
+    check([epoch_input._measure(TINY, tmp_path, source)], TINY.rounds)
 
 
 def test_turns_alternate_and_the_first_does_not_count():
