@@ -243,7 +243,7 @@ def _unreadable(name: str, raised: Exception) -> DataError:
     refusal = f"{type(error).__name__} {text}".lower()
     status = getattr(error, "status", None)
     if isinstance(error, FileNotFoundError):
-        return DataError(f"{name} does not exist: check the address, as the replicas see it")
+        return DataError(f"{name} does not exist: check the address")
     if (
         isinstance(error, PermissionError)
         or status in (401, 403)

@@ -55,7 +55,7 @@ def _list_part(origin: str) -> list[str]:
                 "(** stands for folders at any depth)"
             )
         return names
-    raise DataError(f"{origin} does not exist: check the path, as the replicas see it")
+    raise DataError(f"{origin} does not exist: check the path; the replicas of a job look for it where they run")
 
 
 def common_format(origin: str, names: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ class TimeSplit(BaseModel):
     )
     train_s: float = Field(default=0.0, description="Gradients were computed and counted.")
     evaluate_s: float = Field(
-        default=0.0, description="Workers evaluated, and none of them trained meanwhile."
+        default=0.0, description="Workers evaluated or predicted, and none of them trained."
     )
     checkpoint_s: float = Field(
         default=0.0,

@@ -142,7 +142,8 @@ def test_data_that_is_missing_is_said_before_there_is_a_job(run, zoo):
     code, _, err = run("train", *argv, platform=platform)
     assert (code, platform.jobs()) == (1, [])
     assert err == (
-        f"error: {zoo}/trian.csv does not exist: check the path, as the replicas see it\n"
+        f"error: {zoo}/trian.csv does not exist: check the path; the replicas of "
+        "a job look for it where they run\n"
     )
 
 

@@ -11,7 +11,7 @@ from support.thread_job import ZOO, obedient_spec, run_job, write_records
 from elastic.spec.status import JobPhase
 
 SEE_LOGS = "; the master's log has the traceback"
-WRONG_PATH = "does not exist: check the path, as the replicas see it"
+WRONG_PATH = "does not exist: check the path; the replicas of a job look for it where they run"
 
 
 def _failure(spec, tmp_path):
