@@ -20,8 +20,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.files import OpenFiles
 from elastic.data.image_files import read_image
+from elastic.data.opening import open_files
+from elastic.data.options import ReaderOptions
 from elastic.errors import DataError
 
 _REQUEST: Final = struct.Struct("<I")
@@ -100,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _serve(connection: socket.socket, mode: str, size: tuple[int, int] | None) -> None:
-    files = OpenFiles()
+    files = open_files(ReaderOptions(format="images"))
     while True:
         (request_bytes,) = _REQUEST.unpack(_receive(connection, _REQUEST.size))
         forms: list[Sequence[int] | str] = []

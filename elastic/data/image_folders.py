@@ -1,7 +1,7 @@
 """Folders of images: what is in them, which classes they have, and in which order they are read.
 
-A folder of images is one source, named with a `/` at its end. No image is opened, or even looked
-at, to list them: 10⁵ files take a fraction of a second.
+A folder of images is one source, named with a `/` at its end, here or far away. No image is opened,
+or even looked at, to list them: 10⁵ files of this machine take a fraction of a second.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from typing import Final
 
 from elastic.data.files import unreadable
 from elastic.errors import DataError
+from elastic.spec.origins import is_address
 
 SUFFIXES: Final = (
     ".png",
@@ -79,7 +80,7 @@ def holds_images(folder: str) -> bool:
     files, folders = _scan(folder)
     if files:
         return all(map(is_image, files))
-    return any(any(map(is_image, _scan(str(Path(folder) / name))[0])) for name in folders)
+    return any(any(map(is_image, _scan(_below(folder, name))[0])) for name in folders)
 
 
 def is_image(name: str) -> bool:
@@ -113,7 +114,7 @@ def list_images(folder: str, classes: Sequence[str] | None) -> ImageList:
                 f"{folder} has the folder {name!r}, which is none of the classes "
                 f"{', '.join(known)}: name it in --data_reader_params classes=[...], or remove it"
             )
-        path = str(Path(folder) / name)
+        path = _below(folder, name)
         changed_ns[path] = _changed_ns(path)
         inner = [f"{name}/{file}" for file in _scan(path)[0] if is_image(file)]
         if not inner:
@@ -135,7 +136,14 @@ def _hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 
+def _below(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}"
+
+
 def _changed_ns(path: str) -> int:
+    """When a folder got or lost a file; a remote one does not tell, and listing it takes long."""
+    if is_address(path):
+        return 0
     try:
         return Path(path).stat().st_mtime_ns
     except OSError as error:
@@ -144,6 +152,11 @@ def _changed_ns(path: str) -> int:
 
 def _scan(folder: str) -> tuple[list[str], list[str]]:
     """The files and the folders in a folder, sorted, without hidden ones."""
+    if is_address(folder):
+        # fsspec takes long to import.
+        from elastic.data.remote import scan_remote
+
+        return scan_remote(folder)
     files: list[str] = []
     folders: list[str] = []
     try:

@@ -134,7 +134,7 @@ def list_remote(origin: str) -> list[str]:
         if not names:
             raise DataError(f"no file matches {origin}: check the pattern")
         return names
-    if not path.endswith("/") and _attempt(origin, lambda: fs.info(path))["type"] == "file":
+    if not is_remote_folder(origin):
         return [origin]
     names = _visible_files(fs, _attempt(origin, lambda: fs.ls(path, detail=True)))
     if not names:
@@ -143,6 +143,36 @@ def list_remote(origin: str) -> list[str]:
             f"its folders, like '{origin.rstrip('/')}/**/*.csv'"
         )
     return names
+
+
+def is_remote_folder(origin: str) -> bool:
+    """Whether an address is that of a folder, and neither a glob nor a file.
+
+    Raises:
+        DataError: Nothing is there, or it cannot be asked for.
+    """
+    fs, path = _file_system(origin)
+    if glob.has_magic(file_name(path)):
+        return False
+    return path.endswith("/") or _attempt(origin, lambda: fs.info(path))["type"] != "file"
+
+
+def scan_remote(folder: str) -> tuple[list[str], list[str]]:
+    """The names of the files and of the folders in a folder, sorted, without hidden ones.
+
+    Raises:
+        DataError: It cannot be listed.
+    """
+    fs, path = _file_system(folder)
+    files: set[str] = set()
+    folders: set[str] = set()
+    for entry in _attempt(folder, lambda: fs.ls(path, detail=True)):
+        found = str(entry["name"]).rstrip("/")
+        name = PurePosixPath(found).name
+        # Object stores list the object that stands for the folder itself.
+        if found != path.rstrip("/") and not name.startswith("."):
+            (files if entry["type"] == "file" else folders).add(name)
+    return sorted(files), sorted(folders)
 
 
 def _visible_files(fs: Any, entries: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -39,8 +39,10 @@ def list_files(origin: str) -> list[str]:
 def _list_part(origin: str) -> list[str]:
     if is_address(origin):
         # fsspec takes long to import.
-        from elastic.data.remote import list_remote
+        from elastic.data.remote import is_remote_folder, list_remote
 
+        if is_remote_folder(origin) and holds_images(origin):
+            return [f"{origin.rstrip('/')}/"]
         return list_remote(origin)
     if Path(origin).is_dir():
         return [f"{Path(origin)}/"] if holds_images(origin) else _list_folder(origin)
@@ -55,7 +57,9 @@ def _list_part(origin: str) -> list[str]:
                 "(** stands for folders at any depth)"
             )
         return names
-    raise DataError(f"{origin} does not exist: check the path; the replicas of a job look for it where they run")
+    raise DataError(
+        f"{origin} does not exist: check the path; the replicas of a job look for it where they run"
+    )
 
 
 def common_format(origin: str, names: Sequence[str]) -> str:

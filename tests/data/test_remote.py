@@ -1,6 +1,7 @@
 """Remote files: a web server process, and fsspec's file systems of this machine."""
 
 import gzip
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+from PIL import Image
 from support.formats import framed, go_recordio
 from support.range_server import served
 
@@ -109,6 +111,52 @@ def test_a_folder_of_a_web_server(folder, web, read_all):
         (folder / "listed" / name).write_text(f"{name}\n")
     assert read_all(f"{web}/listed/") == ["a.txt", "b.txt"]
     assert read_all(f"{web}/listed/*.txt") == ["a.txt", "b.txt"]
+
+
+def write_photos(root, num=6):
+    for index in range(num):
+        path = root / ("cat" if index % 2 else "dog") / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 5, 3), index, np.uint8)).save(path)
+
+
+@pytest.mark.parametrize("is_web", [False, True], ids=["file", "web"])
+def test_a_folder_of_images(folder, web, tmp_path, read_all, is_web):
+    root = (folder if is_web else tmp_path) / "photos"
+    write_photos(root)
+    address = f"{web}/photos/" if is_web else f"file://{root}"
+    here, afar = read_all(root), read_all(address)
+    assert len(here) == 6
+    for mine, theirs in zip(here, afar, strict=True):
+        assert mine["label"] == theirs["label"]
+        assert theirs["path"] == mine["path"].replace(str(root), address.rstrip("/"))
+        np.testing.assert_array_equal(mine["image"], theirs["image"])
+    (shard,) = open_reader(address, 2, {}, None).create_shards()
+    beside = open_reader(address, 2, {"processes": 2}, None, beside=True)
+    for mine, theirs in zip(here, beside.read_records(ReadTask(shard, 0, 6)), strict=True):
+        np.testing.assert_array_equal(mine["image"], theirs["image"])
+    gone = Path(here[0]["path"])
+    gone.unlink()
+    late = open_reader(address, 2, {}, None, beside=True)
+    with pytest.raises(DataError, match="has got or lost images since they were counted"):
+        next(late.read_records(ReadTask(shard, 0, 1)))
+
+
+def test_folders_of_images_without_classes_and_in_an_object_store(read_all):
+    fs = fsspec.filesystem("memory")
+    for name in ("b.png", "a.png", ".hidden.png"):
+        buffer = io.BytesIO()
+        Image.fromarray(np.full((2, 2, 3), ord(name[0]), np.uint8)).save(buffer, "png")
+        fs.pipe(f"/gallery/{name}", buffer.getvalue())
+    records = read_all("memory://gallery")
+    assert [record["path"] for record in records] == [
+        "memory://gallery/a.png", "memory://gallery/b.png"
+    ]  # fmt: skip
+    assert [record["image"].max() for record in records] == [ord("a"), ord("b")]
+    assert "label" not in records[0]
+    fs.pipe("/classes/cat/a.png", buffer.getvalue())
+    with pytest.raises(DataError, match="memory://classes/ has the classes cat but memory://galle"):
+        read_all("memory://gallery,memory://classes")
 
 
 def rewrite_local(path):

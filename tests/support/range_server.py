@@ -51,7 +51,9 @@ def serve(folder, has_ranges):
                 return self._send(503, b"", has_body)
             path = folder / name.removeprefix("flaky/")
             if path.is_dir():
-                links = "".join(f'<a href="{one.name}">{one.name}</a>' for one in path.iterdir())
+                # As servers do: the link of a folder ends with a slash.
+                names = [f"{one.name}{'/' * one.is_dir()}" for one in path.iterdir()]
+                links = "".join(f'<a href="{name}">{name}</a>' for name in names)
                 return self._send(200, links.encode(), has_body)
             if not path.is_file():
                 return self._send(404, b"", has_body)
