@@ -60,6 +60,7 @@ class Cutter:
         self._waiting = waiting
         self.writing = asyncio.Lock()
         self._pending: asyncio.Task[None] | None = None
+        self._writes: set[asyncio.Task[Path | OSError]] = set()
         self._last_recovery_version: int | None = None
         self._last_failed: tuple[Path, int] | None = None
         self.newest_checkpoint: Path | None = None
@@ -165,6 +166,14 @@ class Cutter:
 
     async def _write(self, folder: Path, cut: Cut, keep: int) -> Path | OSError:
         """Write one cut; returns where it is, or why it is not."""
+        # Who waits for it may be cancelled, but a thread cannot: were another to write before it
+        # has ended, both could lose the cut.
+        writing = asyncio.create_task(self._write_in_turn(folder, cut, keep))
+        self._writes.add(writing)
+        writing.add_done_callback(self._writes.discard)
+        return await asyncio.shield(writing)
+
+    async def _write_in_turn(self, folder: Path, cut: Cut, keep: int) -> Path | OSError:
         async with self.writing:
             began_s = time.perf_counter()
             try:

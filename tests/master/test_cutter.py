@@ -1,0 +1,61 @@
+"""Cuts are written one after the other, also where nobody waits for one any more."""
+
+import asyncio
+import contextlib
+import threading
+
+from support.served_master import PATIENCE_S, ServedMaster
+
+from elastic.master import cutter
+from elastic.master.cuts import list_cuts, read_cut, write_cut
+
+
+class HeldDisk:
+    """Writes cuts, the first not before it is told to; knows how many were written at once."""
+
+    def __init__(self):
+        self.is_held = threading.Event()
+        self.goes_on = threading.Event()
+        self.most_at_once = 0
+        self._at_once = 0
+
+    def write_cut(self, folder, cut):
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            if not self.is_held.is_set():
+                self.is_held.set()
+                assert self.goes_on.wait(PATIENCE_S)
+            return write_cut(folder, cut)
+        finally:
+            self._at_once -= 1
+
+
+async def _write_the_last_cut_while_another_is_given_up(folder, disk):
+    master = ServedMaster()
+    one = cutter.Cutter(
+        master.coordinator, folder, None, 0, 0, "job", "run", lambda *event: events.append(event)
+    )
+    events = []
+    cutting = asyncio.create_task(one.run(0.0))
+    await asyncio.to_thread(disk.is_held.wait, PATIENCE_S)
+    cutting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await cutting
+    final = asyncio.create_task(one.final_checkpoint())
+    # Long enough to write it, if it did not wait for the other one.
+    done, _ = await asyncio.wait([final], timeout=0.5)
+    disk.goes_on.set()
+    assert not done
+    assert await final
+    assert events == []
+    return one.newest_checkpoint
+
+
+def test_the_last_cut_waits_for_one_that_is_written_for_nobody(tmp_path, monkeypatch):
+    disk = HeldDisk()
+    monkeypatch.setattr(cutter, "write_cut", disk.write_cut)
+    path = asyncio.run(_write_the_last_cut_while_another_is_given_up(tmp_path, disk))
+    assert disk.most_at_once == 1
+    assert list_cuts(tmp_path) == [path]
+    assert read_cut(path).version == 0
