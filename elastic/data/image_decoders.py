@@ -40,8 +40,10 @@ _CHUNKS_AHEAD: Final = 2
 """Requests to each process before the first image of them is wanted."""
 
 _MAX_DEATHS: Final = 3
-"""So many processes in a row may end with the same image, or before they are ready; one may have
-been killed by accident."""
+"""So many processes in a row may end with the same image; one may have been killed by accident."""
+
+_MAX_FAILED_STARTS: Final = 10
+"""So many in a row may end before they are ready; no image is to blame."""
 
 
 @dataclass(slots=True, eq=False)
@@ -199,13 +201,13 @@ class _Process:
     def _count_failed_start(self, how: str) -> None:
         self._failed_starts += 1
         log.warning("the process that decodes images %s as it started: starting another", how)
-        if self._failed_starts < _MAX_DEATHS:
+        if self._failed_starts < _MAX_FAILED_STARTS:
             return
         self._failed_starts = 0
         for image in chain.from_iterable(self._pending):
             image.result = (
                 f"{image.path} cannot be decoded: the process for it {how} as it started, "
-                f"{_MAX_DEATHS} times in a row; see the worker's log, give the worker more memory, "
+                f"{_MAX_FAILED_STARTS} times in a row; see the worker's log, give it more memory, "
                 "or have it decode by itself with --data_reader_params processes=0"
             )
         self._pending.clear()

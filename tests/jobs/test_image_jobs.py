@@ -29,12 +29,12 @@ def photos(tmp_path):
     return folder
 
 
-def decoders_of(job):
-    """The decoders of all workers."""
+def decoders_of(job, are_ready=False):
+    """The decoders of all workers, or those that have been started up: they are nice."""
     found = []
     for process in job.processes():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if DECODER in psutil.Process(process.pid).cmdline():
+            if DECODER in process.cmdline() and process.nice() >= are_ready:
                 found.append(process.pid)
     return found
 
@@ -55,20 +55,19 @@ def test_every_image_counts_once_whatever_dies(photos, tmp_path, num_processes):
     with LocalJob(spec, tmp_path) as job:
         job.wait_until(lambda status: status.progress.records_done > 0)
         assert 1 <= len(decoders_of(job)) <= 2 * num_processes
-        worker = job.pids("worker")[0]
+        # The other worker waits for it with its next gradient, and its decoders die meanwhile.
+        os.kill(job.pids("worker")[0], signal.SIGKILL)
         while not (status := job.status()).phase.is_final:
-            victims = decoders_of(job)
+            victims = decoders_of(job, are_ready=True)
             if victims:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rng.choice(victims), signal.SIGKILL)
                     kills += 1
-            if kills == 3:
-                os.kill(worker, signal.SIGKILL)
             time.sleep(rng.uniform(0.05, 0.4))
         status = job.succeed()
         (counts,) = job.parameters().values()
         assert decoders_of(job) == []
-    assert kills >= 4
+    assert kills >= 2
     assert counts.tolist() == [float(NUM_EPOCHS)] * NUM_IMAGES
     assert each_epoch(status) == [(NUM_IMAGES, NUM_IMAGES, 0)] * NUM_EPOCHS
     assert (status.workers_lost, status.worker_failures) == (1, 0)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 def dataset_fn(dataset: Iterable[Mapping[str, Any]], mode: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """The index in the red and the green of the first pixel; takes 2 ms."""
+    """The index in the red and the green of the first pixel; takes 5 ms."""
     for record in dataset:
         red, green = (int(value) for value in record["image"][0, 0, :2])
-        time.sleep(0.002)
+        time.sleep(0.005)
         yield torch.tensor([256 * red + green, 0]), torch.tensor(0)
