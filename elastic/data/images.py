@@ -51,7 +51,8 @@ class ImageReader:
         folder = task.shard.name
         images = self._images_of(folder)
         # A reader of the user's may have made the shard, without one.
-        if task.shard.fingerprint not in ("", images.fingerprint):
+        is_other = task.shard.fingerprint not in ("", images.fingerprint)
+        if is_other or task.end > len(images.files):
             raise _changed(f"{folder} has got or lost images since they were counted")
         paths = [f"{folder}{file}" for file in images.files[task.start : task.end]]
         for index, (path, image) in enumerate(zip(paths, self._read(paths), strict=True)):

@@ -14,6 +14,7 @@ from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.data.image_folders import class_names, list_images
 from elastic.errors import DataError, JobSpecError
+from elastic.policy.records import Shard
 
 
 def draw(path, pixels=None, **options):
@@ -206,6 +207,9 @@ def test_images_that_come_go_or_change_are_noticed(classes):
     late_worker = open_reader(str(classes), 2, {}, None)
     with pytest.raises(DataError, match="has got or lost images since they were counted"):
         list(late_worker.read_records(task))
+    # A shard of the user's own has no fingerprint.
+    with pytest.raises(DataError, match="has got or lost images since they were counted"):
+        list(late_worker.read_records(ReadTask(Shard(shard.name, 0, 22), 20, 22)))
     new.unlink()
     assert len(list(reader.read_records(task))) == 20
     os.utime(draw(classes / "dog" / "3.png"), ns=(0, 10**18))
