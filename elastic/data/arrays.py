@@ -69,7 +69,7 @@ class ArrayReader:
         for start in range(task.start, task.end, step):
             end = min(start + step, task.end)
             columns = [self._rows(file, layout, start, end) for layout in layouts]
-            yield map(make, *columns) if self._is_archive else columns[0]
+            yield make(*columns) if self._is_archive else columns[0]
 
     def _rows(self, file: SourceFile, layout: ArrayLayout, start: int, end: int) -> NDArray[Any]:
         if layout.offset is None:

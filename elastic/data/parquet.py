@@ -203,7 +203,7 @@ def _rows(
         high = min(low + step, end)
         where = f"{name}, records [{group[low]}, {group[high - 1] + 1})"
         blocks = [_values(where, field, column, low, high) for field, column in columns.items()]
-        yield map(record_maker(fields), *blocks)
+        yield record_maker(fields)(*blocks)
     if lacking:
         raise DataError(
             f"{name}, record {group[end]}: column {lacking[end]!r} has no value (null): fill it, "
