@@ -130,12 +130,20 @@ class Coordinator:
 
     # -- tasks ---------------------------------------------------------------------------------
 
-    def lease(self, session: WorkerSession) -> Task | NoTask:
-        """The next task for a worker: of the open evaluation, or of the training records."""
+    def lease(self, session: WorkerSession, working_on: int | None = None) -> Task | NoTask:
+        """The next task for a worker: of the open evaluation, or of the training records.
+
+        Args:
+            session: Of the worker.
+            working_on: The task it is about to end, if it asks ahead for one to follow: to have
+                its records read meanwhile.
+        """
         if self.closed:
             return NoTask.FINISHED
         # Who asks for a task has dropped what it held, such as one whose reply never came.
-        self._take_back(session.worker)
+        self._take_back(session.worker, but=working_on)
+        if working_on is not None:
+            return self._task_to_follow(session, working_on)
         task = self._next_task(session)
         if isinstance(task, Task) and task.kind is TaskKind.TRAINING:
             self._computing.add(session.key)
@@ -146,16 +154,40 @@ class Coordinator:
         return task if isinstance(task, Task) else NoTask.WAIT
 
     def _next_task(self, session: WorkerSession) -> Task | NoTask:
-        evaluation = self.evaluation
-        is_idle = self.ledger.is_finished or self.is_held
-        if evaluation is not None:
-            others = [s for s in self.sessions.all() if s is not session]
-            num_evaluating = sum(evaluation.ledger.holds_lease(s.worker) for s in others)
-            if may_evaluate(len(others) + 1, num_evaluating, is_idle):
-                task = evaluation.lease(session.worker)
-                if isinstance(task, Task):
-                    return task
-        return NoTask.WAIT if is_idle else self.ledger.lease(session.worker)
+        evaluation = self._evaluation_for(session)
+        task = NoTask.WAIT if evaluation is None else evaluation.lease(session.worker)
+        if isinstance(task, Task) or self._trains_nothing:
+            return task
+        return self.ledger.lease(session.worker)
+
+    def _task_to_follow(self, session: WorkerSession, task_id: int) -> Task | NoTask:
+        """One of the same kind, so that who trains is told from who evaluates by its calls.
+
+        A worker that trains gets none while there is something to evaluate: it will ask again.
+        """
+        self.liveness.progressed(session.worker, time.monotonic())
+        ledger, evaluation = self._ledger_of(task_id), self._evaluation_for(session)
+        has_lease = ledger.holds_lease(session.worker, task_id)
+        is_evaluation_due = evaluation is not None and evaluation.ledger.num_queued > 0
+        task: Task | NoTask = NoTask.WAIT
+        if has_lease and evaluation is not None and ledger is evaluation.ledger:
+            task = evaluation.lease(session.worker)
+        elif has_lease and ledger is self.ledger and not is_evaluation_due:
+            task = NoTask.WAIT if self._trains_nothing else ledger.lease(session.worker)
+        return task if isinstance(task, Task) else NoTask.WAIT
+
+    def _evaluation_for(self, session: WorkerSession) -> Round | None:
+        """The open evaluation, unless enough others work at it."""
+        if self.evaluation is None:
+            return None
+        others = [s for s in self.sessions.all() if s is not session]
+        num_evaluating = sum(self.evaluation.ledger.holds_lease(s.worker) for s in others)
+        may = may_evaluate(len(others) + 1, num_evaluating, self._trains_nothing)
+        return self.evaluation if may else None
+
+    @property
+    def _trains_nothing(self) -> bool:
+        return self.ledger.is_finished or self.is_held
 
     def release(self, task_id: int, attempt: int) -> bool:
         """Take back the rest of a lease; its worker asks for another, or is about to end."""
@@ -473,10 +505,10 @@ class Coordinator:
             return self.evaluation.ledger
         return self.ledger
 
-    def _take_back(self, worker: str) -> list[Task]:
-        lost = self.ledger.lose_worker(worker)
+    def _take_back(self, worker: str, but: int | None = None) -> list[Task]:
+        lost = self.ledger.lose_worker(worker, but)
         if self.evaluation is not None:
-            lost += self.evaluation.ledger.lose_worker(worker)
+            lost += self.evaluation.ledger.lose_worker(worker, but)
         return lost
 
     async def _end_epoch(self, audit: Audit) -> None:

@@ -87,7 +87,8 @@ class MasterServicer:
     async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
         """Lease the next range."""
         session = self._session(request.session)
-        task = self._coordinator.lease(session)
+        working_on = request.working_on if request.HasField("working_on") else None
+        task = self._coordinator.lease(session, working_on)
         if isinstance(task, Task):
             return pb.GetTaskReply(task=task_to_proto(task))
         if task is NoTask.FINISHED:

@@ -234,9 +234,10 @@ class Ledger:
         self._take_back(lease)
         return True
 
-    def lose_worker(self, worker: str) -> list[Task]:
-        """Take back everything a worker held; returns the tasks it lost."""
-        lost = [self._leases[task_id] for task_id in sorted(self._held.get(worker, ()))]
+    def lose_worker(self, worker: str, but: int | None = None) -> list[Task]:
+        """Take back all tasks that a worker held, but for one; returns those it lost."""
+        held = sorted(self._held.get(worker, ()))
+        lost = [self._leases[task_id] for task_id in held if task_id != but]
         for lease in lost:
             self._take_back(lease)
         return [lease.task for lease in lost]
@@ -338,8 +339,9 @@ class Ledger:
         """Ranges that workers have."""
         return len(self._leases)
 
-    def holds_lease(self, worker: str) -> bool:
-        return worker in self._held
+    def holds_lease(self, worker: str, task_id: int | None = None) -> bool:
+        """Whether a worker has a task, or that task, in work."""
+        return worker in self._held and task_id in {None, *self._held[worker]}
 
     def shard_name(self, shard_index: int) -> str:
         return self._shards[shard_index].name

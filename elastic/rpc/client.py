@@ -158,9 +158,16 @@ class MasterClient:
             raise _translated(error) from error
         self._beat_s = time.monotonic()
 
-    def get_task(self, session: str) -> pb.GetTaskReply:
-        """Ask for the next range of records."""
-        reply: pb.GetTaskReply = self._call("GetTask", lambda: pb.GetTaskRequest(session=session))
+    def get_task(self, session: str, working_on: int | None = None) -> pb.GetTaskReply:
+        """Ask for the next range of records.
+
+        Args:
+            session: Of this worker.
+            working_on: The task that is about to end, where one to follow is asked for ahead;
+                without it the worker says that it has none in work.
+        """
+        request = pb.GetTaskRequest(session=session, working_on=working_on)
+        reply: pb.GetTaskReply = self._call("GetTask", lambda: request)
         return reply
 
     def get_model(

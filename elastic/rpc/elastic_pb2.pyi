@@ -116,10 +116,12 @@ class HeartbeatReply(_message.Message):
     def __init__(self) -> None: ...
 
 class GetTaskRequest(_message.Message):
-    __slots__ = ("session",)
+    __slots__ = ("session", "working_on")
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    WORKING_ON_FIELD_NUMBER: _ClassVar[int]
     session: str
-    def __init__(self, session: _Optional[str] = ...) -> None: ...
+    working_on: int
+    def __init__(self, session: _Optional[str] = ..., working_on: _Optional[int] = ...) -> None: ...
 
 class GetTaskReply(_message.Message):
     __slots__ = ("task", "wait_s", "finished")

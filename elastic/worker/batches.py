@@ -1,12 +1,11 @@
 """Minibatches of a task, read and prepared one step ahead of the computation."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from elastic.data.base import DataReader, ReadTask
 from elastic.frameworks.base import Batch, Framework
@@ -31,6 +30,18 @@ class LoadedBatch:
         return self.future.result()
 
 
+class BatchMaker(Protocol):
+    """Makes the batches of one task, in order, in another thread."""
+
+    def submit(self, count: int) -> "Future[Batch]":
+        """Have the next so many records read, and a batch made of them."""
+        ...
+
+    def end(self) -> "Future[None]":
+        """Have what is open for reading closed, after all that was submitted."""
+        ...
+
+
 class Minibatches:
     """The minibatches of one task in order, made by another thread before they are asked for.
 
@@ -38,21 +49,20 @@ class Minibatches:
     given work by `read_ahead`, to be called when this process is about to wait for another.
     """
 
-    def __init__(
-        self, records: RecordRange, size: int, submit: Callable[[int], "Future[Batch]"]
-    ) -> None:
+    def __init__(self, records: RecordRange, size: int, maker: BatchMaker) -> None:
         """Start on the first ones.
 
         Args:
             records: All of the task.
             size: Records of a minibatch; the last one may have fewer.
-            submit: Has the next so many records read and made a batch of.
+            maker: Makes them.
         """
         self._records = records
         self._size = size
-        self._submit = submit
+        self._maker = maker
         self._submitted_end = records.start
         self._ahead: deque[LoadedBatch] = deque()
+        self._ended: Future[None] | None = None
         self.read_ahead()
 
     def __iter__(self) -> Iterator[LoadedBatch]:
@@ -70,17 +80,31 @@ class Minibatches:
         while len(self._ahead) < AHEAD and self._submitted_end < self._records.end:
             start = self._submitted_end
             end = min(start + self._size, self._records.end)
-            self._ahead.append(LoadedBatch(start, end, self._submit(end - start)))
+            self._ahead.append(LoadedBatch(start, end, self._maker.submit(end - start)))
             self._submitted_end = end
+        if self._submitted_end == self._records.end:
+            # At once: another task may be read before the computation has come to this one's end.
+            self._end()
 
-    def drop(self) -> None:
-        """Make none of those that are not begun yet."""
+    @property
+    def is_near_end(self) -> bool:
+        """Whether no more than one minibatch follows, so that the next task may be read ahead."""
+        return self._ended is not None and len(self._ahead) <= 1
+
+    def close(self) -> None:
+        """Make none of those that are not begun yet, and wait until nothing is read any more."""
         for loaded in self._ahead:
             loaded.future.cancel()
+        self._end().result()
+
+    def _end(self) -> "Future[None]":
+        if self._ended is None:
+            self._ended = self._maker.end()
+        return self._ended
 
 
 class BatchStream:
-    """Reads tasks of the training or the evaluation data in a thread of its own."""
+    """Reads tasks in a thread of its own, one after the other."""
 
     def __init__(
         self,
@@ -95,29 +119,50 @@ class BatchStream:
         self._readers = readers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
 
-    @contextmanager
-    def open(self, task: Task) -> Iterator[Minibatches]:
-        """The minibatches of a task, in order; what was read ahead is dropped on leaving."""
+    def open(self, task: Task) -> Minibatches:
+        """The minibatches of a task, in order, to be closed.
+
+        A task whose records are all being read already may still be open: this one's are read
+        after them.
+        """
         mode = Mode(task.kind)
+        reader = self._readers[task.kind]
         read_task = ReadTask(task.shard, task.records.start, task.records.end)
-        records = self._readers[task.kind].read_records(read_task)
 
-        def load(count: int) -> Batch:
-            return self._framework.make_batch(self._model_def, list(islice(records, count)), mode)
+        def make(records: list[Any]) -> Batch:
+            return self._framework.make_batch(self._model_def, records, mode)
 
-        def submit(count: int) -> "Future[Batch]":
-            return self._thread.submit(load, count)
-
-        batches = Minibatches(task.records, self._minibatch_size, submit)
-        try:
-            yield batches
-        finally:
-            batches.drop()
-            self._thread.submit(_close, records).result()
+        maker = _TaskReading(self._thread, lambda: reader.read_records(read_task), make)
+        return Minibatches(task.records, self._minibatch_size, maker)
 
 
-def _close(records: Any) -> None:
-    """Let a reader's generator close its file; plain iterators have nothing to close."""
-    close = getattr(records, "close", None)
-    if close is not None:
-        close()
+class _TaskReading:
+    """The reading of one task. Whatever is the user's or the reader's runs in the thread."""
+
+    def __init__(
+        self,
+        thread: ThreadPoolExecutor,
+        read: Callable[[], Iterable[Any]],
+        make: Callable[[list[Any]], Batch],
+    ) -> None:
+        self._thread = thread
+        self._read = read
+        self._make = make
+        self._records: Iterator[Any] | None = None
+
+    def submit(self, count: int) -> "Future[Batch]":
+        return self._thread.submit(self._load, count)
+
+    def end(self) -> "Future[None]":
+        return self._thread.submit(self._close)
+
+    def _load(self, count: int) -> Batch:
+        if self._records is None:
+            self._records = iter(self._read())
+        return self._make(list(islice(self._records, count)))
+
+    def _close(self) -> None:
+        # A reader's generator closes its file; plain iterators have nothing to close.
+        close = getattr(self._records, "close", None)
+        if close is not None:
+            close()

@@ -21,8 +21,8 @@ from elastic.rpc.client import (
     SupersededError,
     metrics_to_proto,
 )
-from elastic.rpc.messages import task_from_proto
 from elastic.worker.batches import BatchStream, LoadedBatch, Minibatches
+from elastic.worker.leases import Finished, Leases, Wait
 from elastic.worker.outputs import Outputs
 from elastic.worker.prediction import BadRecordError, Predictor
 from elastic.worker.step import LeaseLostError, NotFiniteError, Trainer
@@ -84,25 +84,32 @@ class Worker:
         heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         heart.start()
         self._is_at_work = True
+        leases = Leases(self._client, stream)
         try:
-            self._work(trainer, stream, outputs)
+            self._work(trainer, stream, leases, outputs)
             is_asked = self._stopping.is_set()
             log.info("leaving, as asked" if is_asked else "finished: the job has no more tasks")
         finally:
             self._stopping.set()
+            leases.drop_next()
             heart.join(FAREWELL_S)
 
-    def _work(self, trainer: Trainer, stream: BatchStream, outputs: Outputs | None) -> None:
+    def _work(
+        self, trainer: Trainer, stream: BatchStream, leases: Leases, outputs: Outputs | None
+    ) -> None:
         while not self._stopping.is_set():
             try:
-                if not self._work_once(trainer, stream, outputs):
+                if not self._work_once(trainer, stream, leases, outputs):
                     return
             except SessionLostError:
                 log.info("the master has forgotten this session: registering again")
+                leases.drop_next()
                 self._register()
                 trainer.forget_model()
             except LeaseLostError:
                 log.info("the lease of the task was lost: getting another")
+                # Most likely lost as well; if not, asking for another gives it back.
+                leases.drop_next()
 
     def _register(self) -> Session:
         self._session = self._client.register(
@@ -131,26 +138,30 @@ class Worker:
         assert self._session is not None
         return self._session
 
-    def _work_once(self, trainer: Trainer, stream: BatchStream, outputs: Outputs | None) -> bool:
+    def _work_once(
+        self, trainer: Trainer, stream: BatchStream, leases: Leases, outputs: Outputs | None
+    ) -> bool:
         """Do one task; False when there is nothing left to do, ever."""
-        reply = self._client.get_task(self._current.key)
-        kind = reply.WhichOneof("reply")
-        if kind == "finished":
+        task = leases.take(self._current.key)
+        if isinstance(task, Finished):
             return False
-        if kind == "wait_s":
-            self._stopping.wait(reply.wait_s)
+        if isinstance(task, Wait):
+            self._stopping.wait(task.seconds)
             return True
-        task = task_from_proto(reply.task)
         self._say_task(task)
         if task.kind is TaskKind.PREDICTION:
             assert outputs is not None, "the master and its workers have one specification"
             self._predict(task, Predictor(stream, trainer, outputs), trainer)
             return True
-        with stream.open(task) as batches:
+        with leases.open(task) as batches:
             if task.kind is TaskKind.TRAINING:
-                self._train(task, batches, trainer)
+                self._train(task, batches, trainer, leases)
             else:
-                self._evaluate(task, batches, trainer)
+                self._evaluate(task, batches, trainer, leases)
+        following = leases.drop_next() if self._stopping.is_set() else None
+        if following is not None:
+            records = following.records
+            self._report(following, OUTCOMES.OUTCOME_RELEASED, records.start, records.end)
         return True
 
     def _say_task(self, task: Task) -> None:
@@ -165,16 +176,16 @@ class Worker:
 
     # -- training ------------------------------------------------------------------------------
 
-    def _train(self, task: Task, batches: Minibatches, trainer: Trainer) -> None:
+    def _train(self, task: Task, batches: Minibatches, trainer: Trainer, leases: Leases) -> None:
         for loaded in batches:
             began_s = time.perf_counter()
             try:
                 batch = loaded.result()
                 if batch.num_examples == 0:
-                    batches.read_ahead()
+                    leases.read_ahead(self._current.key)
                     self._report(task, OUTCOMES.OUTCOME_EMPTY, loaded.start, loaded.end)
                 else:
-                    self._train_batch(task, loaded, batches, trainer, began_s)
+                    self._train_batch(task, loaded, leases, trainer, began_s)
             except _CONTROL_FLOW:
                 raise
             except NotFiniteError as error:
@@ -193,7 +204,7 @@ class Worker:
         self,
         task: Task,
         loaded: LoadedBatch,
-        batches: Minibatches,
+        leases: Leases,
         trainer: Trainer,
         began_s: float,
     ) -> None:
@@ -201,7 +212,7 @@ class Worker:
             trainer.pull_if_needed(self._current)
             header = trainer.compute(task, loaded, began_s)
             # While the master applies the gradient, nothing else is to do here.
-            batches.read_ahead()
+            leases.read_ahead(self._current.key)
             self._sequence += 1
             header.sequence = self._sequence
             if trainer.push(self._current, header):
@@ -210,7 +221,7 @@ class Worker:
 
     # -- evaluation ----------------------------------------------------------------------------
 
-    def _evaluate(self, task: Task, batches: Minibatches, trainer: Trainer) -> None:
+    def _evaluate(self, task: Task, batches: Minibatches, trainer: Trainer, leases: Leases) -> None:
         """Report each minibatch by itself: what is reported is progress, or the worker hangs."""
         trainer.pull_version(self._current, task.model_version)
         for loaded in batches:
@@ -218,7 +229,7 @@ class Worker:
             try:
                 batch = loaded.result()
                 metrics = trainer.metrics(batch) if batch.num_examples else []
-                batches.read_ahead()
+                leases.read_ahead(self._current.key)
             except _CONTROL_FLOW:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,7 +65,7 @@ class Predictor:
 
     def _run(self, task: Task, start: int, end: int) -> Generator[Predicted, None, None]:
         part = replace(task, records=RecordRange(task.records.shard_index, start, end))
-        with self._stream.open(part) as batches:
+        with closing(self._stream.open(part)) as batches:
             for loaded in batches:
                 began_s = time.perf_counter()
                 try:

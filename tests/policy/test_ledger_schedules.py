@@ -24,6 +24,7 @@ class Job:
         self.counts = {}
         self.group = []
         self.leases = {}
+        self.following = {}
         self.old_reports = []
         self.saved = self._cut()
 
@@ -36,9 +37,21 @@ class Job:
         getattr(self, f"_{event}")(worker)
         self._apply_if_due()
 
+    def _ask_ahead(self, worker):
+        """It asks for a task to follow; again if the reply was lost."""
+        if worker not in self.leases:
+            return
+        (working_on, _) = self.leases[worker]
+        lost = self.ledger.lose_worker(worker, but=working_on.task_id)
+        assert lost == [task for task in [self.following.pop(worker, None)] if task]
+        self.old_reports += [(task, task.records.start, task.records.end) for task in lost]
+        task = self.ledger.lease(worker)
+        if not isinstance(task, NoTask):
+            self.following[worker] = task
+
     def _step(self, worker):
         if worker not in self.leases:
-            task = self.ledger.lease(worker)
+            task = self.following.pop(worker, None) or self.ledger.lease(worker)
             if not isinstance(task, NoTask):
                 self.leases[worker] = [task, task.records.start]
             return
@@ -56,10 +69,14 @@ class Job:
 
     def _lose(self, worker):
         self.ledger.lose_worker(worker)
+        assert not self.ledger.holds_lease(worker)
         lease = self.leases.pop(worker, None)
         if lease is not None:
             task, start = lease
             self.old_reports.append((task, start, task.records.end))
+        task = self.following.pop(worker, None)
+        if task is not None:
+            self.old_reports.append((task, task.records.start, task.records.end))
 
     def _release(self, worker):
         lease = self.leases.pop(worker, None)
@@ -69,6 +86,7 @@ class Job:
     def _late(self, worker):
         """A report of a lease that was lost or finished arrives after all."""
         active = {lease[0].task_id for lease in self.leases.values()}
+        active |= {task.task_id for task in self.following.values()}
         for task, start, end in self.old_reports:
             if task.task_id not in active:
                 assert isinstance(
@@ -81,7 +99,11 @@ class Job:
             task, start, end = self.old_reports[-1]
             lease = self.leases.get(worker)
             if lease is None or lease[0].task_id != task.task_id or lease[1] != start:
-                others = [v for v in self.leases.values() if v[0].task_id == task.task_id]
+                held = [
+                    *self.leases.values(),
+                    *([t, t.records.start] for t in self.following.values()),
+                ]
+                others = [v for v in held if v[0].task_id == task.task_id]
                 if not any(v[1] == start for v in others):
                     assert isinstance(
                         self.ledger.stage(task.task_id, task.attempt, start, end), Refusal
@@ -96,7 +118,7 @@ class Job:
         self.ledger = Ledger(self.shards, self.config)
         self.ledger.restore(snapshot)
         self.counts = {int(key): value for key, value in counts.items()}
-        self.group, self.leases, self.old_reports = [], {}, []
+        self.group, self.leases, self.following, self.old_reports = [], {}, {}, []
 
     def _apply_if_due(self):
         if not is_update_due(self.rule, len(self.group), self.ledger.only_staged_left):
@@ -120,7 +142,8 @@ class Job:
     seed=st.integers(0, 5),
     schedule=st.lists(
         st.tuples(
-            st.sampled_from(["step"] * 6 + ["lose", "release", "late", "duplicate"])
+            st.sampled_from(["step"] * 6 + ["ask_ahead"] * 2)
+            | st.sampled_from(["lose", "release", "late", "duplicate"])
             | st.sampled_from(["save", "restore"]),
             st.sampled_from("abcd"),
         ),

@@ -135,8 +135,12 @@ class Peer:
         request = pb.RegisterRequest(worker_index=index, launch=launch, host="test", pid=1)
         return (await self.call("Register", request)).session
 
-    async def get_task(self, session):
-        return (await self.call("GetTask", pb.GetTaskRequest(session=session))).task
+    async def get_task(self, session, working_on=None):
+        """The task that the master gives; fails the test if it gives none."""
+        request = pb.GetTaskRequest(session=session, working_on=working_on)
+        reply = await self.call("GetTask", request)
+        assert reply.HasField("task"), reply
+        return reply.task
 
     async def refusal(self, call):
         """The status and message that end a call."""

@@ -15,16 +15,23 @@ class Maker:
 
     def __init__(self):
         self.futures = []
+        self.num_ended = 0
 
     def submit(self, count):
         future = Future()
         self.futures.append((count, future))
         return future
 
+    def end(self):
+        self.num_ended += 1
+        future = Future()
+        future.set_result(None)
+        return future
+
 
 def minibatches(num_records, start=16):
     maker = Maker()
-    return maker, Minibatches(RecordRange(0, start, start + num_records), SIZE, maker.submit)
+    return maker, Minibatches(RecordRange(0, start, start + num_records), SIZE, maker)
 
 
 def spans(batches):
@@ -70,10 +77,29 @@ def test_the_end_is_not_read_beyond():
     assert spans(batches) == [(24, 32)]
 
 
-def test_dropping_cancels_what_is_not_begun():
+def test_reading_ends_as_soon_as_the_last_one_is_given_to_be_made():
+    maker, batches = minibatches((AHEAD + 1) * SIZE)
+    assert (maker.num_ended, batches.is_near_end) == (0, False)
+    next(batches)
+    batches.read_ahead()
+    assert (maker.num_ended, batches.is_near_end) == (1, False), "all are ahead"
+    next(batches)
+    next(batches)
+    assert batches.is_near_end, "one is left"
+    batches.read_ahead()
+    batches.close()
+    assert maker.num_ended == 1
+
+
+def test_a_task_of_one_minibatch_is_near_its_end_from_the_first():
+    assert minibatches(SIZE)[1].is_near_end
+
+
+def test_closing_cancels_what_is_not_begun():
     maker, batches = minibatches(80)
     (_, taken), (_, running), (_, waiting) = maker.futures
     next(batches)
     running.set_running_or_notify_cancel()
-    batches.drop()
+    batches.close()
+    assert maker.num_ended == 1
     assert (taken.cancelled(), running.cancelled(), waiting.cancelled()) == (False, False, True)

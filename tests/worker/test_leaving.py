@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 from concurrent.futures import Future
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -51,16 +50,19 @@ class Master:
     """The side of the master that a worker talks to, with one task for it."""
 
     def __init__(self, kind):
-        self.task = Task(7, 3, kind, 0, RecordRange(0, 0, NUM_RECORDS), Shard("s", 0, NUM_RECORDS))
+        shard = Shard("s", 0, 2 * NUM_RECORDS)
+        self.task = Task(7, 3, kind, 0, RecordRange(0, 0, NUM_RECORDS), shard)
+        self._following = Task(8, 0, kind, 0, RecordRange(0, NUM_RECORDS, 2 * NUM_RECORDS), shard)
         self.num_given = 0
         self.reports = []
 
     def register(self, _):
         return Session("key", 60.0, self.task, shares_memory=False)
 
-    def get_task(self, _):
+    def get_task(self, _, working_on=None):
         self.num_given += 1
-        return pb.GetTaskReply(task=task_to_proto(self.task))
+        following = {None: self.task, 7: self._following}[working_on]
+        return pb.GetTaskReply(task=task_to_proto(following))
 
     def report_result(self, request):
         name = pb.ReportTaskResultRequest.Outcome.Name(request.outcome)
@@ -98,31 +100,48 @@ class Trainer:
 
 
 class Stream:
-    @contextmanager
     def open(self, task):
-        starts = itertools.count(task.records.start, MINIBATCH)
+        return Minibatches(task.records, MINIBATCH, Maker(task.records.start))
 
-        def load(num_examples):
-            future = Future()
-            future.set_result(SimpleNamespace(num_examples=num_examples, start=next(starts)))
-            return future
 
-        yield Minibatches(task.records, MINIBATCH, load)
+class Maker:
+    """Makes batches that know where they begin."""
+
+    def __init__(self, start):
+        self._starts = itertools.count(start, MINIBATCH)
+
+    def submit(self, num_examples):
+        return _done(SimpleNamespace(num_examples=num_examples, start=next(self._starts)))
+
+    def end(self):
+        return _done(None)
+
+
+def _done(result):
+    future = Future()
+    future.set_result(result)
+    return future
 
 
 @pytest.mark.parametrize(
-    ("leave_in", "given_back"),
+    ("leave_in", "given_back", "num_given"),
     [
-        pytest.param(16, [("OUTCOME_RELEASED", 7, 3, 24, 80)], id="in-the-middle"),
-        pytest.param(72, [], id="in-the-last-minibatch"),
+        pytest.param(16, [("OUTCOME_RELEASED", 7, 3, 24, 80)], 1, id="in-the-middle"),
+        pytest.param(
+            64,
+            [("OUTCOME_RELEASED", 7, 3, 72, 80), ("OUTCOME_RELEASED", 8, 0, 80, 160)],
+            2,
+            id="before-the-last-minibatch",
+        ),
+        pytest.param(72, [("OUTCOME_RELEASED", 8, 0, 80, 160)], 2, id="in-the-last-minibatch"),
     ],
 )
-def test_the_rest_of_a_training_task_is_given_back(leave_in, given_back):
+def test_the_rest_of_a_training_task_is_given_back(leave_in, given_back, num_given):
     stopping, master = threading.Event(), Master(TaskKind.TRAINING)
     trainer = Trainer(stopping, leave_in)
     Worker(master, 0, 1, lambda _: (trainer, Stream(), None), stopping).run()
     assert trainer.pushed[-1] == (leave_in, leave_in + MINIBATCH)
-    assert (master.reports, master.num_given) == (given_back, 1)
+    assert (master.reports, master.num_given) == (given_back, num_given)
 
 
 def test_the_rest_of_an_evaluation_task_is_given_back():

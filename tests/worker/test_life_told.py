@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from contextlib import contextmanager
 
 import pytest
 
@@ -28,7 +27,7 @@ class Master:
     def register(self, _):
         return Session("key", 60.0, self._tasks[0], shares_memory=False)
 
-    def get_task(self, _):
+    def get_task(self, _, working_on=None):
         if not self._tasks:
             return pb.GetTaskReply(finished=True)
         task = self._tasks.pop(0)
@@ -37,12 +36,23 @@ class Master:
         return pb.GetTaskReply(task=task_to_proto(task))
 
 
+class NoBatches:
+    """The minibatches of a task without any."""
+
+    is_near_end = True
+
+    def __iter__(self):
+        return iter(())
+
+    def close(self):
+        pass
+
+
 class Stream:
     """Tasks that hold nothing to do."""
 
-    @contextmanager
     def open(self, _):
-        yield ()
+        return NoBatches()
 
 
 def _told(caplog, is_asked, level):
