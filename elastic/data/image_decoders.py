@@ -78,7 +78,7 @@ class ImageDecoders:
     @property
     def pids(self) -> list[int]:
         """The processes that run now."""
-        return [process.pid for process in self._processes]
+        return [process.pid for process in self._processes if process.is_running]
 
     def read(self, paths: Sequence[str]) -> Iterator[NDArray[np.uint8]]:
         """Yield the images (height, width, channels) in order.
@@ -124,7 +124,10 @@ class ImageDecoders:
 
 
 class _Process:
-    """One process, and the requests that it has not answered, in order."""
+    """One process, and the requests that it has not answered, in order.
+
+    It is started when there is something to ask.
+    """
 
     def __init__(self, options: str) -> None:
         self._options = options
@@ -132,11 +135,15 @@ class _Process:
         self._failed_starts = 0
         self._is_ready: bool
         self._socket: socket.socket
-        self._child: subprocess.Popen[bytes]
-        self._start()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._child is not None
 
     @property
     def pid(self) -> int:
+        assert self._child is not None, "it runs"
         return self._child.pid
 
     @property
@@ -148,7 +155,10 @@ class _Process:
 
     def ask(self, images: list[_Wanted]) -> None:
         self._pending.append(images)
-        self._send(images)
+        if self.is_running:
+            self._send(images)
+        else:
+            self._start()
 
     def receive(self) -> None:
         """Wait for the answer to the first request, or replace the process where it has ended."""
@@ -172,15 +182,16 @@ class _Process:
             log.debug("decoder %d is gone", self.pid)
 
     def _replace(self) -> None:
+        assert self._child is not None, "it was running"
         self._end()
         how = _ending(self._child.returncode)
+        self._child = None
         if self._is_ready:
             self._blame(how)
         else:
             self._count_failed_start(how)
-        self._start()
-        for images in self._pending:
-            self._send(images)
+        if self._pending:
+            self._start()
 
     def _blame(self, how: str) -> None:
         """Blame the image, or where there are several ask for each by itself, to find out which."""
@@ -204,15 +215,28 @@ class _Process:
         if self._failed_starts < _MAX_FAILED_STARTS:
             return
         self._failed_starts = 0
+        self._give_up(
+            f"the process for it {how} as it started, {_MAX_FAILED_STARTS} times in a row"
+        )
+
+    def _give_up(self, why: str) -> None:
         for image in chain.from_iterable(self._pending):
             image.result = (
-                f"{image.path} cannot be decoded: the process for it {how} as it started, "
-                f"{_MAX_FAILED_STARTS} times in a row; see the worker's log, give it more memory, "
-                "or have it decode by itself with --data_reader_params processes=0"
+                f"{image.path} cannot be decoded: {why}; see the worker's log, give it more "
+                "memory, or have it decode by itself with --data_reader_params processes=0"
             )
         self._pending.clear()
 
     def _start(self) -> None:
+        """Start a process and ask it for all that is pending, or give that up."""
+        try:
+            self._launch()
+        except OSError as error:
+            self._give_up(f"no process for it can be started ({error.strerror})")
+        for images in self._pending:
+            self._send(images)
+
+    def _launch(self) -> None:
         self._is_ready = False
         self._socket, theirs = socket.socketpair()
         with theirs:

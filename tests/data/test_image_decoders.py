@@ -3,12 +3,14 @@
 import contextlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -181,6 +183,35 @@ def test_processes_that_do_not_start_are_an_error_of_the_reader(photos, caplog):
     ):
         list(decoders.read(paths))
     assert caplog.text.count("SIGKILL as it started") == 10
+    assert values(decoders.read(paths)) == list(range(NUM_IMAGES))
+
+
+@contextlib.contextmanager
+def no_more_files():
+    """Let this process open nothing, a connection to a new process included."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Path(os.devnull).open() as lowest_free:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free.fileno() + 1, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("num_processes", [1, 3])
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["first", "replaced"])
+def test_where_no_process_can_be_started_the_error_says_so(photos, num_processes, is_replaced):
+    decoders = ImageDecoders("RGB", None, num_processes)
+    paths = paths_of(photos)
+    if is_replaced:
+        list(decoders.read(paths))
+        for pid in decoders.pids:
+            os.kill(pid, signal.SIGKILL)
+    with (
+        no_more_files(),
+        pytest.raises(DataError, match=r"00\.png cannot .* be started \(Too many open files\)"),
+    ):
+        list(decoders.read(paths))
     assert values(decoders.read(paths)) == list(range(NUM_IMAGES))
 
 
