@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
 
 from elastic.errors import TrainingError, UserError
 from elastic.master.averaging import Contribution, WeightedSum
@@ -24,6 +23,7 @@ from elastic.policy.aggregation import (
     LateGradients,
     RefuseStale,
     UpdateRule,
+    hold_limit_s,
     is_update_due,
     judge_gradient,
     should_hold_reply,
@@ -46,11 +46,6 @@ from elastic.telemetry.meter import JobMeter
 from elastic.telemetry.samples import LEASE_LOST, STALE
 
 log = logging.getLogger(__name__)
-
-HOLD_STEPS: Final = 2.0
-"""A worker waits for its group as long as this many typical steps, then goes on by itself."""
-
-DEFAULT_HOLD_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,9 +349,7 @@ class Coordinator:
 
     async def _hold(self, session: WorkerSession) -> None:
         """Let a worker wait for its group as long as others can still fill it."""
-        typical_s = self.liveness.typical_step_s
-        limit_s = DEFAULT_HOLD_S if typical_s is None else HOLD_STEPS * typical_s
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + hold_limit_s(self.liveness.typical_step_s)
         version = self.store.version
         self._computing.discard(session.key)
         while (

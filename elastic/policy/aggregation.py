@@ -8,6 +8,15 @@ LATE_SHARE: Final = 0.25
 
 ENOUGH_JUDGED: Final = 40
 
+HOLD_STEPS: Final = 2.0
+"""A worker waits for its group as long as this many typical steps, then goes on by itself."""
+
+MIN_HOLD_S: Final = 0.02
+"""Beside steps of a few milliseconds the way to the master and back, which is not counted in them,
+takes longer: a worker that goes on too early computes what will be refused as late."""
+
+DEFAULT_HOLD_S: Final = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class UpdateRule:
@@ -135,3 +144,14 @@ def should_hold_reply(rule: UpdateRule, num_accepted: int, num_computing: int) -
         num_computing: Other workers that are computing a gradient on the current version.
     """
     return not rule.is_async and num_accepted + num_computing >= rule.grads_to_wait
+
+
+def hold_limit_s(typical_step_s: float | None) -> float:
+    """How long a worker may have to wait for its group, then it goes on by itself.
+
+    Args:
+        typical_step_s: What computing a minibatch takes; None if that is not known yet.
+    """
+    if typical_step_s is None:
+        return DEFAULT_HOLD_S
+    return max(MIN_HOLD_S, HOLD_STEPS * typical_step_s)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from support.served_master import PATIENCE_S, ServedMaster, gradient, messages
 
-from elastic.master import coordinator
+from elastic.policy import aggregation
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.wire import encode_data
 
@@ -103,7 +103,7 @@ def test_a_report_whose_caller_hung_up_counts_once():
 
 def test_a_report_that_waits_for_its_group_survives_its_caller(monkeypatch):
     # However slow we are, the first one is not let go before the second is there.
-    monkeypatch.setattr(coordinator, "DEFAULT_HOLD_S", PATIENCE_S)
+    monkeypatch.setattr(aggregation, "DEFAULT_HOLD_S", PATIENCE_S)
 
     async def scenario(master, peer):
         one, two = await peer.register(0), await peer.register(1)

@@ -7,6 +7,7 @@ from elastic.policy.aggregation import (
     LateGradients,
     RefuseStale,
     UpdateRule,
+    hold_limit_s,
     is_update_due,
     judge_gradient,
     num_computing_beside_update,
@@ -70,6 +71,18 @@ def test_is_update_due(rule, num_accepted, only_staged_left, expected):
 def test_should_hold_reply(grads_to_wait, num_accepted, num_computing, expected):
     rule = UpdateRule(grads_to_wait=grads_to_wait)
     assert should_hold_reply(rule, num_accepted, num_computing) is expected
+
+
+@pytest.mark.parametrize(
+    ("typical_step_s", "expected_s"),
+    [
+        pytest.param(None, 5.0, id="no-step-is-known"),
+        pytest.param(1.5, 3.0, id="two-steps"),
+        pytest.param(0.003, 0.02, id="the-calls-take-longer-than-the-step"),
+    ],
+)
+def test_hold_limit(typical_step_s, expected_s):
+    assert hold_limit_s(typical_step_s) == expected_s
 
 
 def test_async_never_holds():
