@@ -105,11 +105,23 @@ def _misplaced(kind: JobKind, given: Mapping[str, Given]) -> list[str]:
     for setting in settings():
         if setting.name in given and kind not in setting.kinds:
             others = " and ".join(f"elastic {other}" for other in JobKind if other in setting.kinds)
+            counterpart = _COUNTERPARTS.get((kind, setting.name))
+            is_meant = counterpart is not None and counterpart not in given
             found.append(
                 f"{given[setting.name].label} has no meaning for elastic {kind}, only for "
-                f"{others}: leave it out"
+                f"{others}: {f'--{counterpart} is what it takes' if is_meant else 'leave it out'}"
             )
     return found
+
+
+_COUNTERPARTS: Final = {
+    (JobKind.PREDICT, "output"): "prediction_outputs",
+    (JobKind.PREDICT, "training_data_dir"): "prediction_data_dir",
+    (JobKind.PREDICT, "evaluation_data_dir"): "prediction_data_dir",
+    (JobKind.EVALUATE, "training_data_dir"): "evaluation_data_dir",
+    (JobKind.EVALUATE, "prediction_data_dir"): "evaluation_data_dir",
+}
+"""What does in a kind of job what the other setting does in others."""
 
 
 def from_environment() -> dict[str, Given]:

@@ -63,6 +63,9 @@ def test_a_job_file_of_another_kind_is_refused(run, zoo):
      "--use_async has no meaning for elastic predict, only for elastic train: leave it out"),
     ("predict", "--training_data=d",
      "--training_data has no meaning for elastic predict, only for elastic train: leave it out"),
+    ("predict", "--output=o",
+     "--output has no meaning for elastic predict, only for elastic train: --prediction_outputs "
+     "is what it takes"),
     ("evaluate", "--resume",
      "--resume has no meaning for elastic evaluate, only for elastic train and elastic predict: "
      "leave it out"),
