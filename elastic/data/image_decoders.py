@@ -93,7 +93,7 @@ class ImageDecoders:
         while True:
             while asked < len(paths) and len(wanted) < self._num_ahead:
                 images = [_Wanted(path) for path in paths[asked : asked + self._chunk]]
-                min(self._processes, key=lambda process: process.num_pending).ask(images)
+                min(self._processes, key=_load_of).ask(images)
                 wanted.extend(images)
                 asked += len(images)
             if not wanted:
@@ -126,13 +126,14 @@ class ImageDecoders:
 class _Process:
     """One process, and the requests that it has not answered, in order.
 
-    It is started when there is something to ask.
+    It is started when there is something to ask; `is_refused` says that it could not be.
     """
 
     def __init__(self, options: str) -> None:
         self._options = options
         self._pending: deque[list[_Wanted]] = deque()
         self._failed_starts = 0
+        self.is_refused = False
         self._is_ready: bool
         self._socket: socket.socket
         self._child: subprocess.Popen[bytes] | None = None
@@ -231,7 +232,9 @@ class _Process:
         """Start a process and ask it for all that is pending, or give that up."""
         try:
             self._launch()
+            self.is_refused = False
         except OSError as error:
+            self.is_refused = True
             self._give_up(f"no process for it can be started ({error.strerror})")
         for images in self._pending:
             self._send(images)
@@ -251,6 +254,11 @@ class _Process:
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             )
         self._end = weakref.finalize(self, _end, self._socket, self._child)
+
+
+def _load_of(process: _Process) -> tuple[bool, int]:
+    """Least for the one to ask; what cannot be started is asked when no other is left."""
+    return process.is_refused, process.num_pending
 
 
 def _end(connection: socket.socket, child: "subprocess.Popen[bytes]") -> None:

@@ -1,13 +1,14 @@
 """Minibatches of a task, read and prepared one step ahead of the computation."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Protocol
 
 from elastic.data.base import DataReader, ReadTask
+from elastic.errors import DataError
 from elastic.frameworks.base import Batch, Framework
 from elastic.policy.records import RecordRange, Task, TaskKind
 from elastic.spec.mode import Mode
@@ -132,7 +133,7 @@ class BatchStream:
         def make(records: list[Any]) -> Batch:
             return self._framework.make_batch(self._model_def, records, mode)
 
-        maker = _TaskReading(self._thread, lambda: reader.read_records(read_task), make)
+        maker = _TaskReading(self._thread, reader, read_task, make)
         return Minibatches(task.records, self._minibatch_size, maker)
 
 
@@ -142,12 +143,15 @@ class _TaskReading:
     def __init__(
         self,
         thread: ThreadPoolExecutor,
-        read: Callable[[], Iterable[Any]],
+        reader: DataReader,
+        task: ReadTask,
         make: Callable[[list[Any]], Batch],
     ) -> None:
         self._thread = thread
-        self._read = read
+        self._reader = reader
+        self._task = task
         self._make = make
+        self._next = task.start
         self._records: Iterator[Any] | None = None
 
     def submit(self, count: int) -> "Future[Batch]":
@@ -157,9 +161,19 @@ class _TaskReading:
         return self._thread.submit(self._close)
 
     def _load(self, count: int) -> Batch:
+        start, self._next = self._next, self._next + count
         if self._records is None:
-            self._records = iter(self._read())
-        return self._make(list(islice(self._records, count)))
+            # Nothing is read after an error, which a second beginning would be.
+            self._records = iter(())
+            self._records = iter(self._reader.read_records(self._task))
+        records = list(islice(self._records, count))
+        if len(records) < count:
+            # What is not there must not count: a generator ends when it has raised.
+            raise DataError(
+                f"{self._task.shard.name}: records [{start}, {start + count}) were asked for, and "
+                f"{len(records)} came: the source has ended, or failed before"
+            )
+        return self._make(records)
 
     def _close(self) -> None:
         # A reader's generator closes its file; plain iterators have nothing to close.

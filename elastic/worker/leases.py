@@ -85,10 +85,13 @@ class Leases:
             task = task_from_proto(reply.task)
             self._next = _OpenTask(task, self._stream.open(task))
 
-    def drop_next(self) -> Task | None:
-        """Read no further ahead; gives the task that was to follow, which is still leased."""
-        if self._next is None:
-            return None
-        following, self._next = self._next, None
-        following.batches.close()
-        return following.task
+    @property
+    def following(self) -> Task | None:
+        """The task that is leased already, and not in work."""
+        return None if self._next is None else self._next.task
+
+    def drop_next(self) -> None:
+        """Read no further ahead, and forget the task that was to follow."""
+        if self._next is not None:
+            following, self._next = self._next, None
+            following.batches.close()

@@ -158,8 +158,9 @@ class Worker:
                 self._train(task, batches, trainer, leases)
             else:
                 self._evaluate(task, batches, trainer, leases)
-        following = leases.drop_next() if self._stopping.is_set() else None
-        if following is not None:
+        following = leases.following
+        if self._stopping.is_set() and following is not None:
+            # Before it is dropped, which waits for what is being read.
             records = following.records
             self._report(following, OUTCOMES.OUTCOME_RELEASED, records.start, records.end)
         return True
@@ -182,7 +183,7 @@ class Worker:
             try:
                 batch = loaded.result()
                 if batch.num_examples == 0:
-                    leases.read_ahead(self._current.key)
+                    self._read_ahead(leases)
                     self._report(task, OUTCOMES.OUTCOME_EMPTY, loaded.start, loaded.end)
                 else:
                     self._train_batch(task, loaded, leases, trainer, began_s)
@@ -192,6 +193,8 @@ class Worker:
                 self._report(
                     task, OUTCOMES.OUTCOME_NOT_FINITE, loaded.start, loaded.end, str(error)
                 )
+                # The job has failed.
+                leases.drop_next()
                 return
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                 self._report_failed(task, loaded.start, loaded.end, error)
@@ -212,12 +215,17 @@ class Worker:
             trainer.pull_if_needed(self._current)
             header = trainer.compute(task, loaded, began_s)
             # While the master applies the gradient, nothing else is to do here.
-            leases.read_ahead(self._current.key)
+            self._read_ahead(leases)
             self._sequence += 1
             header.sequence = self._sequence
             if trainer.push(self._current, header):
                 return
             began_s = time.perf_counter()
+
+    def _read_ahead(self, leases: Leases) -> None:
+        """To be called before this process waits for the master; nothing follows for who leaves."""
+        if not self._stopping.is_set():
+            leases.read_ahead(self._current.key)
 
     # -- evaluation ----------------------------------------------------------------------------
 
@@ -229,7 +237,7 @@ class Worker:
             try:
                 batch = loaded.result()
                 metrics = trainer.metrics(batch) if batch.num_examples else []
-                leases.read_ahead(self._current.key)
+                self._read_ahead(leases)
             except _CONTROL_FLOW:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything

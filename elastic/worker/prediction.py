@@ -64,6 +64,24 @@ class Predictor:
         return self._outputs.finish(task)
 
     def _run(self, task: Task, start: int, end: int) -> Generator[Predicted, None, None]:
+        while start < end:
+            failed = yield from self._run_until_failure(task, start, end)
+            if failed is None:
+                return
+            middle = (failed.start + failed.end) // 2
+            if middle > failed.start:
+                yield from self._run(task, failed.start, middle)
+            yield from self._run(task, middle, failed.end)
+            # The reading has ended with the failure: what follows is read anew.
+            start = failed.end
+
+    def _run_until_failure(
+        self, task: Task, start: int, end: int
+    ) -> Generator[Predicted, None, LoadedBatch | None]:
+        """Gives the first minibatch that fails, unless that is one record which stood alone.
+
+        A minibatch of one record among others may fail of another one: readers read ahead.
+        """
         part = replace(task, records=RecordRange(task.records.shard_index, start, end))
         with closing(self._stream.open(part)) as batches:
             for loaded in batches:
@@ -71,18 +89,12 @@ class Predictor:
                 try:
                     self._take(task, loaded)
                 except Exception as error:
-                    if loaded.end - loaded.start == 1:
+                    if end - start == 1:
                         raise BadRecordError(loaded.start, error) from error
-                    is_taken = False
-                else:
-                    is_taken = True
+                    return loaded
                 batches.read_ahead()
-                if is_taken:
-                    yield Predicted(loaded.start, loaded.end, time.perf_counter() - began_s)
-                    continue
-                middle = (loaded.start + loaded.end) // 2
-                yield from self._run(task, loaded.start, middle)
-                yield from self._run(task, middle, loaded.end)
+                yield Predicted(loaded.start, loaded.end, time.perf_counter() - began_s)
+        return None
 
     def _take(self, task: Task, loaded: LoadedBatch) -> None:
         batch = loaded.result()
