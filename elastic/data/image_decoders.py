@@ -3,6 +3,7 @@
 An image that a process dies of is an error of this image; the process is replaced and goes on.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -241,8 +242,9 @@ class _Process:
 
     def _launch(self) -> None:
         self._is_ready = False
-        self._socket, theirs = socket.socketpair()
-        with theirs:
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as unless_started:
+            unless_started.enter_context(ours)
             self._child = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "elastic.data.image_decoder"),
@@ -253,6 +255,8 @@ class _Process:
                 # NumPy would start a thread for each core.
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             )
+            unless_started.pop_all()
+        self._socket = ours
         self._end = weakref.finalize(self, _end, self._socket, self._child)
 
 
