@@ -36,14 +36,10 @@ class ArrayReader:
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:  # noqa: ARG002 (rows are found without scanning, so any range is a shard)
         shards: list[Shard] = []
-        first = _keys(self._layouts_of(self._files.get(names[0])))
+        first = self._layouts_of(self._files.get(names[0]))
         for name in names:
             layouts = self._layouts_of(self._files.get(name))
-            if _keys(layouts) != first:
-                raise DataError(
-                    f"{name} has the arrays {', '.join(_keys(layouts))} but {names[0]} has "
-                    f"{', '.join(first)}: make the files alike"
-                )
+            _check_alike(names[0], first, name, layouts)
             if layouts[0].shape[0]:
                 shards.append(Shard(name, 0, layouts[0].shape[0]))
         return shards
@@ -87,6 +83,31 @@ class ArrayReader:
         if layouts is None:
             layouts = self._layouts[file.name] = read_layouts(file, self._is_archive)
         return layouts
+
+
+def _check_alike(
+    first_name: str, first: Sequence[ArrayLayout], name: str, layouts: Sequence[ArrayLayout]
+) -> None:
+    if _keys(layouts) != _keys(first):
+        raise DataError(
+            f"{name} has the arrays {', '.join(_keys(layouts))} but {first_name} has "
+            f"{', '.join(_keys(first))}: make the files alike"
+        )
+    rows = {layout.key: _row_form(layout) for layout in first}
+    for layout in layouts:
+        if _row_form(layout) != rows[layout.key]:
+            of_array = f" in array {layout.key!r}" if layout.key else ""
+            raise DataError(
+                f"{name} has rows of {_row_form(layout)}{of_array}, but {first_name} has "
+                f"{rows[layout.key]}: make the files alike"
+            )
+
+
+def _row_form(layout: ArrayLayout) -> str:
+    """What a row is, whatever the order of its bytes; texts may be of any length."""
+    kind = layout.dtype.kind
+    dtype = {"U": "str", "S": "bytes"}.get(kind) or str(layout.dtype.newbyteorder("="))
+    return f"{dtype} {layout.shape[1:]}" if len(layout.shape) > 1 else dtype
 
 
 def _keys(layouts: Sequence[ArrayLayout]) -> list[str]:

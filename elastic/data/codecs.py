@@ -94,17 +94,28 @@ _ALL: Final = (
 
 CODECS: Final = {codec.name: codec for codec in _ALL}
 
+_PART: Final = re.compile(r"-\d+-of-\d+$")
+"""How sharded writers end a name, as in `train.csv-00000-of-00010`."""
+
 _BY_SUFFIX: Final = {suffix: codec for codec in _ALL for suffix in codec.suffixes}
 
 
 def codec_of(name: str) -> Codec | None:
-    """The compression that a file's last suffix stands for."""
-    return _BY_SUFFIX.get(_suffix(name))
+    """The compression that a file's last suffix stands for, the number of a part left aside."""
+    return _BY_SUFFIX.get(_suffix(without_part(name)))
 
 
 def without_codec(name: str) -> str:
     """A file's name as it was before the file was compressed."""
-    return name[: -len(_suffix(name))] if codec_of(name) else name
+    if codec_of(name) is None:
+        return name
+    name = without_part(name)
+    return name[: -len(_suffix(name))]
+
+
+def without_part(name: str) -> str:
+    """A file's name without the number of a part."""
+    return _PART.sub("", name)
 
 
 def _suffix(name: str) -> str:

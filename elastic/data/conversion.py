@@ -207,7 +207,7 @@ def _cast_value(name: str, value: Any, dtype: str | None) -> Any:
         return value
     try:
         if dtype == "str":
-            return str(value)
+            return value.decode() if isinstance(value, bytes) else str(value)
         if isinstance(value, str) and dtype == "bool":
             return np.bool_({"true": True, "1": True, "false": False, "0": False}[value.lower()])
         return _as_numbers(np.asarray(value), np.dtype(dtype))[()]
@@ -221,8 +221,12 @@ def _as_numbers(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """The same numbers in another type.
 
     Raises:
-        ValueError: One is no number, or none that a whole number of this size can be.
+        ValueError: One is no number, or none that a number of this size can be.
     """
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        raise ValueError(f"{array} is complex")
+    if dtype.kind == "f":
+        return _as_floats(array, dtype)
     if dtype.kind not in "iu":
         return array.astype(dtype)
     if array.dtype.kind == "U":
@@ -233,3 +237,12 @@ def _as_numbers(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if not np.array_equal(whole, array):
         raise ValueError(f"{array} would become {whole}")
     return whole
+
+
+def _as_floats(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    wide = array.astype(np.float64)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(dtype)
+    if not np.array_equal(np.isinf(narrow), np.isinf(wide)):
+        raise ValueError(f"{array} would become {narrow}")
+    return narrow

@@ -3,14 +3,13 @@
 Entries import their readers when one is made: a command line that only lists files pays for none.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from elastic.data.base import FormatReader
-from elastic.data.codecs import without_codec
+from elastic.data.codecs import without_codec, without_part
 from elastic.data.extras import Extra, check_extra
 from elastic.spec.origins import file_name
 
@@ -148,9 +147,6 @@ PARAMS: Final = tuple(dict.fromkeys(("format", *(name for entry in _ALL for name
 _BY_NAME: Final = {alias: entry for entry in _ALL for alias in (entry.name, *entry.aliases)}
 _BY_SUFFIX: Final = {suffix: entry for entry in _ALL for suffix in entry.suffixes}
 
-_PART: Final = re.compile(r"-\d+-of-\d+$")
-"""How sharded writers end a name, as in `train.csv-00000-of-00010`."""
-
 
 def find_format(name: str) -> Format | None:
     """The format that a user's word for it means, or None."""
@@ -166,7 +162,7 @@ def format_of(name: str) -> str:
     """The format that a file's suffix stands for; `lines` for every suffix that names none."""
     if is_folder(name):
         return FORMATS["images"].name
-    suffix = PurePath(_PART.sub("", without_codec(file_name(name)))).suffix.lower()
+    suffix = PurePath(without_part(without_codec(file_name(name)))).suffix.lower()
     return _BY_SUFFIX.get(suffix, FORMATS["lines"]).name
 
 

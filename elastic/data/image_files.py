@@ -1,6 +1,7 @@
 """One image: from the file to its pixels."""
 
 import io
+import re
 import struct
 from typing import Final
 
@@ -25,6 +26,8 @@ _DAMAGED: Final = (
 """What Pillow raises for bytes that are not what their headers promise."""
 
 _WIDE_MODES: Final = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+_WIDE_PIXELS: Final = re.compile(r"\b(?:L|LA|RGB|RGBA|RGBX|CMYK);16")
+"""Of how pixels lie in the file: Pillow reads colours of 16 bits, and drops 8 of them."""
 
 
 def read_image(
@@ -59,6 +62,8 @@ def _decode(data: bytes, mode: str, size: tuple[int, int] | None) -> NDArray[np.
     with Image.open(io.BytesIO(data)) as opened:
         if opened.mode in _WIDE_MODES:
             raise ValueError(f"it has more than 8 bits a channel, Pillow's mode {opened.mode}")
+        if any(_WIDE_PIXELS.search(str(tile.args)) for tile in opened.tile):
+            raise ValueError("it has 16 bits a channel")
         if size is not None:
             # JPEGs are decoded at the nearest larger eighth of their size, several times as fast.
             opened.draft(mode, (size[1], size[0]))

@@ -77,9 +77,17 @@ def holds_images(folder: str) -> bool:
     Raises:
         DataError: The folder cannot be read.
     """
-    files, folders = _scan(folder)
-    if files:
-        return all(map(is_image, files))
+    files, _ = _scan(folder)
+    return all(map(is_image, files)) if files else has_image_folders(folder)
+
+
+def has_image_folders(folder: str) -> bool:
+    """Whether a folder of it holds an image.
+
+    Raises:
+        DataError: The folder cannot be read.
+    """
+    _, folders = _scan(folder)
     return any(any(map(is_image, _scan(_below(folder, name))[0])) for name in folders)
 
 
@@ -104,6 +112,11 @@ def list_images(folder: str, classes: Sequence[str] | None) -> ImageList:
     changed_ns = {folder: _changed_ns(folder)}
     files, folders = _scan(folder)
     images = [name for name in files if is_image(name)]
+    if images and has_image_folders(folder):
+        raise DataError(
+            f"{folder} holds images ({images[0]}) beside folders of images ({folders[0]}), so "
+            "there is no saying which are meant: move the ones, or name the others"
+        )
     if images or not folders:
         return ImageList.of(None, images, (), changed_ns)
     known = tuple(folders) if classes is None else tuple(classes)

@@ -241,7 +241,7 @@ def _check_alike(
 ) -> None:
     for field in (*first, *forms):
         one, other = first.get(field), forms.get(field)
-        if one != other:
+        if one is None or other is None or not one.is_like(other):
             raise DataError(
                 f"{name} {_tell(field, other)} but {first_name} {_tell(field, one)}: make the "
                 "files alike, or name the columns that they share with "

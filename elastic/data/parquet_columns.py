@@ -5,7 +5,7 @@ give records of one form.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
@@ -35,6 +35,19 @@ class ColumnForm:
     is_ragged: bool = False
     is_text: bool = False
     unit: str = ""
+
+    def is_like(self, other: "ColumnForm") -> bool:
+        """Whether records have the same, of whatever length where one file leaves that open.
+
+        Arrays of which a file happens to hold equal lengths only may be written as fixed ones.
+        """
+        if self.is_ragged == other.is_ragged:
+            return self == other
+        ragged, fixed = (self, other) if self.is_ragged else (other, self)
+        return (
+            fixed.shape[1:] == ragged.shape
+            and replace(fixed, shape=ragged.shape, is_ragged=True) == ragged
+        )
 
     def __str__(self) -> str:
         if self.dtype is None:

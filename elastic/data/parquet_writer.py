@@ -31,13 +31,23 @@ def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
     pq.write_table(table, path, row_group_size=rows, write_page_checksum=True)
 
 
+def _check_all(name: str, values: Sequence[Any], kind: type) -> None:
+    for index, value in enumerate(values):
+        if not isinstance(value, kind):
+            raise DataError(
+                f"record {index}: field {name!r} holds {value!r}, but the first record has "
+                f"{kind.__name__} there: give all records the same, with --type {name}=... or in "
+                "prepare_data"
+            )
+
+
 def _column(name: str, values: Sequence[Any]) -> Any:
     first = values[0]
     try:
-        if isinstance(first, str):
-            return pa.array([str(value) for value in values], pa.string())
-        if isinstance(first, bytes):
-            return pa.array(values, pa.binary())
+        for kind, column in ((str, pa.string()), (bytes, pa.binary())):
+            if isinstance(first, kind):
+                _check_all(name, values, kind)
+                return pa.array(values, column)
         arrays = [np.asarray(value) for value in values]
         if {array.ndim for array in arrays} == {1} and len(set(map(len, arrays))) > 1:
             return pa.array(arrays)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from elastic.data.base import FormatReader, ReadTask
@@ -76,7 +77,14 @@ class FileReader:
         format_name = self._options.format or format_of(shard.name)
         if shard.fingerprint and not is_folder(shard.name):
             self._files.expect(shard.name, shard.fingerprint)
-        return self._format(format_name).read_records(task)
+        records = self._format(format_name).read_records(task)
+        # Chained in C: a generator between a record and who wants it costs as much as the record.
+        return records if is_folder(shard.name) else chain(records, self._look_again(shard.name))
+
+    def _look_again(self, name: str) -> Iterator[Any]:
+        """Gives nothing, once a task's records are read, unless the file has changed meanwhile."""
+        self._files.get(name)
+        yield from ()
 
     def _format(self, name: str) -> FormatReader:
         if name not in self._formats:

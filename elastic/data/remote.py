@@ -130,13 +130,14 @@ def list_remote(origin: str) -> list[str]:
     fs, path = _file_system(origin)
     if glob.has_magic(file_name(path)):
         entries = _attempt(origin, lambda: fs.glob(path, detail=True)).values()
-        names = _visible_files(fs, entries)
+        names = _visible_files(fs, entries, hidden=(".",))
         if not names:
             raise DataError(f"no file matches {origin}: check the pattern")
         return names
     if not is_remote_folder(origin):
         return [origin]
-    names = _visible_files(fs, _attempt(origin, lambda: fs.ls(path, detail=True)))
+    entries = _attempt(origin, lambda: fs.ls(path, detail=True))
+    names = _visible_files(fs, entries, hidden=(".", "_"))
     if not names:
         raise DataError(
             f"{origin} holds no files: put the records there, or give a glob for the files below "
@@ -170,20 +171,30 @@ def scan_remote(folder: str) -> tuple[list[str], list[str]]:
         found = str(entry["name"]).rstrip("/")
         name = PurePosixPath(found).name
         # Object stores list the object that stands for the folder itself.
-        if found != path.rstrip("/") and not name.startswith("."):
+        if found != path.rstrip("/") and not name.startswith(".") and not _is_link_of_index(found):
             (files if entry["type"] == "file" else folders).add(name)
     return sorted(files), sorted(folders)
 
 
-def _visible_files(fs: Any, entries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The addresses of what is a file and not hidden, sorted."""
+def _visible_files(
+    fs: Any, entries: Iterable[Mapping[str, Any]], hidden: tuple[str, ...]
+) -> list[str]:
+    """The addresses of what is a file whose name does not begin like a hidden one, sorted."""
     names = [str(entry["name"]) for entry in entries if entry["type"] == "file"]
     # Object stores keep a folder as an object whose name ends with a slash.
     return sorted(
         fs.unstrip_protocol(name)
         for name in names
-        if not name.endswith("/") and not PurePosixPath(name).name.startswith(".")
+        if not name.endswith("/")
+        and not PurePosixPath(name).name.startswith(hidden)
+        and not _is_link_of_index(name)
     )
+
+
+def _is_link_of_index(name: str) -> bool:
+    """Whether a web server's index of a folder names itself so, as sorted otherwise."""
+    address, query, _ = name.partition("?")
+    return bool(query) and address.startswith(("http://", "https://")) and address.endswith("/")
 
 
 def _look(name: str) -> Version:

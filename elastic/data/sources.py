@@ -2,15 +2,15 @@
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
 from elastic.data.files import unreadable
 from elastic.data.formats import format_of
-from elastic.data.image_folders import holds_images
+from elastic.data.image_folders import has_image_folders, holds_images
 from elastic.errors import DataError
-from elastic.spec.origins import is_address, split_origin
+from elastic.spec.origins import file_name, is_address, split_origin
 
 UNFINISHED: Final = ".unfinished"
 """Is in a folder that `elastic data convert` has not filled yet."""
@@ -33,6 +33,7 @@ def list_files(origin: str) -> list[str]:
     for part in parts:
         for name in _list_part(part):
             names.setdefault(name if is_address(name) else os.path.abspath(name), name)  # noqa: PTH100 (resolving links would make one of two links to a file)
+    _check_finished(names.values())
     return list(names.values())
 
 
@@ -41,11 +42,15 @@ def _list_part(origin: str) -> list[str]:
         # fsspec takes long to import.
         from elastic.data.remote import is_remote_folder, list_remote
 
-        if is_remote_folder(origin) and holds_images(origin):
+        if not is_remote_folder(origin):
+            return list_remote(origin)
+        if holds_images(origin):
             return [f"{origin.rstrip('/')}/"]
-        return list_remote(origin)
+        return _checked(origin, list_remote(origin))
     if Path(origin).is_dir():
-        return [f"{Path(origin)}/"] if holds_images(origin) else _list_folder(origin)
+        if holds_images(origin):
+            return [f"{Path(origin)}/"]
+        return _checked(origin, _list_folder(origin))
     if os.path.lexists(origin):
         return [origin]
     if glob.has_magic(origin):
@@ -60,6 +65,28 @@ def _list_part(origin: str) -> list[str]:
     raise DataError(
         f"{origin} does not exist: check the path; the replicas of a job look for it where they run"
     )
+
+
+def _checked(folder: str, names: list[str]) -> list[str]:
+    """The files of a folder, unless they are what stands beside folders of images."""
+    if {format_of(name) for name in names} == {"lines"} and has_image_folders(folder):
+        beside = PurePath(file_name(names[0])).name
+        raise DataError(
+            f"{folder} holds folders of images, and beside them {beside}, which would be read as "
+            "lines of text: move it, or name the files that are meant"
+        )
+    return names
+
+
+def _check_finished(names: Iterable[str]) -> None:
+    """Refuse the files of a folder that is being filled, however they are named."""
+    local = [name.removeprefix("file://") for name in names]
+    for folder in {name.rpartition("/")[0] for name in local if not is_address(name)}:
+        if (Path(folder) / UNFINISHED).is_dir():
+            raise DataError(
+                f"{folder or '.'} is an unfinished conversion, which lacks records: repeat its "
+                "command `elastic data convert`, which goes on where it was interrupted"
+            )
 
 
 def common_format(origin: str, names: Sequence[str]) -> str:
@@ -98,10 +125,7 @@ def _list_folder(origin: str) -> list[str]:
     except OSError as error:
         raise unreadable(origin, error) from error
     if (UNFINISHED, True) in found:
-        raise DataError(
-            f"{origin} is an unfinished conversion, which lacks records: repeat its command "
-            "`elastic data convert`, which goes on where it was interrupted"
-        )
+        _check_finished([f"{origin}/"])
     visible = [(name, is_dir) for name, is_dir in found if not name.startswith((".", "_"))]
     names = sorted(name for name, is_dir in visible if not is_dir)
     if names:

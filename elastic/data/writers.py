@@ -57,6 +57,7 @@ def stacked(name: str, values: Sequence[Any], hint: str) -> NDArray[Any]:
         DataError: They differ in shape, or are no numbers, text or arrays of them.
     """
     arrays = [np.asarray(value) for value in values]
+    _check_text(name, values, arrays)
     for index, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
             raise DataError(
@@ -72,6 +73,19 @@ def stacked(name: str, values: Sequence[Any], hint: str) -> NDArray[Any]:
     return whole
 
 
+def _check_text(name: str, values: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> None:
+    """Refuse what NumPy would change without a word: it makes text of numbers among text."""
+    if all(array.dtype.kind != "U" for array in arrays):
+        return
+    for index, value in enumerate(values):
+        for item in np.asarray(value, object).flat:
+            if not isinstance(item, str):
+                raise DataError(
+                    f"record {index}: field {name!r} holds {item!r} among text: make all of it "
+                    "text, or all of it numbers, in prepare_data"
+                )
+
+
 def _write_npz(records: Sequence[Any], path: Path) -> None:
     arrays = {}
     for name, values in columns_of(records).items():
@@ -82,11 +96,22 @@ def _write_npz(records: Sequence[Any], path: Path) -> None:
                 "--format parquet"
             )
         arrays[name] = stacked(name, values, "give all one shape, or choose --format parquet")
+        if arrays[name].dtype.kind == "U":
+            _check_ends(name, values)
     # Not numpy.savez, for which a field cannot be called `file`.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _check_ends(name: str, values: Sequence[Any]) -> None:
+    for index, value in enumerate(values):
+        if any(item.endswith("\0") for item in np.asarray(value, object).flat):
+            raise DataError(
+                f"record {index}: field {name!r} holds text that ends with a zero character, which "
+                "arrays do not keep: choose --format parquet"
+            )
 
 
 def _write_csv(records: Sequence[Any], path: Path) -> None:

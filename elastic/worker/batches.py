@@ -173,7 +173,17 @@ class _TaskReading:
                 f"{self._task.shard.name}: records [{start}, {start + count}) were asked for, and "
                 f"{len(records)} came: the source has ended, or failed before"
             )
+        if self._next == self._task.end:
+            self._check_end()
         return self._make(records)
+
+    def _check_end(self) -> None:
+        """Have the reader end by itself: it may have seen that the records were changed."""
+        for _ in self._records or ():
+            raise DataError(
+                f"{self._task.shard.name}: more records came than [{self._task.start}, "
+                f"{self._task.end}), which were asked for"
+            )
 
     def _close(self) -> None:
         # A reader's generator closes its file; plain iterators have nothing to close.

@@ -146,6 +146,16 @@ def test_arrays_of_any_length_in_parquet(tmp_path, read_all):
     assert [r["x"].tolist() for r in read_all(tmp_path / "a.parquet")] == [[0, 1], [], [0, 1, 2]]
 
 
+@pytest.mark.parametrize(
+    ("lengths", "others"), [((2, 0, 3), (4,)), ((4,), (2, 0, 3)), ((2, 2), (2, 2))]
+)
+def test_files_of_arrays_that_happen_to_be_of_one_length(tmp_path, read_all, lengths, others):
+    for name, counts in (("a", lengths), ("b", others)):
+        records = [{"x": np.arange(count)} for count in counts]
+        WRITERS["parquet"].write(records, tmp_path / f"{name}.parquet")
+    assert [len(record["x"]) for record in read_all(tmp_path)] == [*lengths, *others]
+
+
 def test_row_groups_are_small(tmp_path):
     records = [{"x": np.zeros(1 << 18, np.float32)} for _ in range(32)]
     WRITERS["parquet"].write(records, tmp_path / "a.parquet")
@@ -172,6 +182,13 @@ def test_tfrecord(tmp_path, read_all):
         ("npz", [{"x": 1}, {"y": 1}], "record 1 has the fields y, but the first one has x"),
         ("parquet", [{"x": {}}], "field 'x' holds dict, which is no"),
         ("parquet", [{"x": np.zeros((1, 2))}, {"x": np.zeros((2, 2))}], "record 1: field 'x' has"),
+        ("npz", [{"x": "a"}, {"x": 1}], "record 1: field 'x' holds 1 among text: make all of it"),
+        ("npz", [{"x": [1, "a"]}], "record 0: field 'x' holds 1 among text"),
+        ("npz", [{"x": "a"}, {"x": "b\0"}], "record 1: field 'x' holds text that ends with a zero"),
+        ("parquet", [{"x": "a"}, {"x": None}], "record 1: field 'x' holds None, but the first re"),
+        ("parquet", [{"x": "a"}, {"x": float("nan")}], "record 1: field 'x' holds nan, but the"),
+        ("parquet", [{"x": "a"}, {"x": b"b"}], "record 1: field 'x' holds b'b', but the first"),
+        ("parquet", [{"x": b"a"}, {"x": None}], "record 1: field 'x' holds None, but the first"),
         ("csv", [{"x": [1, 2]}], "record 0: field 'x' holds int64 (2), which no field of CSV can"),
         ("csv", [{"x": None}], "record 0: field 'x' holds NoneType, which no field of CSV can be"),
         ("lines", [{"a": "b", "c": "d"}], "record 0 is a dict, not one text"),
@@ -270,6 +287,14 @@ def test_a_value_that_is_not_of_the_asked_type(tmp_path, tables):
         (np.array([1, 1e30]), "int32", None),
         ("0.5", "int64", None),
         ("maybe", "bool", None),
+        (b"caf\xc3\xa9", "str", "café"),
+        (b"\xff", "str", None),
+        (70000.0, "float16", None),
+        ("1e39", "float32", None),
+        (float("inf"), "float16", float("inf")),
+        ("inf", "float32", float("inf")),
+        (1 + 2j, "float64", None),
+        (1 + 2j, "int64", None),
     ],
 )
 def test_types_keep_the_value(tmp_path, zoo, value, dtype, expected):

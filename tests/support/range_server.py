@@ -53,7 +53,8 @@ def serve(folder, has_ranges):
             if path.is_dir():
                 # As servers do: the link of a folder ends with a slash.
                 names = [f"{one.name}{'/' * one.is_dir()}" for one in path.iterdir()]
-                links = "".join(f'<a href="{name}">{name}</a>' for name in names)
+                # And Apache's offers the same list in other orders.
+                links = "".join(f'<a href="{name}">{name}</a>' for name in ["?C=N;O=D", *names])
                 return self._send(200, links.encode(), has_body)
             if not path.is_file():
                 return self._send(404, b"", has_body)

@@ -40,6 +40,13 @@ class ShortReader(FailingReader):
         yield from range(task.start, min(task.end, self._bad))
 
 
+class LongReader(FailingReader):
+    """Goes on beyond the end of a task."""
+
+    def read_records(self, task: ReadTask):
+        yield from range(task.start, task.end + 1)
+
+
 class Batch(tuple):
     @property
     def num_examples(self):
@@ -106,3 +113,8 @@ def test_records_that_do_not_come_are_not_taken_for_dropped_ones(minibatch_size)
     with pytest.raises(BadRecordError, match="were asked for, and 0 came") as found:
         predict(ShortReader(40, 0), minibatch_size)
     assert (found.value.index, type(found.value.error)) == (40, DataError)
+
+
+def test_a_reader_that_gives_more_is_told():
+    with pytest.raises(BadRecordError, match=r"more records came than \[0, 1\)"):
+        predict(LongReader(0, 0), 64)
