@@ -457,6 +457,11 @@ class Coordinator:
                     await self._end_epoch_without(ledger)
         return True
 
+    async def end_open_epoch(self) -> None:
+        """End an epoch of which a cut lacks nothing but its end, as after its last was skipped."""
+        async with self.store.lock:
+            await self._end_epoch_without(self.ledger)
+
     async def _end_epoch_without(self, ledger: Ledger) -> None:
         """A record that is skipped may be the last one that its epoch has waited for."""
         if not await self._apply_if_due() and ledger is self.ledger:

@@ -175,13 +175,16 @@ class MasterServicer:
                 case outcomes.OUTCOME_PREDICTING | outcomes.OUTCOME_PREDICTED:
                     accepted = self._predicted(session, request)
                 case outcomes.OUTCOME_FAILED:
-                    accepted = await self._coordinator.record_failed(
-                        session,
-                        request.task_id,
-                        request.attempt,
-                        (request.start, request.end),
-                        request.message,
-                        request.traceback,
+                    # What it has begun to count has to be brought to its end, whoever waits for it.
+                    accepted = await asyncio.shield(
+                        self._coordinator.record_failed(
+                            session,
+                            request.task_id,
+                            request.attempt,
+                            (request.start, request.end),
+                            request.message,
+                            request.traceback,
+                        )
                     )
                 case outcomes.OUTCOME_RELEASED:
                     accepted = self._coordinator.release(request.task_id, request.attempt)
