@@ -48,6 +48,10 @@ class KerasCallback(Callback):
     @property
     def goal(self) -> Goal:
         """What Keras takes for better."""
+        if self.wrapped.monitor_op is None:
+            # Keras decides as training begins, of a mode `auto` by what the model measures.
+            known = Goal.MIN if self.monitor == "loss" else Goal.MAX
+            return Goal(self.wrapped.mode) if self.wrapped.mode in tuple(Goal) else known
         return Goal.MIN if self.wrapped.monitor_op is keras.ops.less else Goal.MAX
 
     def on_train_begin(self) -> None:

@@ -26,20 +26,28 @@ class _Member:
         # A wrapper of another library's callback is known by that one.
         self._inner = getattr(callback, "wrapped", callback)
         self.name = type(self._inner).__name__
-        self.settings: dict[str, Any] = {}
+        # Before any hook: what `on_train_begin` sets may be of this life of the master alone.
+        self.settings = self._values()
+        self._begun = self.settings
 
     def settle(self) -> None:
-        """Take its values for those that its author chose."""
-        self.settings = self._values()
+        """Take its values for those that training begins with."""
+        self._begun = self._values()
 
     def snapshot(self) -> dict[str, Any]:
         now = self._values()
         changed = {
             key: value
             for key, value in now.items()
-            if key not in self.settings or not _same(value, self.settings[key])
+            if key not in self._begun or not _same(value, self._begun[key])
         }
         return {"name": self.name, "settings": self.settings, "changed": changed}
+
+    def measures_as(self, settings: Mapping[str, Any]) -> bool:
+        """Whether it watches what a callback with these settings did: else its best is not this."""
+        return all(
+            _same(settings.get(key), self.settings.get(key)) for key in ("monitor", "mode", "goal")
+        )
 
     def _values(self) -> dict[str, Any]:
         values = {name: _plain(value) for name, value in vars(self._inner).items()}
@@ -201,8 +209,8 @@ class Steering:
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Go on from a snapshot.
 
-        Callbacks that are no longer there are forgotten, and so is the end that they brought
-        where their author has changed them.
+        Callbacks that are no longer there, or watch something else, are forgotten, and so is the
+        end that they brought where their author has changed them.
         """
         self.history = tuple(_from_list(each) for each in snapshot.get("history", ()))
         best, rule = snapshot.get("best"), self.best_rule
@@ -211,7 +219,7 @@ class Steering:
         stored = snapshot.get("callbacks", [])
         mine = [(member.name, member.settings) for member in self._members]
         for member, state in zip(self._members, stored, strict=False):
-            if member.name == state["name"]:
+            if member.name == state["name"] and member.measures_as(state["settings"]):
                 member.restore(state["changed"])
         ending = snapshot.get("ending")
         if ending is not None and _same(

@@ -1,0 +1,96 @@
+"""What callbacks have decided, and have seen, outlives the master, and nothing else does."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import keras
+import pytest
+
+from elastic.callbacks import BestCheckpoint, Callback, EarlyStopping, StopTraining
+from elastic.errors import ModelDefError
+from elastic.frameworks.keras_callbacks import KerasCallback
+from elastic.master.steering import Steering
+from elastic.policy.steering import Evaluation
+
+
+class Stamped(Callback):
+    """Notes what is different in each life of a master, and ends training."""
+
+    lives = 0
+
+    def __init__(self, limit=1):
+        self.limit = limit
+
+    def on_train_begin(self):
+        type(self).lives += 1
+        self.began = self.lives
+
+    def on_evaluation_end(self, version, metrics):
+        return StopTraining("enough") if version >= self.limit else None
+
+
+def steering(*callbacks):
+    return Steering(callbacks, SimpleNamespace(version=3), 60.0, lambda *_: None)
+
+
+async def _life(callbacks, losses=(), before=None):
+    """One life of a master; gives the steering, whose snapshot has been through JSON."""
+    one = steering(*callbacks)
+    await one.begin()
+    if before is not None:
+        one.restore(json.loads(json.dumps(before.snapshot())))
+    for version, metrics in enumerate(losses, 1):
+        await one.evaluated(Evaluation(version, 0, metrics), False, None)
+    return one
+
+
+def test_an_ending_outlives_what_a_hook_sets_anew_in_each_life():
+    async def play():
+        first = await _life([Stamped()], [{"loss": 1.0}])
+        assert first.ending is not None
+        second = await _life([Stamped()], before=first)
+        assert second.ending == first.ending
+        changed = await _life([Stamped(limit=5)], before=second)
+        assert changed.ending is None, "its author has changed it, to train on"
+
+    asyncio.run(play())
+
+
+def test_patience_goes_on_where_it_was():
+    async def play():
+        losses = [{"loss": value} for value in (1.0, 2.0)]
+        first = await _life([EarlyStopping(patience=2)], losses)
+        second = await _life([EarlyStopping(patience=2)], [{"loss": 3.0}], before=first)
+        assert "has not improved on 1" in second.ending.message
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("val_accuracy", "max"), ("val_loss", "min")),
+        (("val_accuracy", "max"), ("val_accuracy", "min")),
+    ],
+)
+def test_what_was_seen_of_another_metric_is_forgotten(before, after):
+    async def play():
+        seen = [{"accuracy": 0.5, "loss": 9.0}] * 2
+        first = await _life([EarlyStopping(*before, patience=4)], seen)
+        falling = [{"accuracy": value, "loss": value} for value in (2.5, 1.5, 1.0)]
+        second = await _life([EarlyStopping(*after, patience=2)], falling, before=first)
+        assert second.ending is None
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("mode", ["min", "auto"])
+def test_two_callbacks_that_want_the_same_best_agree_before_training(mode):
+    stopping = keras.callbacks.EarlyStopping("val_loss", mode=mode, restore_best_weights=True)
+    wrapped = KerasCallback(stopping, keras.Sequential(), None)
+    steering(wrapped, BestCheckpoint("val_loss")).check(has_data=True, metrics=["loss"])
+    other = keras.callbacks.EarlyStopping("val_loss", mode="max", restore_best_weights=True)
+    wrapped = KerasCallback(other, keras.Sequential(), None)
+    with pytest.raises(ModelDefError, match="choose the best version by"):
+        steering(wrapped, BestCheckpoint("val_loss")).check(has_data=True, metrics=["loss"])
