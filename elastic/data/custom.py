@@ -41,7 +41,7 @@ class CustomReader:
         """
         try:
             returned = self._reader.create_shards()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise DataError(
                 f"create_shards of the custom_data_reader failed: {describe(error)}"
             ) from error
@@ -86,7 +86,7 @@ class CustomReader:
             shard = replace(shard, start=task.start, end=task.end)
         try:
             return iter(self._reader.read_records(ReadTask(shard, task.start, task.end)))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise DataError(
                 f"{where}: read_records of the custom_data_reader failed: {describe(error)}"
             ) from error
@@ -102,7 +102,7 @@ def build_custom_reader(
     """
     try:
         reader = custom(origin, records_per_task, **params)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         given = "".join(f", {name}={value!r}" for name, value in params.items())
         raise DataError(
             f"custom_data_reader({origin!r}, {records_per_task}{given}) failed: {describe(error)}"
@@ -116,7 +116,7 @@ _END = object()
 def _next(records: Iterator[Any], where: str) -> Any:
     try:
         return next(records, _END)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DataError(
             f"{where}: read_records of the custom_data_reader failed: {describe(error)}"
         ) from error

@@ -47,6 +47,7 @@ class Cut:
         run_id: Tells the runs of one job name apart; a restarted master has the same.
         ledger: The ledger's snapshot, None in a cut that only holds initial parameters.
         metrics: The evaluation results so far.
+        evaluated_on: Tells the records that they are of from others.
         steering: What callbacks have seen and decided.
     """
 
@@ -58,6 +59,7 @@ class Cut:
     run_id: str = ""
     job_name: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
+    evaluated_on: str = ""
     loss: float | None = None
     steering: dict[str, Any] = field(default_factory=dict)
     created_s: float = 0.0
@@ -244,6 +246,7 @@ def _manifest(cut: Cut, tensors: FileDigest) -> dict[str, Any]:
         "created_s": cut.created_s or time.time(),
         "loss": cut.loss,
         "metrics": cut.metrics,
+        "evaluated_on": cut.evaluated_on,
         "order": {"parameters": list(cut.parameters), "state": list(cut.state)},
         "optimizer": cut.optimizer.values,
         "ledger": cut.ledger,
@@ -266,6 +269,7 @@ def _from_manifest(manifest: Manifest, tensors: Mapping[str, Array]) -> Cut:
         run_id=manifest.run_id,
         job_name=manifest.job_name,
         metrics=manifest.metrics,
+        evaluated_on=manifest.evaluated_on,
         loss=manifest.loss,
         steering=manifest.steering,
         created_s=manifest.created_s,

@@ -66,6 +66,7 @@ class Cutter:
         self.newest_checkpoint: Path | None = None
         self.problem = ""
         self.metrics: dict[str, float] = {}
+        self.evaluated_on = ""
         self.steering: Callable[[], dict[str, Any]] = dict
         self.on_written: Callable[[float], None] = lambda _seconds: None
 
@@ -100,6 +101,7 @@ class Cutter:
             run_id=self._run_id,
             job_name=self._job_name,
             metrics=dict(self.metrics),
+            evaluated_on=self.evaluated_on,
             loss=coordinator.loss,
             steering=self.steering(),
             created_s=time.time(),

@@ -74,6 +74,7 @@ class Manifest(_Form):
     created_s: float
     loss: float | None
     metrics: dict[str, float]
+    evaluated_on: str = ""
     order: Order
     optimizer: dict[str, Any]
     ledger: dict[str, Any] | None

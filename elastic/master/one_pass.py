@@ -92,15 +92,17 @@ class Prediction:
                 "--prediction_format=parquet needs pyarrow, which is not installed where the job "
                 "runs: add it to the image's requirements, or write csv"
             )
+        journal = Journal(
+            self._env.recovery_dir / JOURNAL, self._env.run_id, self._fingerprint(ledger)
+        )
+        # What is refused leaves the predictions that are there as they are.
+        journal.check(resume=spec.resume)
         if self._folder is not None:
             self._on_disk(
                 lambda folder: folder.claim(
                     spec.job_name, self._env.run_id, resume=spec.resume, overwrite=spec.overwrite
                 )
             )
-        journal = Journal(
-            self._env.recovery_dir / JOURNAL, self._env.run_id, self._fingerprint(ledger)
-        )
         counted = journal.read(resume=spec.resume)
         if self._folder is not None:
             gone = set(self._folder.missing(filter(None, map(self._file_of, counted))))

@@ -51,10 +51,24 @@ class Journal:
         Raises:
             CheckpointError: That was with other data, another model or other settings.
         """
+        lines = self.check(resume=resume)
+        counted = [_counted(line) for line in lines if "shard_index" in line]
+        # Anew, since what is appended to a line that was cut off would be lost with it.
+        self._begin(counted)
+        return counted
+
+    def check(self, *, resume: bool) -> list[dict[str, Any]]:
+        """See whether what has counted before counts here, and change nothing.
+
+        Returns:
+            The lines that do; none of another run, which is not gone on with.
+
+        Raises:
+            CheckpointError: That was with other data, another model or other settings.
+        """
         lines = list(self._lines())
         head = lines[0] if lines and "run_id" in lines[0] else None
         if head is None or not (resume or head["run_id"] == self._run_id):
-            self._begin([])
             return []
         difference = tell_difference(head.get("fingerprint", {}), self._fingerprint)
         if difference:
@@ -62,10 +76,7 @@ class Journal:
                 f"the predictions so far were made with {difference}: make it the same, or begin "
                 "anew with --overwrite"
             )
-        counted = [_counted(line) for line in lines[1:] if "shard_index" in line]
-        # Anew, since what is appended to a line that was cut off would be lost with it.
-        self._begin(counted)
-        return counted
+        return lines[1:]
 
     def append(self, counted: Counted) -> None:
         """Note a range; a full disk costs a restarted master its range, not the job."""

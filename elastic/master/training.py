@@ -1,6 +1,7 @@
 """A job that trains: from its newest cut to the exported model."""
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from elastic.master.steering import Steering
 from elastic.master.work import JobParts, Until
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
+from elastic.policy.records import Shard
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 
@@ -61,6 +63,7 @@ class Training:
     async def _train(self, until: Until) -> None:
         cutting = asyncio.create_task(self._cutter.run(self._spec.recovery_interval))
         try:
+            await self.coordinator.end_open_epoch()
             await until(self.coordinator.training_done)
         finally:
             cutting.cancel()
@@ -142,8 +145,13 @@ async def open_training(
     cutter = _cutter(parts, coordinator)
     parts.telemetry.attach(coordinator, cutter)
     evaluator = await _steer(parts, coordinator, cutter, steering, sources, cut)
-    # Metrics of a cut are those of its last record; training on makes them old.
-    cutter.metrics = cut.metrics if cut and coordinator.training_done.is_set() else {}
+    cutter.evaluated_on = _digest(sources.evaluation_shards)
+    # Metrics of a cut are those of its last record: training on makes them old.
+    if cut is not None and coordinator.training_done.is_set():
+        is_same = cut.evaluated_on == cutter.evaluated_on
+        # Who resumes a job may have other records, or other metrics, in mind.
+        if is_same and (not metric_names or set(metric_names) == cut.metrics.keys()):
+            cutter.metrics = cut.metrics
 
     async def on_update() -> None:
         parts.telemetry.updated()
@@ -152,6 +160,12 @@ async def open_training(
 
     coordinator.on_update = on_update
     return Training(parts, sources, coordinator, cutter, evaluator)
+
+
+def _digest(shards: Sequence[Shard]) -> str:
+    """Tells evaluation records from others."""
+    ranges = [(each.name, each.start, each.end, each.fingerprint) for each in shards]
+    return hashlib.sha256(repr(ranges).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 async def _steer(

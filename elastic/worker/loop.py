@@ -280,7 +280,9 @@ class Worker:
 
     # -- reports -------------------------------------------------------------------------------
 
-    def _report_failed(self, task: Task, start: int, end: int, error: Exception) -> None:
+    def _report_failed(
+        self, task: Task, start: int, end: int, error: Exception | SystemExit
+    ) -> None:
         trace = "".join(traceback.format_exception(error))
         log.warning("records [%d, %d) of %s failed:\n%s", start, end, task.shard.name, trace)
         # Ours say which of the user's functions failed, and on which line.

@@ -107,7 +107,7 @@ def open_processor(model_def: ModelDef, worker_id: int) -> Process | None:
         return None
     try:
         processor: Any = make()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelDefError(
             f"making the PredictionOutputsProcessor failed: {type(error).__name__}: {error}"
         ) from error

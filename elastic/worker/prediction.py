@@ -23,7 +23,7 @@ class BadRecordError(Exception):
         error: What it raised.
     """
 
-    def __init__(self, index: int, error: Exception) -> None:
+    def __init__(self, index: int, error: Exception | SystemExit) -> None:
         super().__init__(f"record {index}: {error}")
         self.index = index
         self.error = error
@@ -88,7 +88,8 @@ class Predictor:
                 began_s = time.perf_counter()
                 try:
                     self._take(task, loaded)
-                except Exception as error:
+                # As any other: a process that ends with 0 would be one whose work is done.
+                except (Exception, SystemExit) as error:
                     if end - start == 1:
                         raise BadRecordError(loaded.start, error) from error
                     return loaded

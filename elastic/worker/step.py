@@ -87,8 +87,9 @@ class Trainer:
         self._meter.pulled(time.perf_counter() - began_s)
         if pulled is not None:
             self._load(pulled)
-        else:
-            self._reset_state()
+        elif self._state:
+            # A gradient that did not count has left its own, as of batch norm, behind.
+            self._model.load(None, self._state)
         self._steps_since_pull = 0
 
     def _load(self, pulled: PulledModel) -> None:

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elastic.data.predictions.files import BEGUN, SystemFiles, write_whole
 from elastic.data.predictions.folder import MANIFEST, OWNER, Part, PredictionFolder
-from elastic.data.predictions.parts import part_name, range_of
-from elastic.errors import JobSpecError
+from elastic.data.predictions.parts import Predictions, columns, part_name, range_of
+from elastic.errors import JobSpecError, ModelDefError
 from elastic.policy.records import RecordRange
 
 CONTENT = b"shard,index,prediction\n" + b"data.npz,0,0.5\n" * 20_000
@@ -182,3 +183,15 @@ def test_another_jobs_folder_is_refused_and_named(tmp_path):
             folder.claim("other", "new", resume=resume, overwrite=False)
         assert "--resume" not in str(raised.value)
     assert (folder.path / MANIFEST).exists()
+
+
+@pytest.mark.parametrize(
+    ("outputs", "name"),
+    [
+        ({"a": np.zeros((3, 2)), "a_0": np.zeros(3)}, "a_0"),
+        ({"b_c": np.zeros(3), "b": {"c": np.zeros(3)}}, "b_c"),
+    ],
+)
+def test_two_outputs_of_one_name_are_an_error(outputs, name):
+    with pytest.raises(ModelDefError, match=f"two outputs .* would be the column '{name}'"):
+        columns(Predictions("s", np.arange(3), outputs))

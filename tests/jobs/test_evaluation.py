@@ -49,6 +49,23 @@ def test_each_record_is_evaluated_once_whoever_is_killed(tmp_path):
     ]
 
 
+def test_a_finished_job_resumed_with_other_records_is_evaluated_on_them(tmp_path):
+    train = write_records(tmp_path / "train.npz")
+    others = [
+        str(write_records(tmp_path / f"test-{count}.npz", num_records=count)) for count in (20, 30)
+    ]
+    spec = obedient_spec(train, evaluation_data_dir=others[0], job_name="again")
+    first = run_job(spec, tmp_path)
+    assert first.metrics["mean_index"] == pytest.approx(9.5)
+    same = run_job(spec.model_copy(update={"resume": True}), tmp_path)
+    assert same.metrics == first.metrics
+    assert not events(same, "Evaluated"), "nothing is computed again"
+    update = {"resume": True, "evaluation_data_dir": others[1]}
+    other = run_job(spec.model_copy(update=update), tmp_path)
+    assert other.metrics["mean_index"] == pytest.approx(14.5)
+    assert other.progress.model_version == first.progress.model_version
+
+
 @pytest.mark.parametrize(
     ("settings", "evaluated"),
     [

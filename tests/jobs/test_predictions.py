@@ -130,6 +130,16 @@ def test_a_failing_record_can_be_skipped_and_costs_no_other(job, tmp_path):
     assert len(events(status, "RecordSkipped")) == 2
 
 
+def test_what_is_refused_leaves_whole_predictions_as_they_are(job, tmp_path):
+    succeeded(job(cuts="same")[0])
+    manifest = tmp_path / "predictions" / "_manifest.json"
+    before = manifest.read_bytes()
+    status, _ = job(cuts="same", resume=True, records_per_task=7)
+    assert status.phase is JobPhase.FAILED
+    assert "the predictions so far were made with records_per_task=" in status.message
+    assert manifest.read_bytes() == before
+
+
 def test_a_model_that_gives_no_tensor_is_told_so(job):
     status, _ = job(model_params={"gives": "nothing"})
     assert status.phase is JobPhase.FAILED
@@ -183,6 +193,14 @@ def test_a_processor_that_fails_is_a_failing_record(job, processed):
     assert status.phase is JobPhase.FAILED
     assert "record 12 of" in status.message
     assert "no room for this prediction" in status.message
+
+
+def test_a_processor_that_ends_the_process_is_a_failing_record(job, processed):
+    (processed.folder / "exits").write_text("12")
+    status, _ = job(model_def="single_pass_processed.CustomModel")
+    assert status.phase is JobPhase.FAILED
+    assert "record 12 of" in status.message
+    assert "SystemExit" in status.message
 
 
 def test_a_processor_as_elasticdl_has_it(job, processed):

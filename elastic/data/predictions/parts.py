@@ -83,9 +83,14 @@ def columns(part: Predictions) -> Columns:
         # Of half the precision; nothing that reads files expects it.
         wide = array.astype(np.float32) if array.dtype == np.float16 else array
         if wide.ndim == 2 and wide.shape[1] != 1:
-            found |= {f"{name}_{number}": wide[:, number] for number in range(wide.shape[1])}
+            columns = {f"{name}_{number}": wide[:, number] for number in range(wide.shape[1])}
         else:
-            found[name] = wide[:, 0] if wide.ndim == 2 else wide
+            columns = {name: wide[:, 0] if wide.ndim == 2 else wide}
+        for column in columns.keys() & found.keys():
+            raise ModelDefError(
+                f"two outputs of the model would be the column {column!r}: call one otherwise"
+            )
+        found |= columns
     for name in (SHARD, INDEX):
         if name in found:
             raise ModelDefError(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ class PredictionOutputsProcessor:
         fails = self._path.parent / "fails"
         if fails.exists() and int(fails.read_text()) in records.indices:
             raise RuntimeError("no room for this prediction")
+        exits = self._path.parent / "exits"
+        if exits.exists() and int(exits.read_text()) in records.indices:
+            sys.exit(0)
         assert isinstance(predictions, np.ndarray)
         line = [worker_id, records.shard, records.indices.tolist(), predictions.tolist()]
         with self._path.open("a") as file:

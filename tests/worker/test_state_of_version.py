@@ -1,0 +1,56 @@
+"""A version is evaluated with its own non-trained state, whatever was computed on it before."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from elastic.frameworks.base import StepResult
+from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.client import PulledModel
+from elastic.worker.step import LeaseLostError, Trainer
+
+TASK = Task(1, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 8), Shard("s", 0, 8))
+
+
+class Client:
+    """A master whose version never changes, and where every lease is lost."""
+
+    def get_model(self, session, have_version, version=None):
+        if have_version == 0:
+            return None
+        return PulledModel(0, {"weight": np.ones(1)}, {"mean": np.zeros(1)})
+
+    def report_gradient(self, *_):
+        return pb.ReportGradientReply(verdict=pb.ReportGradientReply.VERDICT_LEASE_LOST)
+
+
+class Model:
+    """Has a moving mean, which every gradient moves."""
+
+    def __init__(self):
+        self.state = {}
+
+    def load(self, parameters, state):
+        self.state = {name: array.copy() for name, array in state.items()}
+
+    def gradients(self, batch, seed):
+        self.state["mean"] += 7
+        return StepResult({"weight": np.zeros(1)}, dict(self.state), 0.5)
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_a_gradient_that_did_not_count_leaves_nothing_behind(is_local):
+    model = Model()
+    updater = SimpleNamespace(apply=lambda _: None) if is_local else None
+    trainer = Trainer(Client(), model, updater, 4 if is_local else 1, seed=0)
+    session = SimpleNamespace(key="k")
+    trainer.pull_if_needed(session)
+    loaded = SimpleNamespace(start=0, end=8, result=lambda: None)
+    header = trainer.compute(TASK, loaded, 0.0)
+    with pytest.raises(LeaseLostError):
+        trainer.push(session, header)
+    assert model.state["mean"] == 7
+    trainer.pull_version(session, 0)
+    assert model.state["mean"] == 0
