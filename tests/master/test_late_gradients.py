@@ -9,13 +9,13 @@ NUM_ROUNDS = 24
 
 
 async def _told_events():
-    master = ServedMaster()
+    master = ServedMaster(records_per_task=10)
     async with master.serve() as peer:
         fast, slow = await peer.register(0), await peer.register(1)
         slow_task = await peer.get_task(slow)
         task = await peer.get_task(fast)
         for index in range(NUM_ROUNDS):
-            start = index % 20
+            start = index % 10
             if start == 0 and index:
                 task = await peer.get_task(fast)
             sequence, at = index + 1, task.start + start
