@@ -146,4 +146,11 @@ def _build_optimizer(model_def: ModelDef) -> Any:
         raise ModelDefError(
             "optimizer returned an object that is in use already: make a new one in every call"
         )
+    if getattr(optimizer, "use_ema", False) and not optimizer.ema_overwrite_frequency:
+        # What `fit` does after its last step, a version that workers have must not.
+        raise ModelDefError(
+            "optimizer returned one with use_ema=True, whose averages would not be in the trained "
+            "model: set ema_overwrite_frequency, after how many updates they take the place of "
+            "the parameters"
+        )
     return optimizer

@@ -767,6 +767,12 @@ USED.build([])
             lambda: USED,
             "optimizer returned an object that is in use already: make a new one in every call",
         ),
+        (
+            lambda: keras.optimizers.SGD(0.1, use_ema=True),
+            "optimizer returned one with use_ema=True, whose averages would not be in the trained "
+            "model: set ema_overwrite_frequency, after how many updates they take the place of "
+            "the parameters",
+        ),
     ],
 )
 def test_what_an_optimizer_does_wrong(optimizer, message):

@@ -70,7 +70,14 @@ def _keras_pair(shapes, dtype, optimizer):
     momentum=st.sampled_from([0.0, 0.5, 0.9]),
     nesterov=st.booleans(),
     learning_rate=st.floats(1e-3, 1.0),
-    more=st.sampled_from([{}, {"weight_decay": 0.1}, {"clipnorm": 0.5}, {"use_ema": True}]),
+    more=st.sampled_from(
+        [
+            {},
+            {"weight_decay": 0.1},
+            {"clipnorm": 0.5},
+            {"use_ema": True, "ema_overwrite_frequency": 2},
+        ]
+    ),
     seed=st.integers(0, 1000),
 )
 def test_keras_sgd(shapes, dtype, momentum, nesterov, learning_rate, more, seed):
@@ -94,7 +101,13 @@ def test_keras_sgd(shapes, dtype, momentum, nesterov, learning_rate, more, seed)
     epsilon=st.sampled_from([1e-3, 1e-1]),
     learning_rate=st.floats(1e-4, 0.1),
     more=st.sampled_from(
-        [{}, {"weight_decay": 0.1}, {"clipnorm": 0.5}, {"use_ema": True}, {"amsgrad": True}]
+        [
+            {},
+            {"weight_decay": 0.1},
+            {"clipnorm": 0.5},
+            {"use_ema": True, "ema_overwrite_frequency": 2},
+            {"amsgrad": True},
+        ]
     ),
     seed=st.integers(0, 1000),
 )
