@@ -186,7 +186,9 @@ class _TaskReading:
             )
 
     def _close(self) -> None:
-        # A reader's generator closes its file; plain iterators have nothing to close.
-        close = getattr(self._records, "close", None)
+        # A reader's generator closes its file; plain iterators have nothing to close. And what is
+        # behind other iterators ends here, in the thread that it was used in.
+        records, self._records = self._records, iter(())
+        close = getattr(records, "close", None)
         if close is not None:
             close()

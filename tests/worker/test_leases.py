@@ -1,6 +1,7 @@
 """The task that follows is asked for near the end of the one in work, and read after it."""
 
 import contextlib
+import itertools
 import threading
 
 import pytest
@@ -148,3 +149,23 @@ def test_a_wait_is_told(parts):
     master, leases = parts(0)
     master.get_task = lambda _: pb.GetTaskReply(wait_s=0.5)
     assert leases.take("key") == Wait(0.5)
+
+
+def test_what_is_behind_a_chain_is_closed_by_the_thread_that_read_it():
+    closed_by = []
+
+    class Chaining(Reader):
+        def read_records(self, task):
+            return itertools.chain(self._records(task))
+
+        def _records(self, task):
+            try:
+                yield from range(task.start, task.end + 1)
+            finally:
+                closed_by.append(threading.current_thread())
+
+    stream = BatchStream(Framework(), None, MINIBATCH, {TaskKind.TRAINING: Chaining()})
+    batches = stream.open(Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 40), SHARD))
+    assert next(batches).result() == (0, 1, 2, 3)
+    batches.close()
+    assert [thread.name.startswith("batches") for thread in closed_by] == [True]
