@@ -12,6 +12,7 @@ from elastic.cli.flags import SettingsCommand, setting_options
 from elastic.cli.follow import follow_to_end
 from elastic.cli.given import from_flags
 from elastic.cli.interrupts import as_ctrl_c
+from elastic.cli.output import close_stdout
 from elastic.cli.platform import cluster_choice, cluster_options, open_platform
 from elastic.client import settings
 from elastic.client.checking import check, nothing_to_resume
@@ -87,11 +88,19 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
     except KeyboardInterrupt:
         # A terminal may be closed as soon as it shows that a detached job has been started.
         is_free = detach and is_submitted
-        if spec.platform is PlatformName.LOCAL and not is_free:
+        is_ours = is_submitted or _is_since(platform, spec.job_name, since_s)
+        if spec.platform is PlatformName.LOCAL and is_ours and not is_free:
             _stop(platform, spec.job_name)
         else:
             _leave(spec, where, is_submitted)
         return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        if not is_submitted:
+            raise
+        # Who read its display has gone, as `| head` does.
+        _leave(spec, where, is_submitted)
+        close_stdout()
+        return ExitCode.NOT_FINISHED
 
 
 def _resolve(
@@ -134,6 +143,15 @@ def _leave(spec: JobSpec, where: str, is_submitted: bool) -> None:
         f"end it with `elastic kill {where}`",
         err=True,
     )
+
+
+def _is_since(platform: Platform, job_name: str, since_s: float) -> bool:
+    """Whether a job was submitted after a moment: an older one of the name is somebody else's."""
+    try:
+        submitted_s = platform.status(job_name).submitted_s
+    except JobNotFoundError:
+        return False
+    return submitted_s is not None and submitted_s >= since_s
 
 
 def _stop(platform: Platform, job_name: str) -> None:

@@ -16,6 +16,7 @@ import click
 import elastic
 from elastic.cli import exit_codes
 from elastic.cli.exit_codes import ExitCode
+from elastic.cli.output import close_stdout, ensure_stdout, is_unwritable
 from elastic.errors import ElasticError
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def main(
         argv: Arguments without the program's name; those of this process by default.
         open_platform: Makes the platform of a name; the real ones by default.
     """
+    ensure_stdout()
     try:
         result = cli.main(
             None if argv is None else list(argv),
@@ -139,11 +141,15 @@ def main(
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        _close_stdout()
+        close_stdout()
         return ExitCode.ERROR
     # The one broad catch of the program: a bug is told in one line, its traceback kept in a file.
     except Exception as error:  # noqa: BLE001 - see above
-        click.echo(_bug_text(error), err=True)
+        if is_unwritable(error):
+            close_stdout()
+            click.echo(f"error: the output cannot be written ({error})", err=True)
+        else:
+            click.echo(_bug_text(error), err=True)
         return ExitCode.ERROR
 
 
@@ -170,11 +176,6 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
 
     matches = get_close_matches(name, known, n=1)
     return f": did you mean {matches[0]}?" if matches else None
-
-
-def _close_stdout() -> None:
-    """Keep the interpreter from complaining at exit that nobody reads its output."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _bug_text(error: Exception) -> str:

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import faulthandler
-import logging
 import sys
 import traceback
 from pathlib import Path
@@ -13,6 +12,7 @@ from elastic.master.environment import (
     kubernetes_environment,
     local_environment,
 )
+from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.aggregation import num_computing_beside_update
 from elastic.policy.replicas import ExitReason
@@ -30,9 +30,7 @@ def main() -> int:
     surroundings = _surroundings(job_dir)
     try:
         spec = surroundings.spec()
-        logging.basicConfig(
-            level=spec.log_level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
-        )
+        start_logging(spec.log_level)
         # An update that takes the cores of workers that compute is ten times slower than one that
         # takes its own, since its threads wait for each other.
         beside = num_computing_beside_update(spec.num_workers.maximum, spec.grads_to_wait)

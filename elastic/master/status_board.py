@@ -200,7 +200,7 @@ class StatusBoard:
             max_steps=self._spec.max_steps,
             loss=coordinator.loss,
             samples_per_s=round(coordinator.rate.per_second(time.monotonic()), 1),
-            rejected_gradients=coordinator.rejected_gradients,
+            rejected_gradients=self.earlier_rejected_gradients + coordinator.rejected_gradients,
         )
 
     def _counting(self) -> Ledger | None:

@@ -68,7 +68,10 @@ class WorkerStatus(_Published):
 
     index: int = Field(description="Its number, from 0.")
     launch: int = Field(description="How often it was started.")
-    phase: str = Field(description="`Pending`, `Running`, `Succeeded` or `Failed`.")
+    phase: str = Field(
+        description="`Pending`, `Running`, `Succeeded` or `Failed`; `Ending` for one that is alive "
+        "though its job has ended."
+    )
     pid: int | None = Field(default=None, description="Its process, on the machine it runs on.")
     records_done: int = Field(
         default=0, description="Records whose gradients of this launch were accepted."

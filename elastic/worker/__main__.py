@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from elastic.errors import ElasticError, RpcError
+from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.fleet import WORKER
 from elastic.policy.replicas import ExitReason, ReplicaId
@@ -44,9 +45,7 @@ def main() -> int:
     surroundings = _surroundings(arguments.job_dir, replica)
     try:
         spec = surroundings.spec()
-        logging.basicConfig(
-            level=spec.log_level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
-        )
+        start_logging(spec.log_level)
         surroundings.prepare(spec.num_workers.maximum)
         _work(spec, surroundings, replica)
     except SupersededError as error:

@@ -125,6 +125,17 @@ def test_ctrl_c_stops_the_job(run, zoo):
     assert err == ("\nstopping job test; Ctrl-C again to force it\njob test has been stopped\n")
 
 
+def test_ctrl_c_leaves_an_older_job_of_the_name_alone(run, zoo):
+    class Refusing(ScriptedPlatform):
+        def submit(self, spec):
+            raise KeyboardInterrupt
+
+    platform = Refusing(test=(running(submitted_s=1.0),))
+    code, _, err = run("train", *LOCAL, platform=platform)
+    assert (code, err) == (130, "\njob test has not been submitted\n")
+    assert [call[0] for call in platform.calls] == ["open"]
+
+
 def test_a_second_ctrl_c_forces_it(run, zoo):
     class Stubborn(ScriptedPlatform):
         def kill(self, job_name, timeout_s):

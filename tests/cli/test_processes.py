@@ -324,3 +324,35 @@ def test_help_of_every_command_fits_eighty_columns():
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_an_output_that_takes_nothing_is_no_bug():
+    command = [sys.executable, "-m", "elastic", "zoo", "list"]
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        ended = subprocess.run(
+            command, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "error: the output cannot be written ([Errno 28] No space left on device)\n"
+    )
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command],
+        env=environment(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_a_reader_that_goes_leaves_the_job_running(zoo, tmp_path):
+    calls = tmp_path / "calls"
+    script = f"on_submit=[running()] * 3 + [succeeded()], calls_path={str(calls)!r}"
+    argv = ["train", *REQUIRED, "--platform=local"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        program(script, *argv), env=environment(), stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    assert ended.returncode == 101, ended.stderr
+    assert "goes on without you" in ended.stderr
+    assert calls.read_text() == ""

@@ -2,8 +2,10 @@
 
 from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
+from support.served_master import ServedMaster
 
 from elastic.master.status_board import MAX_EVENTS, StatusBoard
+from elastic.spec.status import JobStatus, Progress
 
 
 def test_what_happens_often_does_not_push_out_what_happened_once():
@@ -21,3 +23,14 @@ def test_what_happens_often_does_not_push_out_what_happened_once():
     ]
     epochs = [int(e.message.removeprefix("epoch ")) for e in events if e.kind == "EpochEnded"]
     assert epochs == list(range(3 * MAX_EVENTS - len(epochs), 3 * MAX_EVENTS))
+
+
+def test_refused_gradients_are_those_of_all_lives():
+    runner = FakeReplicaRunner()
+    runner.publish_status(JobStatus(job_name="a", progress=Progress(rejected_gradients=242)))
+    board = StatusBoard(make_spec("a.B", "data"), runner)
+    assert board.build().progress.rejected_gradients == 242
+    master = ServedMaster()
+    board.coordinator = master.coordinator
+    master.coordinator.rejected_gradients = 8
+    assert board.build().progress.rejected_gradients == 250

@@ -11,7 +11,7 @@ from typing import Final
 
 from elastic.platforms.base import LogLine
 
-_TIMED: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) [DIWEC] ")
+_TIMED: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})([+-]\d{4})? [DIWEC] ")
 _HEADER: Final = re.compile(r"--- launch \d+ of \S+ at (\S+) ---$")
 
 
@@ -40,7 +40,8 @@ def _time_of(text: str) -> datetime | None:
     header = None if timed else _HEADER.match(text)
     try:
         if timed:
-            return datetime.fromisoformat(f"{timed[1]}.{timed[2]}").astimezone()
+            # A job may live in another time zone than who reads of it.
+            return datetime.fromisoformat(f"{timed[1]}.{timed[2]}{timed[3] or ''}").astimezone()
         return datetime.fromisoformat(header[1]) if header else None
     except ValueError:
         # A user's model prints whatever it likes.

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +33,9 @@ class _LogFile:
 
     def last_words(self) -> Iterator[LogLine]:
         """What stands after the last end of a line; nothing more is added to it."""
+        # A generator: to be looked at after the lines before it.
         rest, self._rest = self._rest, b""
-        return self._clock.stamped([_text(rest)] if rest else [], self._since_s)
+        yield from self._clock.stamped([_text(rest)] if rest else [], self._since_s)
 
     def _new_texts(self) -> Iterator[str]:
         try:
@@ -71,8 +73,7 @@ def read_logs(
     for path in paths:
         if _is_named(path.stem, replicas):
             file = _LogFile(path, since_s)
-            yield from _tail(file, tail)
-            yield from file.last_words()
+            yield from _last(chain(file.new_lines(), file.last_words()), tail)
 
 
 def follow_logs(
@@ -95,17 +96,15 @@ def follow_logs(
             if not _is_named(path.stem, replicas):
                 continue
             file = files.setdefault(path, _LogFile(path, since_s))
-            yield from _tail(file, tail if is_first_look else None)
-            if is_last_look:
-                yield from file.last_words()
+            last_words = file.last_words() if is_last_look else iter(())
+            yield from _last(chain(file.new_lines(), last_words), tail if is_first_look else None)
         if is_last_look:
             return
         is_first_look = False
         time.sleep(POLL_S)
 
 
-def _tail(file: _LogFile, tail: int | None) -> Iterator[LogLine]:
-    lines = file.new_lines()
+def _last(lines: Iterator[LogLine], tail: int | None) -> Iterator[LogLine]:
     return lines if tail is None else iter(deque(lines, maxlen=tail))
 
 

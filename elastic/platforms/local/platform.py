@@ -57,9 +57,9 @@ class LocalPlatform:
     def jobs(self) -> Sequence[str]:
         """Names of all known jobs, running or ended, oldest first."""
         submissions = [
-            (submission.submitted_s, path.name)
+            (submitted_s, path.name)
             for path in self._jobs_path.glob("[!.]*")
-            if (submission := JobDirectory(path).submission()) is not None
+            if (submitted_s := _submitted_s(JobDirectory(path))) is not None
         ]
         return [name for _, name in sorted(submissions)]
 
@@ -69,8 +69,17 @@ class LocalPlatform:
         for name in self.jobs():
             # Somebody may remove a job between the two calls.
             with suppress(JobNotFoundError):
-                found.append(self.status(name))
+                found.append(self._status_or_damage(name))
         return found
+
+    def _status_or_damage(self, job_name: str) -> JobStatus:
+        """The status, or what has become of it: one job's damage is not that of the others."""
+        try:
+            return self.status(job_name)
+        except PlatformError as error:
+            return JobStatus(
+                job_name=job_name, phase=JobPhase.FAILED, reason="Damaged", message=str(error)
+            )
 
     def status(self, job_name: str) -> JobStatus:
         """What the master published last, corrected by what is seen of its processes.
@@ -248,3 +257,12 @@ class LocalPlatform:
         if status.submitted_s is None and submission is not None:
             status = status.model_copy(update={"submitted_s": submission.submitted_s})
         return status
+
+
+def _submitted_s(directory: JobDirectory) -> float | None:
+    """When a job was submitted, None if it was not; of one whose note is damaged, long ago."""
+    try:
+        submission = directory.submission()
+    except PlatformError:
+        return 0.0
+    return None if submission is None else submission.submitted_s

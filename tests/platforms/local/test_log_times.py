@@ -1,6 +1,10 @@
 """When the lines of a local log were written."""
 
+import re
+import subprocess
+import sys
 import time
+from datetime import datetime
 
 import pytest
 
@@ -51,9 +55,36 @@ def test_only_what_was_written_since(directory, follow, second, first):
 
 
 def test_the_last_lines_are_counted_among_those_since(directory):
-    # The last line has no end, and is no part of the tail that a reader sees before it.
-    lines = read(directory, False, tail=1, since_s=NOON_S + 6)
+    lines = read(directory, False, tail=2, since_s=NOON_S + 6)
     assert [line.text for line in lines] == list(LINES[3:])
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("tail", [0, 1, 3, 9])
+def test_a_line_without_an_end_is_one_of_the_last(directory, follow, tail):
+    lines = read(directory, follow, tail=tail)
+    assert [line.text for line in lines] == list(LINES[max(0, len(LINES) - tail) :])
+
+
+def test_a_job_may_live_in_another_time_zone(directory):
+    text = "2026-01-31 05:00:05,250-0700 I elastic.worker.loop: registered\n"
+    (directory.logs_path / "worker-0.log").write_text(text)
+    assert [line.stamp for line in read(directory, False)] == ["2026-01-31T12:00:05.250+00:00"]
+
+
+def test_what_a_replica_logs_tells_its_time_zone(directory, tmp_path):
+    program = (
+        "import logging; from elastic.platforms.replica_log import start_logging;"
+        "start_logging('INFO'); logging.getLogger('a.b').info('hello')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"TZ": "Asia/Tokyo"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert re.fullmatch(r"[-\d]{10} [:\d]{8},\d{3}\+0900 I a\.b: hello\n", ended.stderr)
+    (directory.logs_path / "worker-0.log").write_text(ended.stderr)
+    (line,) = read(directory, False, since_s=time.time() - 600)
+    assert abs(datetime.fromisoformat(line.stamp).timestamp() - time.time()) < 600
 
 
 def test_a_line_whose_time_nobody_knows_is_kept(directory):

@@ -16,6 +16,8 @@ from support.local_jobs import eventually
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.local import submission
+from elastic.platforms.local.directory import JobDirectory
+from elastic.platforms.local.platform import LocalPlatform
 from elastic.policy.masters import MAX_MASTER_CRASHES
 from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
@@ -290,3 +292,21 @@ def test_a_source_checkout_is_imported_from_any_folder(jobs, tmp_path):
     assert status.reason == "ModelDef"
     log = jobs.directory().log_path(ReplicaId("master", 0, 1))
     assert "shadowed" not in log.read_text() + jobs.directory().supervisor_log_path.read_text()
+
+
+@pytest.mark.parametrize("name", ["status.json", "submission.json"])
+def test_a_damaged_job_does_not_hide_the_others(tmp_path, name):
+    platform = LocalPlatform(tmp_path)
+    for job in ("good", "bad"):
+        directory = JobDirectory(tmp_path / "jobs" / job)
+        directory.path.mkdir(parents=True)
+        directory.write_status(JobStatus(job_name=job, phase=JobPhase.SUCCEEDED))
+        directory.submission_path.write_text('{"uid": "u", "submitted_s": 7.0, "commands": {}}')
+    (tmp_path / "jobs" / "bad" / name).write_text("")
+    assert sorted(platform.jobs()) == ["bad", "good"]
+    told = {status.job_name: status for status in platform.statuses()}
+    assert told["good"].phase is JobPhase.SUCCEEDED
+    assert (told["bad"].phase, told["bad"].reason) == (JobPhase.FAILED, "Damaged")
+    assert f"{name} is damaged" in told["bad"].message
+    with pytest.raises(JobNotFoundError, match="known jobs: "):
+        platform.status("nosuch")
