@@ -237,6 +237,7 @@ async def open_one_pass(parts: JobParts, sources: Sources, store: ParameterStore
         CommitLog(""),
         board.note,
     )
+    parts.telemetry.attach_pass(coordinator, one_pass.round.ledger)
     return SinglePass(one_pass, coordinator)
 
 

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from elastic.master.cutter import Cutter
 from elastic.master.environment import MasterEnvironment
 from elastic.master.status_board import StatusBoard
 from elastic.policy.fleet import WORKER
+from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import ExitReason, ReplicaPhase
 from elastic.policy.sampling import is_point_due
 from elastic.spec.time_split import TimeCategory
@@ -49,6 +51,7 @@ class Telemetry:
         self._kept = KeptCounts(env.recovery_dir.with_name(COUNTS_NAME))
         self._earlier = Counts()
         self._coordinator: Coordinator | None = None
+        self._pass: tuple[Coordinator, Ledger] | None = None
         self._log: EventLog | None = None
         self._exporter: JobExporter | None = None
         self._close_exporter: Callable[[], None] = _nothing
@@ -107,6 +110,10 @@ class Telemetry:
         )
         self._log.start()
 
+    def attach_pass(self, coordinator: Coordinator, ledger: Ledger) -> None:
+        """Begin with a job that evaluates or predicts, whose ledger is that of its one pass."""
+        self._pass = coordinator, ledger
+
     def updated(self, is_last: bool = False) -> None:
         """Take a point of the version just applied, if it is due; the last one always is."""
         coordinator, now_s = self._coordinator, time.monotonic()
@@ -132,7 +139,7 @@ class Telemetry:
     def look(self) -> None:
         """Have the metrics show the job as it is now."""
         if self._exporter is not None:
-            self._exporter.sample = self._sample()
+            self._exporter.sample = self.sample()
 
     async def close(self) -> None:
         """Write what waits, and listen no more."""
@@ -188,8 +195,11 @@ class Telemetry:
         values += [(f"time/{each}_s", getattr(split, f"{each}_s")) for each in TimeCategory]
         self._log.write(Point(coordinator.store.version, now_s, tuple(values)))
 
-    def _sample(self) -> JobSample:
+    def sample(self) -> JobSample:
+        """The job as it is now."""
         coordinator, board = self._coordinator, self._board
+        if self._pass is not None:
+            return self._sample_of_pass(*self._pass)
         if coordinator is None:
             return JobSample(self._counts(), board.master_restarts, workers=self._workers())
         ledger = coordinator.ledger
@@ -204,6 +214,22 @@ class Telemetry:
             self._workers(),
             {"queued": ledger.num_queued, "leased": ledger.num_leased},
             dict(board.metrics),
+        )
+
+    def _sample_of_pass(self, coordinator: Coordinator, ledger: Ledger) -> JobSample:
+        done = ledger.records_done - len(ledger.skipped_records)
+        if ledger.audits:
+            done = ledger.audits[-1].committed
+        counts = self._counts()
+        return JobSample(
+            # A master that begins an evaluation anew has counted these records before.
+            replace(counts, records_committed=max(self._earlier.records_committed, done)),
+            self._board.master_restarts,
+            model_version=coordinator.store.version,
+            samples_per_s=coordinator.rate.per_second(time.monotonic()),
+            workers=self._workers(),
+            tasks={"queued": ledger.num_queued, "leased": ledger.num_leased},
+            evaluation=dict(self._board.metrics),
         )
 
     def _workers(self) -> dict[str, int]:

@@ -6,11 +6,23 @@ import socket
 from pathlib import Path
 
 import pytest
+from support import single_pass
 from support.gate import Gate
 from support.local_job import LocalJob
 from support.scraping import free_ports, scrape, value
-from support.thread_job import ThreadJob, events, held_spec, obedient_spec, write_records
+from support.served_master import ServedMaster
+from support.thread_job import (
+    ThreadJob,
+    events,
+    held_spec,
+    obedient_spec,
+    write_records,
+)
 
+from elastic.master.status_board import StatusBoard
+from elastic.master.telemetry import Telemetry
+from elastic.policy.ledger import Ledger, LedgerConfig
+from elastic.policy.records import Shard, Task, TaskKind
 from elastic.spec.status import JobPhase
 from elastic.telemetry import metrics
 from elastic.telemetry.metrics import series_names
@@ -129,3 +141,24 @@ def test_a_worker_whose_port_is_in_use_works_without(tmp_path):
         status = job.succeed()
         assert "worker 0 serves no metrics" in job.logs()
     assert events(status, "WorkerFailed") == []
+
+
+def test_a_job_of_one_pass_tells_its_records(tmp_path):
+    """Those of its one pass: it trains none."""
+    data = single_pass.write_records(tmp_path / "data.npz", 50)
+    single_pass.save_model(tmp_path / "model.safetensors")
+    spec = single_pass.single_pass_spec("evaluate", data, tmp_path / "model.safetensors")
+    env = ThreadJob(spec, tmp_path / "cuts").environment
+    telemetry = Telemetry(env, StatusBoard(spec, env.runner), is_first_life=True)
+    ledger = Ledger([Shard("s", 0, 50)], LedgerConfig(10, 1, kind=TaskKind.EVALUATION))
+    telemetry.attach_pass(ServedMaster().coordinator, ledger)
+    done, _ = ledger.lease("a"), ledger.lease("b")
+    ledger.commit([ledger.stage(done.task_id, 0, done.records.start, done.records.end)])
+    sample = telemetry.sample()
+    assert (sample.counts.records_committed, sample.tasks) == (10, {"queued": 3, "leased": 1})
+    while isinstance(task := ledger.lease("b"), Task):
+        ledger.commit([ledger.stage(task.task_id, 0, task.records.start, task.records.end)])
+    ledger.lose_worker("b")
+    task = ledger.lease("c")
+    ledger.commit([ledger.stage(task.task_id, 1, task.records.start, task.records.end)])
+    assert telemetry.sample().counts.records_committed == 50

@@ -91,7 +91,7 @@ class ThreadJob:
         self.spec = spec
         self.recovery_dir = recovery_dir
         self.runner = ThreadRunner(spec, "token")
-        self._environment = MasterEnvironment(
+        self.environment = MasterEnvironment(
             spec, "token", uuid.uuid4().hex, self.runner, recovery_dir, "127.0.0.1"
         )
         self._thread = threading.Thread(target=self._run_quietly, name="master")
@@ -132,7 +132,7 @@ class ThreadJob:
 
     async def _main(self):
         # Made inside the loop: it keeps hold of the loop it belongs to.
-        await Master(self._environment).run()
+        await Master(self.environment).run()
 
     def _run_quietly(self):
         try:
