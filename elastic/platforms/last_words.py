@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 from typing import Final
 
+from elastic.platforms.replica_log import TIME
+
 STEP_NAME: Final = "preparing"
 """The file in which a master says which step of the preparation it is at; gone afterwards."""
 
 MAX_STEP_LENGTH: Final = 500
 
-_OWN_NEWS: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [DI] elastic[\w.]*: ")
+_OWN_NEWS: Final = re.compile(TIME + r" [DI] elastic[\w.]*: ")
 """A line of our own log that tells of nothing wrong."""
 
 

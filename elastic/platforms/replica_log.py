@@ -2,6 +2,10 @@
 
 import logging
 from datetime import datetime
+from typing import Final
+
+TIME: Final = r"(?P<second>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(?P<milli>\d{3})(?P<zone>[+-]\d{4})?"
+"""A pattern of the time that a line begins with; one without a zone is in the reader's."""
 
 
 def start_logging(level: str) -> None:

@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import Final
 
 from elastic.platforms.base import LogLine
+from elastic.platforms.replica_log import TIME
 
-_TIMED: Final = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})([+-]\d{4})? [DIWEC] ")
+_TIMED: Final = re.compile(TIME + " [DIWEC] ")
 _HEADER: Final = re.compile(r"--- launch \d+ of \S+ at (\S+) ---$")
 
 
@@ -41,7 +42,8 @@ def _time_of(text: str) -> datetime | None:
     try:
         if timed:
             # A job may live in another time zone than who reads of it.
-            return datetime.fromisoformat(f"{timed[1]}.{timed[2]}{timed[3] or ''}").astimezone()
+            text = f"{timed['second']}.{timed['milli']}{timed['zone'] or ''}"
+            return datetime.fromisoformat(text).astimezone()
         return datetime.fromisoformat(header[1]) if header else None
     except ValueError:
         # A user's model prints whatever it likes.

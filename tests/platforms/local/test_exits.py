@@ -1,10 +1,13 @@
 """Why a replica ended."""
 
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from elastic.platforms.base import ExitReason
+from elastic.platforms.last_words import exit_words
 from elastic.platforms.local.directory import Termination
 from elastic.platforms.local.exits import MAX_DYING_S, ExitFacts, MemoryKills, classify
 
@@ -111,3 +114,15 @@ class TestMemoryKills:
     def test_without_a_memory_controller_nothing_is_put_down_to_memory(self, tmp_path):
         assert MemoryKills(tmp_path).take() is None
         assert MemoryKills(None).take() is None
+
+
+def test_what_a_replica_logs_is_known_for_our_own_news():
+    program = (
+        "import logging; from elastic.platforms.replica_log import start_logging;"
+        "start_logging('INFO'); logging.getLogger('elastic.master.x').info('Resumed: from 7')"
+    )
+    written = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stderr
+    assert exit_words(3, written.strip()) == "exit code 3, without a word why"
+    assert exit_words(3, "oh") == "exit code 3: oh"
