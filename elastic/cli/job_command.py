@@ -88,8 +88,9 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
     except KeyboardInterrupt:
         # A terminal may be closed as soon as it shows that a detached job has been started.
         is_free = detach and is_submitted
-        is_ours = is_submitted or _is_since(platform, spec.job_name, since_s)
-        if spec.platform is PlatformName.LOCAL and is_ours and not is_free:
+        is_watched = spec.platform is PlatformName.LOCAL and not is_free
+        # Asked last: a cluster may be why the user has had enough.
+        if is_watched and (is_submitted or _is_since(platform, spec.job_name, since_s)):
             _stop(platform, spec.job_name)
         else:
             _leave(spec, where, is_submitted)

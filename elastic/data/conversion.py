@@ -174,7 +174,7 @@ class UnitWriter:
             yield from self._prepare(source, **plan.prepare_params)
         except (ElasticError, GeneratorExit):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise DataError(f"{plan.prepare_data}({source!r}) failed: {describe(error)}") from error
 
 

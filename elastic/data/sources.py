@@ -2,12 +2,12 @@
 
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
 from elastic.data.files import unreadable
-from elastic.data.formats import format_of
+from elastic.data.formats import format_of, is_folder
 from elastic.data.image_folders import has_image_folders, holds_images
 from elastic.errors import DataError
 from elastic.spec.origins import file_name, is_address, split_origin
@@ -33,7 +33,11 @@ def list_files(origin: str) -> list[str]:
     for part in parts:
         for name in _list_part(part):
             names.setdefault(name if is_address(name) else os.path.abspath(name), name)  # noqa: PTH100 (resolving links would make one of two links to a file)
-    _check_finished(names.values())
+    local = [name.removeprefix("file://") for name in names.values()]
+    for folder in {
+        Path(name).parent for name in local if not (is_address(name) or is_folder(name))
+    }:
+        _check_finished(folder)
     return list(names.values())
 
 
@@ -78,15 +82,13 @@ def _checked(folder: str, names: list[str]) -> list[str]:
     return names
 
 
-def _check_finished(names: Iterable[str]) -> None:
-    """Refuse the files of a folder that is being filled, however they are named."""
-    local = [name.removeprefix("file://") for name in names]
-    for folder in {name.rpartition("/")[0] for name in local if not is_address(name)}:
-        if (Path(folder) / UNFINISHED).is_dir():
-            raise DataError(
-                f"{folder or '.'} is an unfinished conversion, which lacks records: repeat its "
-                "command `elastic data convert`, which goes on where it was interrupted"
-            )
+def _check_finished(folder: Path) -> None:
+    """Refuse a folder that is being filled, however its files are named."""
+    if (folder / UNFINISHED).is_dir():
+        raise DataError(
+            f"{folder} is an unfinished conversion, which lacks records: repeat its command "
+            "`elastic data convert`, which goes on where it was interrupted"
+        )
 
 
 def common_format(origin: str, names: Sequence[str]) -> str:
@@ -124,8 +126,8 @@ def _list_folder(origin: str) -> list[str]:
             found = [(entry.name, entry.is_dir()) for entry in entries]
     except OSError as error:
         raise unreadable(origin, error) from error
-    if (UNFINISHED, True) in found:
-        _check_finished([f"{origin}/"])
+    # It may have no file yet.
+    _check_finished(Path(origin))
     visible = [(name, is_dir) for name, is_dir in found if not name.startswith((".", "_"))]
     names = sorted(name for name, is_dir in visible if not is_dir)
     if names:

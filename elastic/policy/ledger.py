@@ -341,7 +341,8 @@ class Ledger:
 
     def holds_lease(self, worker: str, task_id: int | None = None) -> bool:
         """Whether a worker has a task, or that task, in work."""
-        return worker in self._held and task_id in {None, *self._held[worker]}
+        held = self._held.get(worker, ())
+        return bool(held) if task_id is None else task_id in held
 
     def shard_name(self, shard_index: int) -> str:
         return self._shards[shard_index].name

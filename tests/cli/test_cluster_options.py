@@ -98,6 +98,9 @@ def test_ctrl_c_during_the_submission_says_that_there_is_no_job(run, zoo):
         def submit(self, spec):
             raise KeyboardInterrupt
 
+        def status(self, job_name):
+            raise AssertionError("nobody waits for a cluster after Ctrl-C")
+
     code, _, err = run("train", *REQUIRED, platform=Slow())
     assert (code, err) == (130, "\njob test has not been submitted\n")
 

@@ -253,6 +253,15 @@ def test_files_must_agree_in_what_they_hold(tmp_path, zoo, was, becomes, other):
         convert(Plan(("s1", "s2"), str(tmp_path / "out"), **zoo))
 
 
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_a_function_that_ends_the_process_has_failed(tmp_path, zoo, num_processes):
+    text = MODULE.replace('raise RuntimeError("boom")', "raise SystemExit(0)")
+    (tmp_path / "zoo" / f"net_{tmp_path.name}.py").write_text(text)
+    plan = Plan(("s1", "s2"), str(tmp_path / "out"), prepare_params={"fails_at": 2}, **zoo)
+    with pytest.raises(DataError, match=r"prepare_data\('s[12]'\) failed: SystemExit"):
+        convert(plan, num_processes)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

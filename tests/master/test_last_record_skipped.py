@@ -1,6 +1,7 @@
 """An epoch whose last record is skipped ends, whoever stops waiting for that and when."""
 
 import asyncio
+import contextlib
 
 import pytest
 from support.served_master import NUM_RECORDS, PATIENCE_S, ServedMaster, gradient, messages
@@ -28,19 +29,27 @@ async def _up_to_the_last(master, peer):
     )  # fmt: skip
 
 
+@contextlib.asynccontextmanager
+async def _skipping(master, peer):
+    """The report of the last record, which is skipped by now and waits for the lock to say so."""
+    report = await _up_to_the_last(master, peer)
+    async with master.store.lock:
+        call = peer.call("ReportTaskResult", report)
+        await _until(lambda: master.ledger.skipped_records)
+        yield call
+
+
 def test_it_ends_though_the_report_is_given_up():
     async def play():
         master = ServedMaster(**SETTINGS)
+        answered = master.note_end_of("report_task_result")
         async with master.serve() as peer:
-            report = await _up_to_the_last(master, peer)
-            async with master.store.lock:
-                call = peer.call("ReportTaskResult", report)
-                await _until(lambda: master.ledger.skipped_records)
+            async with _skipping(master, peer) as call:
                 call.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await call
                 # The server hears of it a moment later.
-                await asyncio.sleep(0.2)
+                await answered.wait()
             await master.coordinator.training_done.wait()
         assert [name for name, _ in master.events] == ["RecordSkipped", "EpochEnded"]
 
@@ -51,10 +60,7 @@ def test_it_ends_after_a_cut_between_the_record_and_the_end():
     async def play():
         master = ServedMaster(**SETTINGS)
         async with master.serve() as peer:
-            report = await _up_to_the_last(master, peer)
-            async with master.store.lock:
-                call = peer.call("ReportTaskResult", report)
-                await _until(lambda: master.ledger.skipped_records)
+            async with _skipping(master, peer) as call:
                 snapshot = master.ledger.snapshot()
             await call
         restarted = ServedMaster(**SETTINGS)

@@ -1,5 +1,6 @@
 """A real master servicer behind real gRPC, and a peer that sends it whatever a test wants."""
 
+import asyncio
 import contextlib
 
 import grpc
@@ -67,6 +68,19 @@ class ServedMaster:
             return find(key)
 
         self.coordinator.sessions.find = noting
+
+    def note_end_of(self, method):
+        """An event that is set when a call of a method has ended, by its answer or given up."""
+        answer, ended = getattr(self._servicer, method), asyncio.Event()
+
+        async def noting(request):
+            try:
+                return await answer(request)
+            finally:
+                ended.set()
+
+        setattr(self._servicer, method, noting)
+        return ended
 
     @contextlib.asynccontextmanager
     async def serve(self):
