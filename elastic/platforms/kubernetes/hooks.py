@@ -120,7 +120,7 @@ def _load(hook: Hook) -> Any:
         names: dict[str, Any] = {"__name__": "cluster_spec", "__file__": hook.key}
         try:
             exec(compile(hook.text, hook.key, "exec"), names)  # noqa: S102 - the user's own code
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise JobSpecError(
                 f"cluster_spec cannot be loaded: {type(error).__name__}: {error}"
             ) from error
@@ -156,7 +156,7 @@ def _edit(hook: Hook, method_name: str, model: str, manifest: Manifest) -> Manif
         returned = method(given)
         # Editing in place and returning nothing is as good.
         edited = api.sanitize_for_serialization(given if returned is None else returned)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise JobSpecError(
             f"cluster.{method_name} of cluster_spec failed: {type(error).__name__}: {error}"
         ) from error

@@ -361,6 +361,7 @@ class TestClusterSpec:
         [
             pytest.param("a.txt", "", "neither a .py nor a .yaml", id="suffix"),
             pytest.param("a.py", "1/0", "ZeroDivisionError", id="raises"),
+            pytest.param("a.py", "raise SystemExit(0)", "SystemExit", id="ends-the-process"),
             pytest.param("a.py", "x = 1", "no object named 'cluster'", id="no-cluster"),
             pytest.param("a.yaml", "[1", "not YAML", id="not-yaml"),
             pytest.param("a.yaml", "kind: Pod", "must be a mapping with", id="not-a-pod"),
