@@ -85,8 +85,9 @@ def test_a_job_goes_on_from_a_claim_after_its_masters_pod_was_lost(workshop, cla
     job.delete_pod(job.pod("master"), 0)
     lost = eventually(lambda: (status := job.status()).phase.is_final and status)
     assert (lost.phase, lost.reason) == (JobPhase.FAILED, "MasterDeleted")
-    # They have no master to work for, and Kubernetes takes them away with their owner.
-    eventually(lambda: not job.pods())
+    # They have no master to work for, and Kubernetes takes them away with their owner. Their node
+    # may need a minute and more to say that they are gone, which nobody has to wait for.
+    eventually(lambda: all(pod["metadata"].get("deletionTimestamp") for pod in job.pods()))
     job = workshop.submit("claimed", resume=True, **settings)
     job.hurry()
     status = job.succeed()

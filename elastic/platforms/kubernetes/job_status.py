@@ -123,8 +123,15 @@ def _of_master(
         return found
     timeout_s = spec.start_timeout
     if starting.is_given_up(master, timeout_s, now_s):
-        return starting.too_late(master, timeout_s, "" if found is None else found.message)
+        return starting.too_late(master, timeout_s, _why_not_begun(master, found))
     return found
+
+
+def _why_not_begun(master: Manifest, found: Finding | None) -> str:
+    # The same whether its container runs again in this very moment or not.
+    if end := master_pod.last_end(master):
+        return f"each time it ended ({end})"
+    return "" if found is None else found.message
 
 
 def _spec_of(record: Manifest) -> JobSpec | None:

@@ -114,20 +114,24 @@ def _running(pod: Manifest) -> Finding | None:
 
 
 def _between_lives(pod: Manifest) -> Finding:
-    status = own_status(pod)
-    ended = own_state(pod).get("terminated") or (status.get("lastState") or {}).get("terminated")
-    restarts = status.get("restartCount", 0)
+    restarts = own_status(pod).get("restartCount", 0)
     return Finding(
         JobPhase.RECOVERING,
         "MasterLost",
-        f"the master ended ({_why(pod, ended or {})}) and is started again, "
+        f"the master ended ({last_end(pod) or 'nobody knows how'}) and is started again, "
         f"after {restarts} restarts so far",
     )
 
 
+def last_end(pod: Manifest) -> str:
+    """How the newest life of the master that is over has ended; empty where none is known."""
+    ended = own_state(pod).get("terminated") or (own_status(pod).get("lastState") or {}).get(
+        "terminated"
+    )
+    return _why(pod, ended) if ended else ""
+
+
 def _why(pod: Manifest, terminated: Mapping[str, Any]) -> str:
     """What it said itself, else what ended it: the log of one that was killed has no reason."""
-    if not terminated:
-        return "nobody knows how"
     message = exits.killed_by(terminated) or exits.classify(pod, terminated)[1]
     return message or f"exit code {terminated.get('exitCode')}"

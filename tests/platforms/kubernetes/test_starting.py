@@ -67,6 +67,14 @@ def test_it_is_waited_for_so_long_and_has_failed_then(container, phase, words, p
     assert after.ended_s == TIMEOUT_S
 
 
+def test_why_it_has_failed_is_the_same_while_its_program_is_tried_once_more():
+    again = CRASHED | {"state": {"running": {"startedAt": "1970-01-01T00:02:00Z"}}}
+    status = look(master(again, "Running"), TIMEOUT_S + 60)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "StartTimeout")
+    assert status.message.endswith(": each time it ended (No module named elastic)")
+    assert status == look(master(CRASHED, "Running"), TIMEOUT_S + 60)
+
+
 def test_a_master_that_starts_in_time_may_take_its_time_to_tell():
     status = look(master(running("01:40"), "Running"), now_s=10_000.0)
     assert status.message == "the master begins its work"
