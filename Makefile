@@ -28,7 +28,11 @@ quickstart: $(VENV)/.runtime ## Train on handwritten digits with two workers, on
 .PHONY: test
 test: $(VENV)/.dev ## Run all checks and tests but the long chaos runs
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/pytest -m "not soak"
+# Those of a cluster one after the other: all share its one node, and break it.
+	@failed=0; \
+	$(BIN)/pytest -m "not soak and not cluster" -n auto --maxprocesses 4 --dist worksteal || failed=1; \
+	$(BIN)/pytest -m "cluster and not soak" || failed=1; \
+	exit $$failed
 
 .PHONY: lint
 lint: $(VENV)/.dev ## Format, lint, types, layers, generated files
