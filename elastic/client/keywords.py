@@ -203,7 +203,8 @@ class EvaluateKeywords(JobKeywords, total=False):
     """Of `elastic.evaluate`."""
 
     # -- Model
-    # exported model whose parameters the job takes: a .keras file, or torch's .safetensors
+    # exported model whose parameters the job takes: a .keras file or SavedModel, or torch's
+    # .safetensors
     model: str | PathLike[str] | None
     # symbol that names the metrics
     eval_metrics_fn: str | None
@@ -218,7 +219,8 @@ class PredictKeywords(JobKeywords, total=False):
     """Of `elastic.predict`."""
 
     # -- Model
-    # exported model whose parameters the job takes: a .keras file, or torch's .safetensors
+    # exported model whose parameters the job takes: a .keras file or SavedModel, or torch's
+    # .safetensors
     model: str | PathLike[str] | None
     # symbol that receives predictions
     prediction_outputs_processor: str | None

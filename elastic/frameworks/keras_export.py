@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,43 @@ def save_folder(model: Any, features: Any, target: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(partial)) from error
 
     _write_beside(target, write)
+
+
+def load_file(model: Any, path: str) -> None:
+    """Take all values of a `.keras` file.
+
+    Raises:
+        ModelDefError: It is none, or one of another model.
+    """
+    # Keras raises whatever the file makes it stumble over.
+    with keras_code(f"reading --model={path}"):
+        model.load_weights(path)
+
+
+def load_folder(model: Any, path: str) -> None:
+    """Take all values of a SavedModel that `save_folder` has written.
+
+    Raises:
+        ModelDefError: It is none, or one of another model.
+    """
+    with keras_code(f"reading --model={path}"):
+        found = list(getattr(tf.saved_model.load(path), "variables", ()))
+    wanted = list(model.variables)
+    saved, own = [_traits(v, v.name) for v in found], [_traits(v, v.path) for v in wanted]
+    for number, (one, other) in enumerate(zip_longest(saved, own)):
+        if one != other:
+            raise ModelDefError(
+                f"reading --model={path} failed: variable {number} is {one or 'missing'} there and "
+                f"{other or 'none'} in the model"
+            )
+    for variable, value in zip(wanted, found, strict=True):
+        variable.assign(value)
+
+
+def _traits(variable: Any, path: str) -> str:
+    """What is the same in each process; the names of layers may be numbered differently."""
+    name = path.removesuffix(":0").rsplit("/", 1)[-1]
+    return f"{name} {tf.as_dtype(variable.dtype).name}{list(variable.shape)}"
 
 
 def _any_number(tensor: Any) -> Any:

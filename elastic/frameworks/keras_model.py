@@ -1,6 +1,7 @@
 """A Keras model with the user's loss and metrics, as compiled functions."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +11,7 @@ from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
 from elastic.frameworks.keras_arrays import to_array
 from elastic.frameworks.keras_errors import keras_code
-from elastic.frameworks.keras_export import save_file, save_folder
+from elastic.frameworks.keras_export import load_file, load_folder, save_file, save_folder
 from elastic.frameworks.keras_metrics import KerasMetrics
 from elastic.frameworks.keras_names import variable_names
 from elastic.frameworks.keras_variables import VariableGroup
@@ -119,19 +120,18 @@ class KerasModel:
         return predicted_arrays(outputs, batch.num_examples, _array_of)
 
     def load_export(self, path: str) -> None:
-        """Take the values of a `.keras` file."""
-        if not path.endswith(".keras"):
+        """Take the values of a `.keras` file, or of a SavedModel."""
+        is_folder = (Path(path) / "saved_model.pb").is_file()
+        if not (is_folder or path.endswith(".keras")):
             raise CheckpointError(
-                f"--model={path} is no .keras file: name one that a Keras job has written with "
-                "--output"
+                f"--model={path} is no .keras file and no SavedModel: name what a Keras job has "
+                "written with --output"
             )
         try:
-            # Keras raises whatever the file makes it stumble over.
-            with keras_code(f"reading --model={path}"):
-                self.model.load_weights(path)
+            (load_folder if is_folder else load_file)(self.model, path)
         except ModelDefError as error:
             raise CheckpointError(
-                f"{error}: name a file that a job with this model_def has written with --output"
+                f"{error}: name what a job with this model_def has written with --output"
             ) from error
 
     def export(self, path: str) -> str:

@@ -174,7 +174,8 @@ class JobSpec(BaseModel):
     )
     model: str = setting(
         "",
-        "exported model whose parameters the job takes: a .keras file, or torch's .safetensors",
+        "exported model whose parameters the job takes: a .keras file or SavedModel, or torch's "
+        ".safetensors",
         group="Model",
         place=Place.PATH,
         kinds=EVALUATE + PREDICT,

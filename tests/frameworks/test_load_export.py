@@ -10,6 +10,7 @@ from torch import nn
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Batch
 from elastic.frameworks.keras import KerasFramework
+from elastic.frameworks.keras_export import save_folder
 from elastic.frameworks.torch import TorchFramework
 from elastic.spec.model_def import ModelDef
 
@@ -44,11 +45,11 @@ def torch_model(seed, module=Tied):
     return TorchFramework().build_model(definition, {}, sample, seed), sample
 
 
-def keras_model(width, dtype="float32"):
+def keras_model(width, dtype="float32", width_out=2):
     def make():
         inputs = keras.Input((3,))
         x = keras.layers.BatchNormalization()(keras.layers.Dense(width)(inputs))
-        return keras.Model(inputs, keras.layers.Dense(2, dtype=dtype)(x))
+        return keras.Model(inputs, keras.layers.Dense(width_out, dtype=dtype)(x))
 
     definition = ModelDef(
         "m", "keras", make, lambda _, p: tf.reduce_mean(p), keras.optimizers.SGD, lambda d, _: d
@@ -85,23 +86,55 @@ def test_a_torch_export_of_another_model_is_refused(tmp_path):
         torch_model(1)[0].load_export(path)
 
 
-def test_a_keras_export_comes_back_whole(tmp_path):
+KERAS_FORMS = pytest.mark.parametrize("name", ["model", "model.savedmodel"])
+
+
+@KERAS_FORMS
+def test_a_keras_export_comes_back_whole(tmp_path, name):
     model, batch = keras_model(4)
     model.load(
         {name: array + 1 for name, array in model.parameters().items()},
         {name: array + 1 for name, array in model.state().items()},
     )
-    path = model.export(str(tmp_path / "model"))
+    path = model.export(str(tmp_path / name))
     other, _ = keras_model(4)
     assert not np.array_equal(other.predict(batch), model.predict(batch))
     other.load_export(path)
     np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
 
 
-def test_a_keras_export_of_another_width_is_refused(tmp_path):
-    path = keras_model(4)[0].export(str(tmp_path / "model"))
+@KERAS_FORMS
+def test_a_keras_export_of_another_width_is_refused(tmp_path, name):
+    path = keras_model(4)[0].export(str(tmp_path / name))
     with pytest.raises(CheckpointError, match="a job with this model_def"):
         keras_model(5)[0].load_export(path)
+
+
+DENSE, NORM, LAYER_NORM = "Dense", "BatchNormalization", "LayerNormalization"
+
+
+@pytest.mark.parametrize(("kinds", "words"), [
+    ([DENSE], r"variable 2 is missing there and gamma float32\[4\] in the model"),
+    ([DENSE, NORM, DENSE, DENSE], r"variable 8 is kernel float32\[4, 4\] there and none in the"),
+    ([DENSE, LAYER_NORM, DENSE],
+     r"variable 4 is kernel float32\[4, 4\] there and moving_mean float32\[4\] in the model"),
+])  # fmt: skip
+def test_a_saved_model_of_other_layers_is_refused_and_changes_nothing(tmp_path, kinds, words):
+    inputs = outputs = keras.Input((3,))
+    for kind in kinds:
+        outputs = getattr(keras.layers, kind)(*([4] if kind == DENSE else []))(outputs)
+    save_folder(keras.Model(inputs, outputs), tf.ones((5, 3)), tmp_path / "other")
+    model, batch = keras_model(4, width_out=4)
+    before = model.predict(batch)
+    with pytest.raises(CheckpointError, match=words):
+        model.load_export(str(tmp_path / "other"))
+    np.testing.assert_array_equal(model.predict(batch), before)
+
+
+def test_a_folder_that_no_tensorflow_has_written_is_refused(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"no model")
+    with pytest.raises(CheckpointError, match=f"reading --model={tmp_path} failed"):
+        keras_model(4)[0].load_export(str(tmp_path))
 
 
 def test_bfloat16_comes_out_as_float32():

@@ -43,8 +43,12 @@ def test_a_record_that_fails_can_be_skipped(tmp_path):
     assert "record 11 of" in message
 
 
-@pytest.mark.parametrize("framework", ["torch", "keras"])
-def test_an_export_and_a_checkpoint_give_the_metrics_of_the_job_that_made_them(tmp_path, framework):
+@pytest.mark.parametrize(
+    ("framework", "name"), [("torch", "model"), ("keras", "model"), ("keras", "model.savedmodel")]
+)
+def test_an_export_and_a_checkpoint_give_the_metrics_of_the_job_that_made_them(
+    tmp_path, framework, name
+):
     data = prepared_dir("digits")
     model_def = {
         "torch": "digits.digits_torch.CustomModel", "keras": "digits.digits_keras.custom_model",
@@ -52,7 +56,7 @@ def test_an_export_and_a_checkpoint_give_the_metrics_of_the_job_that_made_them(t
     trained = ThreadJob(
         make_spec(
             model_def, data / "train.npz", evaluation_data_dir=str(data / "test.npz"),
-            minibatch_size=64, records_per_task=256, output=str(tmp_path / "model"),
+            minibatch_size=64, records_per_task=256, output=str(tmp_path / name),
             checkpoint_dir=str(tmp_path / "checkpoints"),
         ),
         tmp_path / "trained" / "cuts",
@@ -85,7 +89,7 @@ def test_a_folder_of_checkpoints_means_its_newest(tmp_path):
 
 @pytest.mark.parametrize(("zoo_module", "name", "words"), [
     ("single_pass.CustomModel", "model.keras", "cannot be read as safetensors"),
-    ("single_pass_keras.CustomModel", "model.safetensors", "is no .keras file"),
+    ("single_pass_keras.CustomModel", "model.safetensors", "is no .keras file and no SavedModel"),
     ("single_pass_keras.CustomModel", "model.keras", "reading --model="),
 ])  # fmt: skip
 def test_what_is_no_export_is_told(tmp_path, zoo_module, name, words):
