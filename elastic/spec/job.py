@@ -571,6 +571,13 @@ class JobSpec(BaseModel):
                 "--resume goes on from the job of that name, --overwrite removes it: "
                 "leave one of them out"
             )
+        suffix = Path(self.prediction_outputs).suffix.lower()
+        if suffix in {".csv", ".parquet"} - {f".{self.prediction_format}"}:
+            problems.append(
+                f"--prediction_outputs={self.prediction_outputs} is a folder, for files of "
+                f"--prediction_format={self.prediction_format}: choose --prediction_format={suffix[1:]}, or "
+                "another name"
+            )
         if self.is_async and self.grads_to_wait > 1:
             cause = "use_async" if self.use_async else f"get_model_steps={self.get_model_steps}"
             problems.append(

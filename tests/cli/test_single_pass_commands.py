@@ -74,6 +74,9 @@ def test_a_job_file_of_another_kind_is_refused(run, zoo):
      "leave it out"),
     ("predict", "--prediction_format=xml",
      "--prediction_format is 'xml': expected one of csv, parquet"),
+    ("predict", "--prediction_outputs=/p/out.parquet",
+     "--prediction_outputs=/p/out.parquet is a folder, for files of --prediction_format=csv: "
+     "choose --prediction_format=parquet, or another name"),
     ("predict", "--init_from=c",
      "--model and --init_from both name parameters: leave one out"),
 ])  # fmt: skip
