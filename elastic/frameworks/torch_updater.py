@@ -38,7 +38,8 @@ class TorchUpdater:
         The optimizer works on the arrays' own memory and may change it, as hooks that clip do.
         """
         for name, parameter in self._parameters.items():
-            parameter.grad = to_tensor(gradients[name]).to(parameter.device)
+            gradient = to_tensor(gradients[name]).to(parameter.device)
+            parameter.grad = _laid_out_as(parameter, gradient)
         threads = nullcontext() if self._is_parallel else _one_thread()
         with threads, self._scaled(learning_rate_scale), user_code("the optimizer's step"):
             self._optimizer.step()
@@ -99,6 +100,10 @@ class TorchUpdater:
         if self._scheduler is not None:
             self._scheduler.load_state_dict(unpack(values["schedule"], tensors))
         self._optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        for parameter, slot in self._optimizer.state.items():
+            for key, value in slot.items():
+                if torch.is_tensor(value) and value.shape == parameter.shape:
+                    slot[key] = _laid_out_as(parameter, value)
 
     def _check_kind(self, values: Mapping[str, Any]) -> None:
         here = {"class": type(self._optimizer).__name__}
@@ -152,6 +157,16 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _laid_out_as(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The values in the order in which the parameter has them in memory.
+
+    Fused kernels go through the memory of all their arrays alike, and heed no strides.
+    """
+    if values.stride() == parameter.stride():
+        return values
+    return torch.empty_like(parameter, dtype=values.dtype).copy_(values)
 
 
 def _build_optimizer(model_def: ModelDef, model: TorchModel) -> torch.optim.Optimizer:

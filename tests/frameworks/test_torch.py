@@ -147,6 +147,49 @@ def test_restoring_continues_bit_by_bit(optimizer, schedule):
     assert_equal(state.tensors, frozen)
 
 
+class Turned(nn.Module):
+    """Its parameters lie in memory in other orders than their indices."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.Parameter(torch.randn(12, 4).t())
+        self.convolution = nn.Conv2d(3, 2, 2).to(memory_format=torch.channels_last)
+
+    def forward(self, features):
+        return self.convolution((features @ self.wide).reshape(-1, 3, 2, 2)).flatten(1)
+
+
+@pytest.mark.parametrize("optimizer", [
+    lambda p: torch.optim.Adam(p, lr=0.05),
+    lambda p: torch.optim.AdamW(p, lr=0.05),
+    lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+], ids=["adam", "adamw", "sgd"])  # fmt: skip
+def test_how_parameters_lie_in_memory_changes_nothing(optimizer):
+    model_def = make_def(model=Turned, optimizer=optimizer)
+    model = build(model_def)
+    updater = FRAMEWORK.build_updater(model_def, model)
+    plain = copy.deepcopy(model.module)
+    plain_optimizer = optimizer(list(plain.parameters()))
+    for group in plain_optimizer.param_groups:
+        group.update(fused=None, foreach=False)
+    for step in range(8):
+        batch = make_batch(step)
+        gradients = model.gradients(batch, seed=step).gradients
+        # As they come over a connection.
+        updater.apply({name: np.ascontiguousarray(each) for name, each in gradients.items()})
+        if step == 3:
+            state, updater = updater.state(), FRAMEWORK.build_updater(model_def, model)
+            state.tensors = {n: np.ascontiguousarray(a) for n, a in state.tensors.items()}
+            updater.load_state(state)
+        plain_optimizer.zero_grad()
+        mse(batch.labels, plain(batch.features)).backward()
+        plain_optimizer.step()
+    for name, parameter in plain.named_parameters():
+        np.testing.assert_allclose(
+            model.parameters()[name], parameter.detach().numpy(), atol=1e-6, err_msg=name
+        )
+
+
 def test_slots_are_named_after_their_parameter():
     model_def = make_def(optimizer=OPTIMIZERS["momentum"])
     model = build(model_def)
