@@ -14,7 +14,7 @@ from elastic.data.base import ReadTask
 from elastic.data.cache import RecentlyUsed
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.options import ReaderOptions
-from elastic.data.parquet_columns import Column, ColumnForm, Rows, decode, form_of
+from elastic.data.parquet_columns import Column, ColumnForm, decode, form_of
 from elastic.data.rows import record_maker
 from elastic.errors import DataError
 from elastic.policy.records import Shard
@@ -198,12 +198,17 @@ def _rows(
     end = min(lacking, default=stop)
     row_bytes = max(1, _size_of(columns) // len(group))
     step = max(1, _BLOCK_BYTES // row_bytes)
-    fields = tuple(columns)
+    records_of = record_maker(tuple(columns))
     for low in range(start, end, step):
         high = min(low + step, end)
-        where = f"{name}, records [{group[low]}, {group[high - 1] + 1})"
-        blocks = [_values(where, field, column, low, high) for field, column in columns.items()]
-        yield record_maker(fields)(*blocks)
+        try:
+            yield records_of(*[column.rows(low, high) for column in columns.values()])
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}, records [{group[low]}, {group[high - 1] + 1}): column "
+                f"{_not_text(columns, low, high)!r} has text that is not UTF-8 ({error}): write "
+                "the file again with bytes in this column"
+            ) from error
     if lacking:
         raise DataError(
             f"{name}, record {group[end]}: column {lacking[end]!r} has no value (null): fill it, "
@@ -211,14 +216,14 @@ def _rows(
         )
 
 
-def _values(where: str, field: str, column: Column, low: int, high: int) -> Rows:
-    try:
-        return column.rows(low, high)
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{where}: column {field!r} has text that is not UTF-8 ({error}): write the file again "
-            "with bytes in this column"
-        ) from error
+def _not_text(columns: Columns, low: int, high: int) -> str:
+    """The first column whose rows cannot be decoded."""
+    for field, column in columns.items():
+        try:
+            column.rows(low, high)
+        except UnicodeDecodeError:
+            return field
+    raise AssertionError("one of the columns could not be decoded before")
 
 
 def _with_arrow(where: str, action: Callable[[], _Result]) -> _Result:

@@ -6,13 +6,18 @@ import shutil
 from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+from zipfile import ZipFile
 
+import h5py
 import keras
 import tensorflow as tf
 
 from elastic.errors import ModelDefError
 from elastic.frameworks.keras_errors import keras_code
+
+_WEIGHTS: Final = "model.weights.h5"
 
 
 def save_file(model: Any, target: Path) -> None:
@@ -62,7 +67,41 @@ def load_file(model: Any, path: str) -> None:
     """
     # Keras raises whatever the file makes it stumble over.
     with keras_code(f"reading --model={path}"):
-        model.load_weights(path)
+        left = _arrays_saved(path) - _arrays_of(model)
+        if not left:
+            model.load_weights(path)
+    if left:
+        # Keras takes what the model has, and leaves the rest without a word.
+        raise ModelDefError(
+            f"reading --model={path} failed: it holds {min(left)}, which the model has not"
+        )
+
+
+def _arrays_saved(path: str) -> set[str]:
+    """Where in a `.keras` file arrays of the model are."""
+    with ZipFile(path) as archive:
+        if _WEIGHTS not in archive.namelist():
+            return set()
+        with archive.open(_WEIGHTS) as file:
+            # A model that was compiled by its user has its optimizer in the file too.
+            return {name for name in _arrays_in(file) if not name.startswith("optimizer/")}
+
+
+def _arrays_of(model: Any) -> set[str]:
+    """Where they are if the model is written. Only Keras knows, and only by doing it."""
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/own.weights.h5"
+        model.save_weights(path)
+        return _arrays_in(path)
+
+
+def _arrays_in(file: Any) -> set[str]:
+    found: set[str] = set()
+    with h5py.File(file, "r") as groups:
+        groups.visititems(
+            lambda name, item: found.add(name) if isinstance(item, h5py.Dataset) else None
+        )
+    return found
 
 
 def load_folder(model: Any, path: str) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Batch
 from elastic.frameworks.keras import KerasFramework
-from elastic.frameworks.keras_export import save_folder
+from elastic.frameworks.keras_export import save_file, save_folder
 from elastic.frameworks.torch import TorchFramework
 from elastic.spec.model_def import ModelDef
 
@@ -100,6 +100,29 @@ def test_a_keras_export_comes_back_whole(tmp_path, name):
     other, _ = keras_model(4)
     assert not np.array_equal(other.predict(batch), model.predict(batch))
     other.load_export(path)
+    np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+
+
+def test_a_keras_file_with_more_layers_than_the_model_is_refused(tmp_path):
+    inputs = keras.Input((3,))
+    outputs = keras.layers.BatchNormalization()(keras.layers.Dense(4)(inputs))
+    for _ in range(2):
+        outputs = keras.layers.Dense(4)(outputs)
+    save_file(keras.Model(inputs, outputs), tmp_path / "deep.keras")
+    model, batch = keras_model(4, width_out=4)
+    before = model.predict(batch)
+    with pytest.raises(CheckpointError, match=r"holds layers/dense_2/vars/0, which the model has"):
+        model.load_export(str(tmp_path / "deep.keras"))
+    np.testing.assert_array_equal(model.predict(batch), before)
+
+
+def test_a_file_of_a_compiled_model_is_taken(tmp_path):
+    model, batch = keras_model(4)
+    model.model.compile("adam", "mse", metrics=["mae"])
+    model.model.fit(batch.features, tf.zeros((5, 2)), verbose=0)
+    model.model.save(tmp_path / "own.keras")
+    other, _ = keras_model(4)
+    other.load_export(str(tmp_path / "own.keras"))
     np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
 
 
