@@ -12,6 +12,7 @@ from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tenso
 from elastic.frameworks.keras_arrays import to_array
 from elastic.frameworks.keras_errors import keras_code
 from elastic.frameworks.keras_export import load_file, load_folder, save_file, save_folder
+from elastic.frameworks.keras_loss_scale import loss_scale_of
 from elastic.frameworks.keras_metrics import KerasMetrics
 from elastic.frameworks.keras_names import variable_names
 from elastic.frameworks.keras_variables import VariableGroup
@@ -49,6 +50,7 @@ class KerasModel:
         # Traced for the very size of a minibatch: of a dimension that is known, TensorFlow makes
         # faster kernels. The first minibatch of another size is traced for any.
         self._step = tf.function(self._compute, reduce_retracing=True)
+        self._loss_scale = loss_scale_of(model)
         self._metrics: KerasMetrics | None = None
         self._evaluation: Callable[..., Any] = self._evaluate
         self._is_evaluated = False
@@ -84,12 +86,25 @@ class KerasModel:
         numbers = np.arange(len(self._seed_states), dtype=np.int64)
         seeds = (seed + numbers * _SEED_STRIDE) % 2**31
         with keras_code("the training step"):
-            loss, gradients, state = self._step(batch.features, batch.labels, tf.constant(seeds))
+            loss, gradients, state = self._scaled_step(batch, tf.constant(seeds))
         return StepResult(
             gradients=dict(zip(self.trained, map(to_array, gradients), strict=True)),
             state=dict(zip(self._state, map(to_array, state), strict=True)),
             loss=float(loss),
         )
+
+    def _scaled_step(self, batch: Batch, seeds: Any) -> Any:
+        scale = self._loss_scale
+        if scale is None:
+            return self._step(batch.features, batch.labels, seeds, None)
+        before = self._state_group.read()
+        while True:
+            factor = tf.constant(scale.factor)
+            loss, gradients, state = self._step(batch.features, batch.labels, seeds, factor)
+            if scale.accepts(loss, gradients):
+                return loss, gradients, state
+            # The forward pass has moved the statistics.
+            self._state_group.write(before)
 
     def metrics(self, batch: Batch) -> list[MetricState]:
         """Loss and metrics in evaluation mode."""
@@ -148,17 +163,20 @@ class KerasModel:
             self._metrics = KerasMetrics(self._eval_metrics_fn)
         return self._metrics
 
-    def _compute(self, features: Any, labels: Any, seeds: Any) -> Any:
+    def _compute(self, features: Any, labels: Any, seeds: Any, factor: Any) -> Any:
         for index, variable in enumerate(self._seed_states):
             variable.assign(tf.cast(tf.stack([seeds[index], 0]), variable.dtype))
         variables = [variable.value for variable in self.trained.values()]
         with tf.GradientTape() as tape:
             loss = total_loss(self.model, self._loss, features, labels, training=True)[0]
-        gradients = tape.gradient(loss, variables)
+            scaled = loss if factor is None else tf.cast(loss, tf.float32) * factor
+        gradients = tape.gradient(scaled, variables)
         dense = [
             tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
+        if factor is not None:
+            dense = [gradient / tf.cast(factor, gradient.dtype) for gradient in dense]
         return loss, dense, [variable.value.read_value() for variable in self._state.values()]
 
     def _predict(self, features: Any) -> Any:

@@ -17,6 +17,8 @@ FRAMEWORK = load_framework("keras")
 import keras  # noqa: E402 - load_framework chooses its backend first
 import tensorflow as tf  # noqa: E402
 
+from elastic.frameworks.keras_loss_scale import INITIAL  # noqa: E402
+
 layers = keras.layers
 
 
@@ -369,6 +371,49 @@ def test_half_floats(policy, dtype):
     np.testing.assert_allclose(model.parameters()[name].astype(np.float32), expected, atol=1e-2)
     model.load(before, None)
     assert_equal(model.parameters(), before)
+
+
+def half_in_between():
+    """Computes in float16, but for its statistics and its output."""
+    inputs = keras.Input((4,))
+    hidden = layers.BatchNormalization(dtype="float32", momentum=0.5)(inputs)
+    hidden = layers.Dense(8, activation="tanh", dtype="mixed_float16")(hidden)
+    return keras.Model(inputs, layers.Dense(2, dtype="float32")(hidden))
+
+
+@pytest.mark.parametrize("size", [1e-7, 1.0, 1e4], ids=["underflow", "usual", "overflow"])
+def test_the_size_of_a_loss_does_not_cost_a_gradient_of_float16(size):
+    def loss(labels, predictions):
+        return size * mse(labels, predictions)
+
+    batch = make_batch()
+    model = build(make_def(half_in_between, loss=loss))
+    wide = keras.models.clone_model(
+        model.model, clone_function=lambda layer: type(layer).from_config(
+            layer.get_config() | {"dtype": "float32"}
+        ),
+    )  # fmt: skip
+    wide.set_weights(model.model.get_weights())
+    variables = [variable.value for variable in wide.trainable_variables]
+    for seed in range(2):
+        with tf.GradientTape() as tape:
+            value = loss(batch.labels, wide(batch.features, training=True))
+        result = model.gradients(batch, seed)
+        assert result.loss == pytest.approx(float(value), rel=1e-2)
+        for one, other in zip(
+            result.gradients.values(), tape.gradient(value, variables), strict=True
+        ):
+            expected = other.numpy()
+            np.testing.assert_allclose(one, expected, atol=1e-2 * np.abs(expected).max())
+        # Though the pass was computed several times.
+        for one, variable in zip(result.state.values(), wide.non_trainable_variables, strict=True):
+            np.testing.assert_allclose(one, variable.numpy(), rtol=1e-3)
+
+
+def test_a_loss_that_is_no_number_says_nothing_about_its_scale():
+    model = build(make_def(half_in_between, loss=lambda labels, p: mse(labels, p) * np.nan))
+    assert np.isnan(model.gradients(make_batch(), 0).loss)
+    assert model._loss_scale.factor == INITIAL
 
 
 def test_state_is_what_is_not_trained():
