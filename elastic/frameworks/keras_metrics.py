@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from elastic.errors import CheckpointError
+from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, MetricState
 from elastic.frameworks.keras_arrays import to_array
 from elastic.frameworks.keras_errors import keras_code
@@ -33,6 +33,28 @@ class KerasMetrics:
                 result = tf.convert_to_tensor(metric(labels, predictions))
                 values[name] = [tf.reduce_mean(tf.cast(result, tf.float64))]
         return values
+
+    def check_sums(self, labels: Any, predictions: Any) -> None:
+        """Have two equal minibatches give twice what one gives.
+
+        Raises:
+            ModelDefError: A metric keeps what cannot be added up, such as a largest value.
+        """
+        for name, metric in self._metrics.items():
+            if not isinstance(metric, keras.Metric):
+                continue
+            metric.reset_state()
+            seen = []
+            for _ in range(2):
+                metric.update_state(labels, predictions)
+                seen.append([_widened(to_array(v.value.read_value())) for v in metric.variables])
+            for variable, once, twice in zip(metric.variables, *seen, strict=True):
+                if not np.allclose(twice, once + once, rtol=1e-3, atol=1e-6, equal_nan=True):
+                    raise ModelDefError(
+                        f"metric {name!r} cannot be put together from minibatches: its variable "
+                        f"{variable.name!r} is no sum over the examples: keep sums in "
+                        "update_state and compute the rest in result"
+                    )
 
     def states(self, values: dict[str, list[Any]], num_examples: int) -> list[MetricState]:
         """Mergeable states of what `update` gave."""

@@ -113,6 +113,7 @@ class KerasModel:
             loss, values = self._evaluation(batch.features, batch.labels)
             if not self._is_evaluated:
                 # The first run is not compiled: metrics may make their variables in it.
+                metrics.check_sums(batch.labels, self.model(batch.features, training=False))
                 self._is_evaluated = True
                 self._evaluation = tf.function(self._evaluate, reduce_retracing=True)
         states = metrics.states(values, batch.num_examples)

@@ -548,6 +548,25 @@ def test_metrics_add_up_over_any_split(model, loss, metrics, batch):
     assert master.metric_results(merged) == pytest.approx(expected, abs=1e-6)
 
 
+class LargestError(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__()
+        self.largest = self.add_weight(name="largest", initializer="zeros")
+
+    def update_state(self, labels, predictions, sample_weight=None):
+        here = tf.reduce_max(tf.abs(tf.cast(labels, tf.float32) - predictions))
+        self.largest.assign(tf.maximum(self.largest, here))
+
+    def result(self):
+        return self.largest
+
+
+def test_a_metric_that_keeps_no_sums_is_refused():
+    model = build(make_def(eval_metrics_fn=lambda: {"worst": LargestError()}))
+    with pytest.raises(ModelDefError, match="metric 'worst' .* its variable 'largest' is no sum"):
+        model.metrics(make_batch())
+
+
 def test_evaluation_leaves_state_and_dropout_alone():
     model = build(make_def(functional))
     before = model.state()

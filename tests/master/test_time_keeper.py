@@ -5,6 +5,7 @@ from support.local_job import make_spec
 
 from elastic.master.status_board import StatusBoard
 from elastic.master.time_keeper import TimeKeeper
+from elastic.policy.resumption import resumed
 from elastic.policy.time_account import split_at
 from elastic.spec.status import JobPhase, JobStatus
 from elastic.spec.time_split import TimeCategory, TimeSplit
@@ -39,6 +40,23 @@ def test_the_time_between_two_masters_was_spent_recovering():
 def test_the_time_before_a_job_is_resumed_was_spent_in_the_queue():
     split = TimeKeeper(EARLIER, was_running=False, clock=Clock(115.0)).split(116.0)
     assert (split.queue_s, split.train_s, split.start_s) == (7.0, 8.0, 1.0)
+
+
+def test_a_resumed_job_accounts_for_all_of_its_lives():
+    # Its first master did not know that it had been submitted at 97.
+    ended = EARLIER.model_copy(
+        update={"submitted_s": None, "phase": JobPhase.SUCCEEDED, "ended_s": 110.0}
+    )
+    waiting = resumed(ended, 97.0)
+    assert (waiting.phase, waiting.submitted_s, waiting.ended_s) == (JobPhase.PENDING, 97.0, None)
+    split = split_at(waiting, 114.0)
+    assert (split.queue_s, split.train_s, split.until_s) == (9.0, 8.0, 114.0)
+    keeper = TimeKeeper(waiting, was_running=False, clock=Clock(115.0))
+    running = waiting.model_copy(
+        update={"phase": JobPhase.RUNNING, "time_split": keeper.split(116.0)}
+    )
+    split = split_at(running, 116.0)
+    assert (split.queue_s, split.train_s, split.start_s) == (10.0, 8.0, 1.0)
 
 
 def test_checkpoints_that_overlap_are_one_wait():

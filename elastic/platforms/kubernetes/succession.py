@@ -14,11 +14,17 @@ from elastic.platforms.kubernetes.names import (
     status_name,
 )
 from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.record import StatusUnreadableError, spec_of, status_of
+from elastic.platforms.kubernetes.record import (
+    StatusUnreadableError,
+    spec_of,
+    status_of,
+    submission_of,
+)
 from elastic.platforms.kubernetes.undoing import Undo
+from elastic.policy.resumption import resumed
 from elastic.spec.cluster_forms import STATE_MOUNT, state_volume
 from elastic.spec.job import JobSpec
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import JobStatus
 
 ENDING_TIMEOUT_S: Final = 60.0
 """How long the pods of a job that has ended may take to leave before its name is used again."""
@@ -87,12 +93,7 @@ def clear(
     if earlier is None or not spec.resume or published is None:
         objects.delete("configmaps", status_name(job.name))
         return
-    # What was reached stays; how it ended does not.
-    reached = published.model_copy(
-        update={
-            "phase": JobPhase.PENDING, "reason": "", "message": "", "ended_s": None, "workers": (),
-        }
-    )  # fmt: skip
+    reached = resumed(published, submission_of(earlier).submitted_s)
     objects.write_status(reached, job.submission_uid)
 
 

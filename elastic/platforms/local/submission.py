@@ -15,6 +15,7 @@ from elastic.platforms.local.files import Lock
 from elastic.platforms.local.killing import end_members
 from elastic.platforms.local.liveness import has_master, has_supervisor
 from elastic.platforms.local.supervisor import start_supervisor
+from elastic.policy.resumption import resumed
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 
@@ -143,11 +144,10 @@ def _place(directory: JobDirectory, staged: JobDirectory, replaced_path: Path) -
 
 def _resume(directory: JobDirectory, staged: JobDirectory) -> None:
     """Let the new submission take over the folder with its cuts, logs and history."""
-    status = directory.status()
+    status, earlier = directory.status(), directory.submission()
     if status is not None:
-        # What was reached stays; how it ended does not, or the new supervisor would believe it.
-        begun = {"phase": JobPhase.PENDING, "reason": "", "message": "", "ended_s": None}
-        staged.write_status(status.model_copy(update=begun | {"workers": ()}))
+        # How it ended does not stay, or the new supervisor would believe it.
+        staged.write_status(resumed(status, None if earlier is None else earlier.submitted_s))
     try:
         for path in (directory.desired_path, directory.observed_path, directory.exits_path):
             shutil.rmtree(path, ignore_errors=True)

@@ -174,12 +174,13 @@ class TestRefused:
 class TestNames:
     def test_resume_keeps_what_was_reached(self, jobs, job_name):
         objects = jobs.submit(job_name, "finish")
-        jobs.until(JobPhase.SUCCEEDED, job_name)
+        submitted_s = jobs.until(JobPhase.SUCCEEDED, job_name).submitted_s
         jobs.submit(job_name, "mute", resume=True, checkpoint_dir="/ckpt")
         content = jobs.get("configmaps", f"elastic-{job_name}-status")
         status = JobStatus.model_validate_json(content["data"]["status.json"])
         assert (status.phase, status.ended_s) == (JobPhase.PENDING, None)
         assert status.progress.model_version == 7
+        assert status.submitted_s == submitted_s
         assert content["metadata"]["labels"]["elastic-submission"] == objects.submission().uid
 
     def test_resume_without_a_place_for_checkpoints_is_refused(self, jobs, job_name):

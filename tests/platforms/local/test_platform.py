@@ -78,11 +78,13 @@ class TestSubmit:
                 workers=(WorkerStatus(index=0, launch=1, phase="Running", pid=7),),
             )
         )  # fmt: skip
-        token = directory.token()
+        token, submitted_s = directory.token(), directory.submission().submitted_s
         platform = jobs.submit(resume=True, seed=7)
         jobs.pid_of("master")
         status = platform.status("job")
         assert (status.phase, status.ended_s) == (JobPhase.PENDING, None)
+        # The account of its time goes on.
+        assert status.submitted_s == submitted_s
         assert status.progress == reached
         assert status.workers == ()
         assert [path.name for path in directory.cuts_path.iterdir()] == ["cut"]
