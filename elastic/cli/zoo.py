@@ -10,6 +10,7 @@ import click
 from elastic.cli import zoo_models
 from elastic.cli.exit_codes import ExitCode
 from elastic.platforms.images.build import build, push
+from elastic.platforms.images.framework import Framework, framework_of, frameworks_in
 from elastic.platforms.images.request import ImageRequest
 from elastic.platforms.images.starter import write_starter
 from elastic.spec.describe import settings
@@ -84,16 +85,24 @@ def init(model_zoo: Path, image_base: str, extra_pypi_index: str) -> int:
 @_folder
 @click.option("--image", default="", metavar="NAME:TAG",
               help="Name of the image; made from its content by default.")  # fmt: skip
+@click.option("--model_def", default="", metavar="TEXT",
+              help="Model whose framework is installed where the base lacks it; the one framework "
+              "that the modules of MODEL_ZOO import by default.")  # fmt: skip
 @_setting_option("image_base")
 @_setting_option("docker_image_repository")
 @_setting_option("extra_pypi_index")
 @_engine_options
-def build_command(model_zoo: Path, image: str, docker_image_repository: str, **values: Any) -> int:
+def build_command(
+    model_zoo: Path, image: str, model_def: str, docker_image_repository: str, **values: Any
+) -> int:
     """Build the image of MODEL_ZOO and print its name.
 
     Nothing is pushed. An image of the same content is not built again.
     """
-    request = ImageRequest(model_zoo, repository=docker_image_repository, **values)
+    framework = _framework_for(model_zoo, model_def)
+    request = ImageRequest(
+        model_zoo, repository=docker_image_repository, framework=framework, **values
+    )
     with open_image_display(sys.stderr) as display:
         reference = build(request, display.show, image)
     click.echo(reference)
@@ -110,3 +119,19 @@ def push_command(image: str, **values: Any) -> int:
         push(request, image, display.show)
     click.echo(image)
     return ExitCode.DONE
+
+
+def _framework_for(model_zoo: Path, model_def: str) -> Framework | None:
+    if model_def:
+        return framework_of(model_zoo, model_def)
+    found = frameworks_in(model_zoo)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = " and ".join(framework.module for framework in found)
+        click.echo(
+            f"note: the modules of {model_zoo} import {names}, and none of them is installed where "
+            "the base lacks it: choose by --model_def, or put it into requirements.txt",
+            err=True,
+        )
+    return None

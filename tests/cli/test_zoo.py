@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from elastic.cli import zoo
 from elastic.platforms.images.request import TEMPLATE_PATH
 from elastic.spec.image_progress import ImageProgress
 from elastic.telemetry.image_display import (
@@ -80,6 +81,39 @@ def test_a_folder_that_is_none(run, tmp_path):
     assert err == (
         f"error: --model_zoo {tmp_path}/none is no folder: name the one that holds the model\n"
     )
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The framework of each image that was to be built."""
+    frameworks = []
+
+    def keep(request, *_):
+        frameworks.append(request.framework and request.framework.module)
+        return "elastic:1"
+
+    monkeypatch.setattr(zoo, "build", keep)
+    return frameworks
+
+
+def test_the_image_has_the_framework_of_the_models(run, tmp_path, asked):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "model.py").write_text("import numpy\nfrom torch import nn\n")
+    (tmp_path / "two.py").write_text("import keras, tensorflow as tf\n")
+    (tmp_path / "half.py").write_text("import torch as (\n")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "x.py").write_text("import keras\n")
+    code, _, err = run("zoo", "build", tmp_path, "--model_def=one.model.Net")
+    assert (code, err) == (0, "")
+    code, _, err = run("zoo", "build", tmp_path)
+    assert (code, err) == (0, (
+        f"note: the modules of {tmp_path} import tensorflow and torch, and none of them is "
+        "installed where the base lacks it: choose by --model_def, or put it into "
+        "requirements.txt\n"
+    ))  # fmt: skip
+    (tmp_path / "two.py").unlink()
+    assert run("zoo", "build", tmp_path)[0] == 0
+    assert asked == ["torch", None, "torch"]
 
 
 def test_no_engine(run, tmp_path):

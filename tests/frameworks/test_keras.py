@@ -563,7 +563,7 @@ class LargestError(keras.metrics.Metric):
 
 def test_a_metric_that_keeps_no_sums_is_refused():
     model = build(make_def(eval_metrics_fn=lambda: {"worst": LargestError()}))
-    with pytest.raises(ModelDefError, match="metric 'worst' .* its variable 'largest' is no sum"):
+    with pytest.raises(ModelDefError, match=r"metric 'worst' .* its variable 'largest' is no sum"):
         model.metrics(make_batch())
 
 

@@ -32,17 +32,31 @@ def framework_of(model_zoo: Path, model_def: str) -> Framework | None:
     Raises:
         ModelDefError: There is no such module.
     """
-    text = find_module(model_zoo, model_def).path.read_bytes()
+    found = _used_in(find_module(model_zoo, model_def).path)
+    return _framework(found.pop()) if len(found) == 1 else None
+
+
+def frameworks_in(model_zoo: Path) -> list[Framework]:
+    """All that the modules of a folder import."""
+    found: set[str] = set()
+    for path in sorted(model_zoo.rglob("*.py")):
+        if not any(part.startswith(".") for part in path.relative_to(model_zoo).parts):
+            found |= _used_in(path)
+    return [_framework(module) for module in sorted(found)]
+
+
+def _framework(module: str) -> Framework:
+    return Framework(module, requirement_of(module))
+
+
+def _used_in(path: Path) -> set[str]:
     try:
-        tree = ast.parse(text)
+        tree = ast.parse(path.read_bytes())
     except SyntaxError:
         # Whoever checks the module tells it; an image can do without.
-        return None
-    found = {_MODULE_OF_PACKAGE.get(package) for package in _imports(tree)} - {None}
-    if len(found) != 1:
-        return None
-    module = str(found.pop())
-    return Framework(module, requirement_of(module))
+        return set()
+    packages = set(_imports(tree)) & _MODULE_OF_PACKAGE.keys()
+    return {_MODULE_OF_PACKAGE[package] for package in packages}
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
