@@ -202,13 +202,14 @@ def _rows(
     for low in range(start, end, step):
         high = min(low + step, end)
         try:
-            yield records_of(*[column.rows(low, high) for column in columns.values()])
+            values = [column.rows(low, high) for column in columns.values()]
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}, records [{group[low]}, {group[high - 1] + 1}): column "
                 f"{_not_text(columns, low, high)!r} has text that is not UTF-8 ({error}): write "
                 "the file again with bytes in this column"
             ) from error
+        yield records_of(*values)
     if lacking:
         raise DataError(
             f"{name}, record {group[end]}: column {lacking[end]!r} has no value (null): fill it, "
