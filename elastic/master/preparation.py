@@ -93,6 +93,9 @@ def build_store(
     if is_trained:
         at(f"optimizer of {name}")
     updater = framework.build_updater(sources.model_def, model) if is_trained else None
+    if updater is not None:
+        # A state that no checkpoint can hold is found now, and not by the first cut.
+        updater.state()
     store = ParameterStore(model, updater)
     if spec.checkpoint_filename_for_init:
         at(f"checkpoint_filename_for_init={spec.checkpoint_filename_for_init}")

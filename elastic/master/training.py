@@ -61,12 +61,16 @@ class Training:
             raise CheckpointError(kept)
 
     async def _train(self, until: Until) -> None:
+        await self.coordinator.end_open_epoch()
         cutting = asyncio.create_task(self._cutter.run(self._spec.recovery_interval))
+        training = asyncio.create_task(until(self.coordinator.training_done))
         try:
-            await self.coordinator.end_open_epoch()
-            await until(self.coordinator.training_done)
+            # The first ends by an error alone, which would leave a job without any cut.
+            await asyncio.wait({cutting, training}, return_when=asyncio.FIRST_COMPLETED)
+            await (cutting if cutting.done() else training)
         finally:
             cutting.cancel()
+            training.cancel()
             await self._cutter.settle()
             self._tell_checkpoint()
 

@@ -1,6 +1,7 @@
 """Which checkpoints are there, that each is one moment of the job, and what a damaged one costs."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -234,6 +235,31 @@ def test_an_optimizer_that_cannot_be_loaded_is_an_error(change, words, data, fol
     status = run_job(_spec(data, folder, resume=True, num_epochs=2), tmp_path)
     assert (status.phase, status.reason) == (JobPhase.FAILED, "Checkpoint")
     assert status.message == f"checkpoint {newest} does not fit this job: {words}"
+
+
+UNKEPT = r"the optimizer's .* holds a object"
+
+
+def test_a_state_that_no_checkpoint_can_hold_ends_the_job_at_the_first_cut(tmp_path):
+    data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS, delay_ms=20)
+    spec = obedient_spec(
+        data, NUM_RECORDS, model_def="unkept.CustomModel", minibatch_size=2, recovery_interval=0.05,
+        num_epochs=50,
+    )  # fmt: skip
+    status = run_job(spec, tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "ModelDef")
+    assert re.search(UNKEPT, status.message)
+    assert status.progress.records_done < status.progress.records_total / 2
+
+
+def test_a_state_that_could_never_be_kept_is_found_before_anything_is_trained(data, tmp_path):
+    spec = obedient_spec(
+        data, NUM_RECORDS, model_def="unkept.CustomModel", optimizer="secretive_from_the_start"
+    )
+    status = run_job(spec, tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "ModelDef")
+    assert re.search(UNKEPT, status.message)
+    assert status.progress.model_version == 0
 
 
 def test_a_job_is_not_resumed_from_damaged_checkpoints_only(data, folder, tmp_path):

@@ -159,7 +159,7 @@ def obedient_spec(data, num_records=40, **settings):
         # Longer than any of these jobs: the checkpoints are those that a test asks for.
         "recovery_interval": 3600.0,
     }
-    return make_spec("obedient.CustomModel", data, **{**defaults, **settings})
+    return make_spec(data=data, **{"model_def": "obedient.CustomModel", **defaults, **settings})
 
 
 def held_spec(data, gate, num_records=40, mode="training", **settings):
