@@ -18,8 +18,27 @@ A message says what happened, which value it was, and what to do.
 """
 
 
+def legible(text: str) -> str:
+    """A text that every document and message can hold.
+
+    What is no UTF-8 in the name of a file is a lone surrogate in Python's texts, and in those of
+    the errors that name it, and cannot be encoded.
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def told(error: BaseException) -> str:
+    """What an error is told as: ours by their text, others with what they are."""
+    if isinstance(error, ElasticError):
+        return str(error)
+    return legible(f"{type(error).__name__}: {error}")
+
+
 class ElasticError(Exception):
     """Base of all deliberate errors; its text is shown to people without a traceback."""
+
+    def __str__(self) -> str:
+        return legible(super().__str__())
 
 
 class UserError(ElasticError):

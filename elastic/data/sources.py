@@ -9,7 +9,7 @@ from typing import Final
 from elastic.data.files import unreadable
 from elastic.data.formats import format_of, is_folder
 from elastic.data.image_folders import has_image_folders, holds_images
-from elastic.errors import DataError
+from elastic.errors import DataError, legible
 from elastic.spec.origins import file_name, is_address, split_origin
 
 UNFINISHED: Final = ".unfinished"
@@ -33,6 +33,11 @@ def list_files(origin: str) -> list[str]:
     for part in parts:
         for name in _list_part(part):
             names.setdefault(name if is_address(name) else os.path.abspath(name), name)  # noqa: PTH100 (resolving links would make one of two links to a file)
+    for name in names.values():
+        if legible(name) != name:
+            raise DataError(
+                f"the name of {name} is not UTF-8, and no task or status can hold it: rename it"
+            )
     local = [name.removeprefix("file://") for name in names.values()]
     for folder in {
         Path(name).parent for name in local if not (is_address(name) or is_folder(name))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from elastic.errors import PlatformError
+from elastic.errors import PlatformError, legible
 from elastic.master.audit_runs import audit_runs
 from elastic.master.coordinator import Coordinator
 from elastic.master.sessions import WorkerSession
@@ -96,6 +96,8 @@ class StatusBoard:
 
     def note(self, kind: str, message: str) -> None:
         """Add an event; it is logged too."""
+        # A callback's words are its user's.
+        message = legible(message)
         log.info("%s: %s", kind, message)
         self._events.append(JobEvent(time_s=time.time(), kind=kind, message=message))
         if len(self._events) > MAX_EVENTS:
@@ -124,7 +126,7 @@ class StatusBoard:
         if phase != self.phase:
             why = f" ({reason})" if reason not in ("", phase) else ""
             log.info("phase %s → %s%s", self.phase, phase, why)
-        self.phase, self.reason, self.message = phase, reason, message
+        self.phase, self.reason, self.message = phase, reason, legible(message)
         self.phase_since_s = time.monotonic()
         if phase.is_final:
             self._ended_s = self.time.end_s()

@@ -63,7 +63,7 @@ class Training:
     async def _train(self, until: Until) -> None:
         await self.coordinator.end_open_epoch()
         cutting = asyncio.create_task(self._cutter.run(self._spec.recovery_interval))
-        training = asyncio.create_task(until(self.coordinator.training_done))
+        training = asyncio.ensure_future(until(self.coordinator.training_done))
         try:
             # The first ends by an error alone, which would leave a job without any cut.
             await asyncio.wait({cutting, training}, return_when=asyncio.FIRST_COMPLETED)

@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from elastic.errors import ElasticError, RpcError
+from elastic.errors import RpcError, told
 from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.fleet import WORKER
@@ -58,10 +58,7 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001 - the one broad catch of this process
         trace = traceback.format_exc()
         sys.stderr.write(trace)
-        message = (
-            str(error) if isinstance(error, ElasticError) else f"{type(error).__name__}: {error}"
-        )
-        surroundings.say_end(ExitReason.USER_ERROR, message, trace)
+        surroundings.say_end(ExitReason.USER_ERROR, told(error), trace)
         return 1
     surroundings.say_end(ExitReason.COMPLETED, "")
     return 0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
-from elastic.errors import ElasticError, RpcError
+from elastic.errors import RpcError, legible, told
 from elastic.frameworks.base import MetricState
 from elastic.policy.records import Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
@@ -283,13 +283,10 @@ class Worker:
     def _report_failed(
         self, task: Task, start: int, end: int, error: Exception | SystemExit
     ) -> None:
-        trace = "".join(traceback.format_exception(error))
+        trace = legible("".join(traceback.format_exception(error)))
         log.warning("records [%d, %d) of %s failed:\n%s", start, end, task.shard.name, trace)
         # Ours say which of the user's functions failed, and on which line.
-        message = (
-            str(error) if isinstance(error, ElasticError) else f"{type(error).__name__}: {error}"
-        )
-        self._report(task, OUTCOMES.OUTCOME_FAILED, start, end, message, trace[-MAX_TRACEBACK:])
+        self._report(task, OUTCOMES.OUTCOME_FAILED, start, end, told(error), trace[-MAX_TRACEBACK:])
 
     def _report(
         self, task: Task, outcome: int, start: int, end: int, message: str = "", trace: str = ""

@@ -72,6 +72,13 @@ def test_several_sources_are_one(tree, read_all):
     ]
 
 
+@pytest.mark.parametrize("pattern", ["", "*.csv"])
+def test_a_name_that_is_no_utf8_is_refused(tree, pattern):
+    (tree / os.fsdecode(b"caf\xe9.csv")).write_text("1,2\n")
+    with pytest.raises(DataError, match=r"the name of .*/caf\\udce9\.csv is not UTF-8"):
+        shard_names(tree / pattern)
+
+
 def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path):
     path = tmp_path / "part[1].csv"
     path.write_text("1,2\n")

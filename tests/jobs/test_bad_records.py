@@ -18,7 +18,7 @@ from support.thread_job import (
 )
 
 from elastic.master.cuts import read_cut
-from elastic.spec.status import JobPhase
+from elastic.spec.status import JobPhase, JobStatus
 
 FAILS_IN_TRAINING, FAILS_IN_EVALUATION, IS_FILTERED, IS_NAN, HAS_NAN_GRADIENT = range(1, 6)
 
@@ -59,6 +59,17 @@ def test_a_record_may_be_skipped_and_the_audit_says_so(tmp_path):
         f"record 13 of '{data}' failed for good: {_failure(13)}"
     ]
     assert _counts(status) == [index != 13 for index in range(40)]
+
+
+def test_an_error_that_names_a_file_of_no_utf8_is_told_as_any_other(tmp_path):
+    data = write_records(tmp_path / "train.npz", {13: FAILS_IN_TRAINING})
+    status = run_job(
+        obedient_spec(data, model_def="misnamed.CustomModel", skip_bad_records=1), tmp_path
+    )
+    assert (status.phase, status.worker_failures) == (JobPhase.SUCCEEDED, 0)
+    [skipped] = events(status, "RecordSkipped")
+    assert r"OSError: cannot open caf\udce9.png" in skipped
+    assert JobStatus.model_validate_json(status.model_dump_json()) == status
 
 
 def test_the_bad_record_may_be_among_the_first(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from elastic.errors import PlatformError
+from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason
 from elastic.platforms.kubernetes import names
 from elastic.platforms.kubernetes.hooks import read_hook
@@ -78,14 +78,14 @@ class PodSurroundings:
         """Say why this process is about to end; Kubernetes shows it in the pod's status."""
         record = {
             "reason": reason.value,
-            "message": message[:MAX_MESSAGE],
-            "traceback": traceback[-MAX_TRACEBACK:],
+            "message": legible(message)[:MAX_MESSAGE],
+            "traceback": legible(traceback)[-MAX_TRACEBACK:],
         }
         text = json.dumps(record, ensure_ascii=False)
         if len(text.encode()) > MAX_RECORD_BYTES:
             # Quotes, line ends and letters beyond ASCII take more bytes than one.
             room = MAX_MESSAGE // 4
-            record |= {"message": message[:room], "traceback": ""}
+            record |= {"message": legible(message)[:room], "traceback": ""}
             text = json.dumps(record, ensure_ascii=False)
         try:
             self._termination_path.write_text(text, encoding="utf-8")

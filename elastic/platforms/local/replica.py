@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from elastic.errors import PlatformError
+from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.platforms.local.directory import JobDirectory, Termination
 from elastic.platforms.local.processes import REPLICA_VARIABLE, parse_replica
@@ -117,4 +117,4 @@ class LocalSurroundings:
     def say_end(self, reason: ExitReason, message: str, traceback: str = "") -> None:
         """Say why this process is about to end."""
         replica = self._replica or own_replica_id()
-        write_termination(self._job_dir, replica, reason, message, traceback)
+        write_termination(self._job_dir, replica, reason, legible(message), legible(traceback))

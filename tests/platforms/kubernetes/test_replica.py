@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from elastic.errors import PlatformError
+from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason
 from elastic.platforms.kubernetes.exits import parse_termination
 from elastic.platforms.kubernetes.replica import PodSurroundings
@@ -18,13 +18,13 @@ def surroundings(tmp_path):
     return PodSurroundings(tmp_path, tmp_path, tmp_path / "termination")
 
 
-@pytest.mark.parametrize("text", ["short", 'é"\n' * 5000, "\U0001f600" * 5000])
+@pytest.mark.parametrize("text", ["short", 'é"\n' * 5000, "\U0001f600" * 5000, "\udce9" * 2000])
 def test_a_record_of_any_length_survives_what_kubernetes_keeps(surroundings, tmp_path, text):
     surroundings.say_end(ExitReason.OUT_OF_MEMORY, text, text)
     written = (tmp_path / "termination").read_bytes()
     read = parse_termination(written[:4096].decode())
     assert read.reason is ExitReason.OUT_OF_MEMORY
-    assert text.startswith(read.message)
+    assert legible(text).startswith(read.message)
     assert read.message
 
 
