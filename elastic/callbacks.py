@@ -31,8 +31,8 @@ class Callback(Protocol):
     """Hooks of the master; a class needs only those that it uses.
 
     While a hook runs no update is applied. What it raises fails the job. Attributes that are plain
-    values (numbers, text, None, lists and dicts of them) and change are part of every cut: a master
-    that is restarted makes the callbacks anew, calls `on_train_begin`, and sets them.
+    values (numbers, text, None, lists, tuples and dicts of them) and change are part of every cut:
+    a master that is restarted makes the callbacks anew, calls `on_train_begin`, and sets them.
     """
 
     def on_train_begin(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from elastic.callbacks import Callback, StopTraining
 from elastic.errors import ModelDefError
 from elastic.frameworks.user_code import user_code
+from elastic.master.attributes import plain_attributes, set_attributes
 from elastic.master.parameters import ParameterStore
 from elastic.policy.ending import Ending
 from elastic.policy.steering import BestRule, Evaluation, is_new_best, remembered
@@ -27,15 +28,15 @@ class _Member:
         self._inner = getattr(callback, "wrapped", callback)
         self.name = type(self._inner).__name__
         # Before any hook: what `on_train_begin` sets may be of this life of the master alone.
-        self.settings = self._values()
+        self.settings = plain_attributes(self._inner)
         self._begun = self.settings
 
     def settle(self) -> None:
         """Take its values for those that training begins with."""
-        self._begun = self._values()
+        self._begun = plain_attributes(self._inner)
 
     def snapshot(self) -> dict[str, Any]:
-        now = self._values()
+        now = plain_attributes(self._inner)
         changed = {
             key: value
             for key, value in now.items()
@@ -49,13 +50,8 @@ class _Member:
             _same(settings.get(key), self.settings.get(key)) for key in ("monitor", "mode", "goal")
         )
 
-    def _values(self) -> dict[str, Any]:
-        values = {name: _plain(value) for name, value in vars(self._inner).items()}
-        return {name: value[0] for name, value in values.items() if value}
-
     def restore(self, changed: Mapping[str, Any]) -> None:
-        for name, value in changed.items():
-            setattr(self._inner, name, value)
+        set_attributes(self._inner, changed)
 
 
 class Steering:
@@ -320,16 +316,6 @@ def _to_list(evaluation: Evaluation) -> list[Any]:
 def _from_list(values: Sequence[Any]) -> Evaluation:
     version, epoch, metrics = values
     return Evaluation(version, epoch, metrics)
-
-
-def _plain(value: Any) -> list[Any]:
-    """A copy of a JSON value as the only item, or nothing where it is none."""
-    # NumPy's scalars are numbers too, and its own business to convert.
-    value = value.item() if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0 else value
-    try:
-        return [json.loads(json.dumps(value))]
-    except (TypeError, ValueError):
-        return []
 
 
 def _same(one: Any, other: Any) -> bool:

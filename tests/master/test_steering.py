@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import keras
 import pytest
+import tensorflow as tf
 
 from elastic.callbacks import BestCheckpoint, Callback, EarlyStopping, StopTraining
 from elastic.errors import ModelDefError
@@ -63,6 +64,32 @@ def test_patience_goes_on_where_it_was():
         first = await _life([EarlyStopping(patience=2)], losses)
         second = await _life([EarlyStopping(patience=2)], [{"loss": 3.0}], before=first)
         assert "has not improved on 1" in second.ending.message
+
+    asyncio.run(play())
+
+
+class Noted:
+    """Some hooks of an object that nothing is derived for."""
+
+    __slots__ = ("best", "seen")
+
+    def __init__(self):
+        self.seen = {}
+        self.best = tf.constant(1e9)
+
+    def on_evaluation_end(self, version, metrics):
+        self.seen[version] = (version, metrics["loss"])
+        self.best = tf.minimum(self.best, metrics["loss"])
+
+
+def test_what_an_object_notes_goes_on_as_it_was():
+    async def play():
+        first = await _life([Noted()], [{"loss": 0.5}])
+        noted = Noted()
+        await _life([noted], before=first)
+        assert noted.seen == {1: (1, 0.5)}
+        noted.on_evaluation_end(2, {"loss": 0.25})
+        assert float(noted.best) == 0.25
 
     asyncio.run(play())
 
