@@ -56,7 +56,7 @@ class Callback(Protocol):
         return None
 
     def on_train_end(self) -> None:
-        """End, before the model is exported."""
+        """End, when the model is what is exported: with `restore_best` the best version."""
 
 
 class EarlyStopping(Callback):

@@ -140,19 +140,20 @@ class Evaluator:
         await self._closing
 
     async def finish(self) -> Path | None:
-        """Let callbacks end; where one wants the best version, the model holds it afterwards.
+        """Let callbacks end; where one wants the best version, the model holds it then.
 
         Returns:
             The checkpoint of that version; None where the model is the one trained last.
         """
         await self.settle()
-        store, best = self._coordinator.store, self._steering.best
+        store = self._coordinator.store
+        best = self._steering.best if self._steering.restores_best else None
         async with store.lock:
+            if best is not None:
+                # Before the hooks: what they look at, or save, is what is exported.
+                await self._best.restore(store.model, best.version)
             await self._steering.end()
-            if best is None or not self._steering.restores_best:
-                return None
-            await self._best.restore(store.model, best.version)
-        return self._best.path(best.version)
+        return None if best is None else self._best.path(best.version)
 
     @property
     def final_results(self) -> dict[str, float]:

@@ -46,16 +46,19 @@ def test_early_stopping_restores_the_weights_of_the_best_version(data, tmp_path)
     stopping = {
         "monitor": "val_value", "mode": "min", "patience": 2, "restore_best_weights": True,
     }  # fmt: skip
-    out = tmp_path / "model.keras"
-    spec = _spec(data, tmp_path, [["EarlyStopping", stopping]], values, output=str(out))
+    out, at_end = tmp_path / "model.keras", tmp_path / "at-end.keras"
+    # Whose hook sees what is exported, also where it is called before the other's.
+    use = [["saving", {"path": str(at_end)}], ["EarlyStopping", stopping]]
+    spec = _spec(data, tmp_path, use, values, output=str(out))
     status = run_job(spec, tmp_path)
     assert (status.phase, status.reason) == (JobPhase.SUCCEEDED, "EarlyStopping"), status.message
     assert status.message.endswith("updates: it set stop_training at the end of epoch 3")
     assert [each.metrics["value"] for each in status.evaluations] == values[:4]
     assert (status.best.version, status.metrics["value"]) == (10, 1.0)
     assert _weight(status) == 10.0
-    model = keras.models.load_model(out)
-    assert model(np.ones((1, 1), np.float32)).numpy().item() == pytest.approx(10.0)
+    for path in (out, at_end):
+        model = keras.models.load_model(path)
+        assert model(np.ones((1, 1), np.float32)).numpy().item() == pytest.approx(10.0)
 
 
 def test_model_checkpoint_saves_the_version_that_was_evaluated(data, tmp_path):

@@ -86,11 +86,17 @@ def _overwriting() -> keras.callbacks.Callback:
     return callback
 
 
+def _saving(path: str) -> keras.callbacks.Callback:
+    callback = keras.callbacks.LambdaCallback(on_train_end=lambda logs: callback.model.save(path))
+    return callback
+
+
 OWN = {
     "lambda": _lambda,
     "schedule": _schedule,
     "batches": _batches,
     "overwriting": _overwriting,
+    "saving": _saving,
 }
 
 
