@@ -191,7 +191,13 @@ class Framework(Protocol):
         """Instantiate the user's optimizer (and schedule) over the model's parameters."""
 
     def build_callbacks(
-        self, model_def: ModelDef, model: Model, updater: Updater, *, is_local: bool
+        self,
+        model_def: ModelDef,
+        model: Model,
+        updater: Updater,
+        *,
+        is_local: bool,
+        num_epochs: int,
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks around the job's model and optimizer.
 
@@ -200,6 +206,7 @@ class Framework(Protocol):
             model: Of the master.
             updater: Of the master.
             is_local: Whether workers apply gradients of their own between two pulls.
+            num_epochs: Of the job, which callbacks may be told.
 
         Raises:
             ModelDefError: One of them has a hook that cannot be served.

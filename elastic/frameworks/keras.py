@@ -67,13 +67,20 @@ class KerasFramework:
         return KerasUpdater(model_def, model)
 
     def build_callbacks(
-        self, model_def: ModelDef, model: Model, updater: Updater, *, is_local: bool
+        self,
+        model_def: ModelDef,
+        model: Model,
+        updater: Updater,
+        *,
+        is_local: bool,
+        num_epochs: int,
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks, those of Keras included."""
         assert isinstance(model, KerasModel)
         assert isinstance(updater, KerasUpdater)
         each = (
-            served(made, model, updater, is_local=is_local) for made in made_callbacks(model_def)
+            served(made, model, updater, is_local=is_local, num_epochs=num_epochs)
+            for made in made_callbacks(model_def)
         )
         return [callback for callback in each if callback is not None]
 

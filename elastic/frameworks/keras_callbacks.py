@@ -1,7 +1,9 @@
 """Callbacks of Keras, called by the master as far as it can serve their hooks."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from string import Formatter
 from typing import Any, Final
 
 import keras
@@ -12,6 +14,7 @@ from elastic.frameworks.keras_errors import keras_code
 from elastic.frameworks.keras_model import KerasModel
 from elastic.frameworks.keras_updater import KerasUpdater
 from elastic.frameworks.own_callbacks import own_callback
+from elastic.frameworks.user_code import user_code
 from elastic.policy.patience import Goal
 from elastic.spec.callback_check import UNSERVED_HOOKS, unserved
 
@@ -30,13 +33,17 @@ class KerasCallback(Callback):
 
     reads_model = True
 
-    def __init__(self, wrapped: Any, model: Any, optimizer: Any) -> None:
+    def __init__(self, wrapped: Any, model: Any, optimizer: Any, num_epochs: int) -> None:
         """Take a callback that can be served; see `served`."""
         self.wrapped = wrapped
         self._model = model
         self._optimizer = optimizer
+        self._num_epochs = num_epochs
         monitor = _monitor(wrapped)
         self.monitor = None if monitor in (None, "loss") else str(monitor).removeprefix("val_")
+        self.also_watched = tuple(
+            name.removeprefix("val_") for name in _fields(wrapped) if name.startswith("val_")
+        )
         self.from_epoch = int(getattr(wrapped, "start_from_epoch", 0))
         self.keeps_best = self.restores_best = False
         if getattr(wrapped, "restore_best_weights", False):
@@ -57,8 +64,15 @@ class KerasCallback(Callback):
     def on_train_begin(self) -> None:
         """Begin; what Keras can say against the callback's metric it says now."""
         with self._lent():
-            self.wrapped.on_train_begin()
-            if getattr(self.wrapped, "monitor_op", self) is None:
+            # How many updates an epoch has is not known before it ends.
+            self.wrapped.set_params({"epochs": self._num_epochs, "steps": None, "verbose": 0})
+            self.wrapped.on_train_begin({})
+            if getattr(self.wrapped, "monitor_op", self) is not None:
+                return
+            if _monitor(self.wrapped) is None:
+                # Keras would ask for it all the same, and not use it.
+                self.wrapped.monitor_op = keras.ops.less
+            else:
                 # Later than this, it would change what a cut has put back.
                 self.wrapped._set_monitor_op()  # noqa: SLF001 - Keras has no public way
 
@@ -96,7 +110,7 @@ class KerasCallback(Callback):
 
 
 def served(
-    made: Any, model: KerasModel, updater: KerasUpdater, *, is_local: bool
+    made: Any, model: KerasModel, updater: KerasUpdater, *, is_local: bool, num_epochs: int
 ) -> Callback | None:
     """A callback that the master can call; None for one whose work every job does.
 
@@ -105,6 +119,7 @@ def served(
         model: The master's model.
         updater: Its optimizer.
         is_local: Whether workers take steps of their own between two pulls.
+        num_epochs: Of the job.
 
     Raises:
         ModelDefError: Some of what it does could not be done.
@@ -130,19 +145,38 @@ def served(
             f"callbacks gives a {name} that watches {monitor!r}: of the training records only "
             "'loss' is told, so watch a metric of the evaluations, which begins with val_"
         )
+    for field in _fields(made):
+        if field not in ("epoch", "loss") and not field.startswith("val_"):
+            raise ModelDefError(
+                f"callbacks gives a {name} whose filepath has a place for {field!r}: there are "
+                "'epoch', 'loss' and the metrics of the evaluations, which begin with val_"
+            )
     restores = getattr(made, "restore_best_weights", False)
     if restores and monitor == "loss":
         raise ModelDefError(
             f"callbacks gives a {name} that restores the best weights by 'loss': versions are "
             "compared by evaluations, so watch a metric that begins with val_"
         )
-    return KerasCallback(made, model.model, updater.optimizer)
+    return KerasCallback(made, model.model, updater.optimizer, num_epochs)
 
 
 def _monitor(made: Any) -> Any:
     """What a callback waits for; None for nothing."""
     is_saving = isinstance(made, keras.callbacks.ModelCheckpoint)
     return None if is_saving and not made.save_best_only else getattr(made, "monitor", None)
+
+
+def _fields(made: Any) -> list[str]:
+    """What a callback puts into the names of its files.
+
+    Raises:
+        ModelDefError: The name has no meaning.
+    """
+    if not isinstance(made, keras.callbacks.ModelCheckpoint):
+        return []
+    with user_code(f"the filepath of the callback {type(made).__name__}"):
+        fields = [field for _, field, _, _ in Formatter().parse(made.filepath)]
+    return [re.split(r"[.\[]", field)[0] for field in fields if field is not None]
 
 
 def _defines(made: Any, hook: str) -> bool:

@@ -77,6 +77,7 @@ class TorchFramework:
         updater: Updater,  # noqa: ARG002
         *,
         is_local: bool,  # noqa: ARG002
+        num_epochs: int,  # noqa: ARG002
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks."""
         return [own_callback(made) for made in made_callbacks(model_def)]

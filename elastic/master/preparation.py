@@ -118,7 +118,11 @@ def build_callbacks(
     model_def = sources.model_def
     at(f"callbacks of {model_def.module_name}")
     return load_framework(model_def.framework).build_callbacks(
-        model_def, store.model, store.updater, is_local=spec.get_model_steps > 1
+        model_def,
+        store.model,
+        store.updater,
+        is_local=spec.get_model_steps > 1,
+        num_epochs=spec.num_epochs,
     )
 
 

@@ -230,6 +230,8 @@ class Steering:
             monitor = getattr(member.callback, "monitor", None)
             if monitor is not None:
                 yield member.name, str(monitor).removeprefix("val_")
+            for name in getattr(member.callback, "also_watched", ()):
+                yield member.name, name
 
     def _best_rules(self) -> Iterator[BestRule]:
         for member in self._members:

@@ -91,6 +91,15 @@ def test_a_model_can_be_saved_after_every_epoch_without_any_evaluation(data, tmp
     assert [model(one).numpy().item() for model in saved] == [5.0, 10.0]
 
 
+def test_a_metric_in_a_files_name_is_evaluated(data, tmp_path):
+    path = tmp_path / "named-{epoch:02d}-{val_value:.1f}.keras"
+    spec = _spec(data, tmp_path, [["ModelCheckpoint", {"filepath": str(path)}]], [3.0, 4.0])
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED, status.message
+    saved = sorted(path.name for path in tmp_path.glob("named-*"))
+    assert saved == ["named-01-3.0.keras", "named-02-4.0.keras"]
+
+
 def test_what_a_hook_writes_to_the_model_is_put_back(data, tmp_path):
     spec = _spec(data, tmp_path, [["overwriting", {}]], [1.0] * 2, evaluation_data_dir="")
     status = run_job(spec, tmp_path)

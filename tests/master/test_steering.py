@@ -115,9 +115,9 @@ def test_what_was_seen_of_another_metric_is_forgotten(before, after):
 @pytest.mark.parametrize("mode", ["min", "auto"])
 def test_two_callbacks_that_want_the_same_best_agree_before_training(mode):
     stopping = keras.callbacks.EarlyStopping("val_loss", mode=mode, restore_best_weights=True)
-    wrapped = KerasCallback(stopping, keras.Sequential(), None)
+    wrapped = KerasCallback(stopping, keras.Sequential(), None, num_epochs=1)
     steering(wrapped, BestCheckpoint("val_loss")).check(has_data=True, metrics=["loss"])
     other = keras.callbacks.EarlyStopping("val_loss", mode="max", restore_best_weights=True)
-    wrapped = KerasCallback(other, keras.Sequential(), None)
+    wrapped = KerasCallback(other, keras.Sequential(), None, num_epochs=1)
     with pytest.raises(ModelDefError, match="choose the best version by"):
         steering(wrapped, BestCheckpoint("val_loss")).check(has_data=True, metrics=["loss"])
