@@ -1,8 +1,10 @@
 """Callbacks of Keras, called by the master as far as it can serve their hooks."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from string import Formatter
 from typing import Any, Final
 
@@ -109,6 +111,63 @@ class KerasCallback(Callback):
             del self._model.optimizer
 
 
+class KerasCsvLogger(KerasCallback):
+    """A CSVLogger, which in each life of the master goes on where the cut is that it began with.
+
+    The rows of what is trained again go, those before stay. So it begins only with its first hook
+    after what a cut has put back: before that it would empty the file.
+    """
+
+    def __init__(self, wrapped: Any, model: Any, optimizer: Any, num_epochs: int) -> None:
+        """Take the logger, whose attributes are what a cut keeps."""
+        super().__init__(wrapped, model, optimizer, num_epochs)
+        self._has_begun = False
+        wrapped.file_and_size = None
+
+    def on_train_begin(self) -> None:
+        """Nothing yet."""
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        """Pass on."""
+        with self._measured():
+            super().on_epoch_begin(epoch)
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float]) -> StopTraining | None:
+        """Pass on."""
+        with self._measured():
+            return super().on_epoch_end(epoch, logs)
+
+    def on_train_end(self) -> None:
+        """Pass on."""
+        with self._measured():
+            super().on_train_end()
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        if not self._has_begun:
+            self._begin()
+            self._has_begun = True
+        yield
+        file = Path(self.wrapped.filename)
+        with suppress(FileNotFoundError):
+            self.wrapped.file_and_size = (str(file), file.stat().st_size)
+
+    def _begin(self) -> None:
+        wrapped, file = self.wrapped, Path(self.wrapped.filename)
+        name, size = wrapped.file_and_size or (None, 0)
+        if name != str(file):
+            super().on_train_begin()
+            return
+        with suppress(FileNotFoundError):
+            if file.stat().st_size > size:
+                os.truncate(file, size)
+        keys, append = wrapped.keys, wrapped.append
+        wrapped.append = wrapped.append_header = True
+        super().on_train_begin()
+        # The columns are those of the header, whatever the next epoch's logs have.
+        wrapped.keys, wrapped.append = keys, append
+
+
 def served(
     made: Any, model: KerasModel, updater: KerasUpdater, *, is_local: bool, num_epochs: int
 ) -> Callback | None:
@@ -157,7 +216,16 @@ def served(
             f"callbacks gives a {name} that restores the best weights by 'loss': versions are "
             "compared by evaluations, so watch a metric that begins with val_"
         )
-    return KerasCallback(made, model.model, updater.optimizer, num_epochs)
+    kind = KerasCallback
+    if isinstance(made, keras.callbacks.CSVLogger):
+        if "://" in made.filename:
+            raise ModelDefError(
+                f"callbacks gives a {name} for {made.filename!r}, where rows of what is trained "
+                "again cannot be taken back: name a file of this machine, or use "
+                "--tensorboard_log_dir, or elastic status -o json"
+            )
+        kind = KerasCsvLogger
+    return kind(made, model.model, updater.optimizer, num_epochs)
 
 
 def _monitor(made: Any) -> Any:

@@ -94,3 +94,9 @@ def test_a_goal_is_asked_only_of_who_compares(tmp_path):
     [callback] = build(ModelCheckpoint("best.keras", "val_accuracy", save_best_only=True))
     with pytest.raises(ModelDefError, match="Pass `mode='max'`"):
         callback.on_train_begin()
+
+
+def test_a_log_that_could_not_be_taken_back_is_refused():
+    words = "callbacks gives a CSVLogger for 'gs://bucket/log.csv', where rows .* use --tensorboard"
+    with pytest.raises(ModelDefError, match=words):
+        build(keras.callbacks.CSVLogger("gs://bucket/log.csv"))

@@ -14,6 +14,7 @@ from elastic.master.manifest import read_manifest
 
 VALUES = [5.0, 4.0, 3.0, 3.5, 3.5, 4.0, 4.0, 1.0]
 UPDATES = 5  # of an epoch
+LOG = "log.csv"
 
 TORCH = (
     "steered.CustomModel",
@@ -30,7 +31,10 @@ KERAS = (
 def _spec(tmp_path, framework, **settings):
     model_def, params, stopping = framework
     plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"values": VALUES, "use": [["EarlyStopping", stopping]]}))
+    use = [["EarlyStopping", stopping]]
+    if framework is KERAS:
+        use.append(["CSVLogger", {"filename": str(tmp_path / LOG)}])
+    plan.write_text(json.dumps({"values": VALUES, "use": use}))
     train = write_records(tmp_path / "train.npz", delay_ms=2)
     test = write_records(tmp_path / "test.npz", delay_ms=25)
     spec = obedient_spec(
@@ -61,7 +65,7 @@ def _kill_master(job):
     job.wait_until(lambda status: status.master_restarts > restarts)
 
 
-def _check(status):
+def _check(status, framework, tmp_path):
     assert status.reason == "EarlyStopping", "\n".join(
         [e.message for e in status.events] + [str(each) for each in status.evaluations]
     )
@@ -75,6 +79,9 @@ def _check(status):
     ]  # fmt: skip
     assert set(parameter.ravel().tolist()) == {3.0 if parameter.size > 1 else 15.0}
     assert not events(status, "EvaluationLost")
+    if framework is KERAS:
+        epochs = [line.split(",")[0] for line in (tmp_path / LOG).read_text().splitlines()]
+        assert epochs == ["epoch", "0", "1", "2", "3", "4", "5"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,7 @@ def test_a_master_killed_between_evaluations_decides_the_same(framework, interva
             _kill_master(job)
         status = job.succeed()
     assert status.master_restarts == 3
-    _check(status)
+    _check(status, framework, tmp_path)
 
 
 @pytest.mark.parametrize("framework", [TORCH, KERAS], ids=["torch", "keras"])
@@ -108,4 +115,4 @@ def test_a_master_killed_within_an_evaluation_begins_it_again(framework, tmp_pat
             resumed = job.wait_until(lambda s, n=epoch: len(s.evaluations) > n)
             assert events(resumed, "Resumed")
         status = job.succeed()
-    _check(status)
+    _check(status, framework, tmp_path)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from elastic.callbacks import BestCheckpoint, Callback, EarlyStopping, StopTraining
 from elastic.errors import ModelDefError
-from elastic.frameworks.keras_callbacks import KerasCallback
+from elastic.frameworks.keras_callbacks import KerasCallback, KerasCsvLogger
 from elastic.master.steering import Steering
 from elastic.policy.steering import Evaluation
 
@@ -121,3 +121,51 @@ def test_two_callbacks_that_want_the_same_best_agree_before_training(mode):
     wrapped = KerasCallback(other, keras.Sequential(), None, num_epochs=1)
     with pytest.raises(ModelDefError, match="choose the best version by"):
         steering(wrapped, BestCheckpoint("val_loss")).check(has_data=True, metrics=["loss"])
+
+
+async def _logged(logger, epochs, cut, cut_before=None):
+    """One life that ends without a word; gives the cut before an epoch, or that at the end."""
+    model = SimpleNamespace(parameters=dict, state=dict, load=lambda *_: None)
+    wrapped = KerasCsvLogger(logger, SimpleNamespace(), None, num_epochs=5)
+    store = SimpleNamespace(version=3, model=model)
+    one = Steering([wrapped], store, 60.0, lambda *_: None)
+    await one.begin()
+    if cut is not None:
+        one.restore(json.loads(cut))
+    for epoch in epochs:
+        await one.epoch_begins(epoch)
+        if epoch == cut_before:
+            cut = json.dumps(one.snapshot())
+        await one.epoch_ended(epoch, epoch / 2)
+    if not epochs:
+        await one.end()
+    elif cut_before is None:
+        cut = json.dumps(one.snapshot())
+    logger.csv_file.close()
+    return cut
+
+
+@pytest.mark.parametrize("append", [False, True])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["", "file-is-gone"])
+@pytest.mark.parametrize("cut_before", [0, 2])
+def test_a_log_has_each_epoch_once(append, is_gone, cut_before, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("of another job\n")
+
+    async def play():
+        def logger():
+            return keras.callbacks.CSVLogger(str(path), append=append)
+
+        cut = await _logged(logger(), range(3), None, cut_before)
+        if is_gone:
+            path.unlink()
+        cut = await _logged(logger(), range(cut_before, 5), cut)
+        for _ in range(2):
+            # A master may be lost after its last hooks, too.
+            await _logged(logger(), [], cut)
+
+    asyncio.run(play())
+    first = "of another job" if append and not is_gone else "epoch,loss,val_loss"
+    epochs = range(cut_before if is_gone else 0, 5)
+    rows = [f"{epoch},{epoch / 2},NA" for epoch in epochs]
+    assert path.read_text().splitlines() == [first, *rows]
