@@ -1,0 +1,43 @@
+"""Every command of the pages that starts a job is one that `elastic` takes."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from elastic.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "model_zoo").rglob("*.md")),
+]
+COMMAND = re.compile(r"^ *elastic (?:train|evaluate|predict) (?:.*\\\n)*.*$", re.MULTILINE)
+
+
+def commands(page):
+    """The commands of a page, but those of which it shows a part."""
+    blocks = re.findall(r"```\w*\n(.*?)```", page.read_text(), re.DOTALL)
+    found = [text for block in blocks for text in COMMAND.findall(block)]
+    return [text for text in found if "…" not in text and "[OPTIONS]" not in text]
+
+
+COMMANDS = [
+    pytest.param(text, id=f"{page.relative_to(ROOT)}-{number}")
+    for page in PAGES
+    for number, text in enumerate(commands(page))
+]
+
+
+def test_there_are_some():
+    assert len(COMMANDS) >= 20
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_a_command_has_all_that_it_needs(text, monkeypatch, capsys):
+    monkeypatch.delenv("ELASTIC_PLATFORM", raising=False)
+    monkeypatch.chdir(ROOT)
+    arguments = shlex.split(text.replace("\\\n", " "), comments=True)
+    assert main([*arguments[1:], "--dry_run"]) == 0, capsys.readouterr().err
