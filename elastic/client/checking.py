@@ -20,6 +20,7 @@ def check(spec: JobSpec) -> None:
     """
     _check_model(spec)
     if spec.platform is PlatformName.LOCAL:
+        _check_results(spec)
         _check_parameters(spec)
         _check_data(spec)
         _check_telemetry(spec)
@@ -59,6 +60,17 @@ def _check_model(spec: JobSpec) -> None:
     framework = written_for(spec.model_zoo, spec.model_def)
     if spec.output and framework is not None:
         export_target(spec.output, framework)
+
+
+def _check_results(spec: JobSpec) -> None:
+    """Find what would keep the trained model from being written, before its job's name is taken.
+
+    Raises:
+        JobSpecError: Something else stands there.
+    """
+    from elastic.master.destinations import check_results_free
+
+    check_results_free(spec)
 
 
 def _check_parameters(spec: JobSpec) -> None:

@@ -22,13 +22,23 @@ def check_destinations(spec: JobSpec) -> None:
     """
     if spec.checkpoint_dir:
         _check("checkpoint_dir", Path(spec.checkpoint_dir), Path(spec.checkpoint_dir))
+    check_results_free(spec)
+    if spec.output:
+        _check("output", Path(spec.output), Path(spec.output).parent)
+
+
+def check_results_free(spec: JobSpec) -> None:
+    """See that nothing else stands where the job's results go; make and write nothing.
+
+    Raises:
+        JobSpecError: A folder stands where a file is to be, or something else than a SavedModel
+            where one is.
+    """
     for name, text in (("output", spec.output), ("commit_log", spec.commit_log)):
         if text and name == "output" and is_folder_form(text):
             _check_replaceable(name, Path(text))
         elif text:
             _check_no_folder(name, Path(text))
-    if spec.output:
-        _check("output", Path(spec.output), Path(spec.output).parent)
 
 
 def in_words(error: OSError) -> str:

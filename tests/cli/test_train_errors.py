@@ -147,6 +147,32 @@ def test_data_that_is_missing_is_said_before_there_is_a_job(run, zoo):
     )
 
 
+@pytest.mark.parametrize(
+    ("flag", "problem"),
+    [
+        ("output=out", "is a folder: name a file, such as {zoo}/out/NAME"),
+        ("commit_log=out", "is a folder: name a file, such as {zoo}/out/NAME"),
+        ("output=out/m.savedmodel",
+         "holds other files than a SavedModel: name a folder that is not there yet"),
+    ],
+)  # fmt: skip
+def test_what_stands_in_the_way_of_results_is_said_before_there_is_a_job(run, zoo, flag, problem):
+    (zoo / "out" / "m.savedmodel").mkdir(parents=True)
+    (zoo / "out" / "m.savedmodel" / "mine").touch()
+    module = zoo / "zoo" / "mnist.py"
+    if flag.endswith("savedmodel"):
+        module.write_text(
+            module.read_text().replace("torch", "keras").replace("(parameters)", "()")
+        )
+    platform = ScriptedPlatform()
+    code, _, err = run("train", *REQUIRED, "--platform=local", f"--{flag}", platform=platform)
+    assert (code, platform.jobs()) == (2, [])
+    assert err == f"error: --{flag.replace('=', f'={zoo}/')} {problem.format(zoo=zoo)}\n"
+    # In a cluster the path is one of the pods.
+    code, _, err = run("train", *REQUIRED, "--platform=kubernetes", f"--{flag}", platform=platform)
+    assert (code, platform.jobs()) == (0, ["test"]), err
+
+
 def test_an_origin_for_the_user_s_own_reader_is_not_looked_for(run, zoo):
     module = zoo / "zoo" / "mnist.py"
     reader = "def custom_data_reader(data_origin, records_per_task):\n    return None\n"

@@ -41,3 +41,13 @@ def test_a_command_has_all_that_it_needs(text, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     arguments = shlex.split(text.replace("\\\n", " "), comments=True)
     assert main([*arguments[1:], "--dry_run"]) == 0, capsys.readouterr().err
+
+
+def test_who_follows_readme_and_jobs_in_this_order_meets_no_name_twice():
+    text = "".join((ROOT / page).read_text() for page in ("README.md", "docs/jobs.md"))
+    folders = re.findall(r"^elastic zoo new (\S+)", text, re.MULTILINE)
+    jobs = re.findall(r"--job_name (\S+)", text)
+    # A folder's first job has its name.
+    assert len(jobs) >= 4
+    assert len({*folders, *jobs}) == len([*folders, *jobs])
+    assert not {*folders} & {*re.findall(r"--output (\S+)", text)}

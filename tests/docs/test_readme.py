@@ -80,11 +80,11 @@ def test_the_example_trains_and_the_commands_answer(folder):
     assert accuracy >= 0.9
 
     table = elastic(folder, "status", "--platform", "local")
-    assert re.search(r"flowers\s+Succeeded\s+100%", table.stdout), table.stdout
-    one = elastic(folder, "status", "flowers", "--platform", "local")
+    assert re.search(r"my-model\s+Succeeded\s+100%", table.stdout), table.stdout
+    one = elastic(folder, "status", "my-model", "--platform", "local")
     assert "Succeeded" in one.stdout
-    logs = elastic(folder, "logs", "flowers", "-f", "--platform", "local")
+    logs = elastic(folder, "logs", "my-model", "-f", "--platform", "local")
     # `--num_workers 1:2` begins with as many as there are cores.
     assert f"worker-{min(2, os.cpu_count() or 1) - 1}" in logs.stdout
-    killed = elastic(folder, "kill", "flowers", "--platform", "local")
+    killed = elastic(folder, "kill", "my-model", "--platform", "local")
     assert killed.returncode == 0, killed.stderr
