@@ -93,12 +93,22 @@ def _show(views: Iterator[_View], output: str, watch: bool) -> _View | None:
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     if not (watch and console.is_terminal):
         for view in views:
-            console.print(_screen(view))
+            _print(console, _screen(view))
         return view
     with Live(console=console, auto_refresh=False) as live:
         for view in views:
             live.update(_screen(view), refresh=True)
     return view
+
+
+def _print(console: Console, screen: RenderableType) -> None:
+    if console.is_terminal:
+        console.print(screen)
+        return
+    with console.capture() as drawn:
+        console.print(screen)
+    # Rich fills up every cell of a table, those at the end of a line too.
+    click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
 def _screen(view: _View) -> RenderableType:

@@ -83,23 +83,25 @@ def progress_view(status: JobStatus, now_s: float) -> RenderableType:
 
 def bar_view(status: JobStatus) -> RenderableType:
     """A bar as wide as there is room, records or steps of their total, percent and ETA."""
-    progress = status.progress
-    fraction = done_fraction(status)
-    left_s = eta_s(status)
     row = Table.grid(expand=True, padding=(0, 1))
     row.add_column(ratio=1)
     for _ in range(3):
         row.add_column(justify="right", no_wrap=True)
+    row.add_row(
+        ProgressBar(total=1.0, completed=done_fraction(status) or 0.0), *progress_texts(status)
+    )
+    return row
+
+
+def progress_texts(status: JobStatus) -> tuple[str, str, str]:
+    """Records or steps of their total, percent, and ETA or nothing."""
+    progress = status.progress
+    left_s = eta_s(status)
     amount = f"{progress.records_done}/{progress.records_total or '?'}"
     if ends_by_steps(progress):
         amount = f"{progress.model_version}/{progress.max_steps} steps"
-    row.add_row(
-        ProgressBar(total=1.0, completed=fraction or 0.0),
-        amount,
-        percent_text(status),
-        "" if left_s is None else f"ETA {duration_text(left_s)}",
-    )
-    return row
+    eta = "" if left_s is None else f"ETA {duration_text(left_s)}"
+    return amount, percent_text(status), eta
 
 
 def epochs_done_text(status: JobStatus) -> str:

@@ -17,6 +17,7 @@ from elastic.telemetry.progress_view import (
     bar_view,
     epochs_done_text,
     phase_text,
+    progress_texts,
 )
 from elastic.telemetry.summary import (
     age_text,
@@ -112,7 +113,7 @@ def job_screen(status: JobStatus, now_s: float) -> RenderableType:
         *(Text(f"  {line}") for line in status.message.strip().splitlines()[1:]),
     ]
     if status.progress.records_total:
-        parts.append(Constrain(bar_view(status), MAX_BAR_WIDTH))
+        parts.append(_Progress(status))
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True)
     facts.add_column(overflow="fold")
@@ -126,6 +127,21 @@ def job_screen(status: JobStatus, now_s: float) -> RenderableType:
     others = [e for e in status.events if e.kind not in RECOVERIES | {"EpochEnded"}]
     parts += _event_lines("EVENTS", others)
     return Group(*parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """How far a job is: with a bar on a terminal, in numbers alone for a program."""
+
+    status: JobStatus
+
+    def __rich_console__(
+        self, console: Console, _options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        if console.is_terminal:
+            yield Constrain(bar_view(self.status), MAX_BAR_WIDTH)
+        else:
+            yield Text(" ".join(progress_texts(self.status)).rstrip())
 
 
 def _event_lines(title: str, events: Sequence[JobEvent]) -> Iterable[RenderableType]:

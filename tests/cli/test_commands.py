@@ -221,6 +221,17 @@ def test_no_jobs(run):
     assert run("status", platform=ScriptedPlatform())[:2] == (0, "no jobs\n")
 
 
+@pytest.mark.parametrize("job", [(), ("one",)])
+def test_a_pipe_gets_numbers_without_bars_and_no_spaces_at_the_end_of_lines(run, job):
+    platform = ScriptedPlatform(one=(running(),), another=(failed(),))
+    code, out, _ = run("status", *job, platform=platform)
+    assert code == 0
+    assert "━" not in out
+    assert [line for line in out.splitlines() if line != line.rstrip()] == []
+    if job:
+        assert out.splitlines()[1] == "1438/2876 50% ETA 17s"
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [(running(), 0), (succeeded(), 0), (failed(), 100), (running(phase="Cancelled"), 103)],

@@ -36,6 +36,14 @@ def test_a_terminal_with_room_shows_a_bar(width, has_bar):
     assert "50%" in console.file.getvalue()
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_one_job_has_a_bar_on_a_terminal_alone(is_terminal):
+    console = Console(file=io.StringIO(), width=80, color_system=None, force_terminal=is_terminal)
+    console.print(job_screen(running(), SUBMITTED_S + 200))
+    assert ("━" in console.file.getvalue()) is is_terminal
+    assert "1438/2876 50% ETA 17s" in console.file.getvalue()
+
+
 def test_a_long_name_is_folded_and_not_cut():
     name = "a-job-whose-name-has-the-forty-char-limit"[:40]
     lines = drawn(jobs_table([running(job_name=name)], SUBMITTED_S + 200), 80)
