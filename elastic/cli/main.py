@@ -158,15 +158,22 @@ def _usage_text(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     message = error.format_message()
     if isinstance(error, click.NoSuchOption):
-        known = [
-            name
-            for parameter in (context.command.params if context else ())
-            for name in parameter.opts
-            if name.startswith("--")
-        ]
-        near = _nearest(error.option_name, known)
-        message = f"unknown flag {error.option_name}" + (near or "")
+        message = f"unknown flag {error.option_name}{_meant_flag(error.option_name, context)}"
     return f"error: {message}" + (f"\nhelp: {context.command_path} --help" if context else "")
+
+
+def _meant_flag(flag: str, context: click.Context | None) -> str:
+    """`: …` with what may have been meant by an unknown flag, or nothing."""
+    parameters = context.command.params if context else []
+    if any(parameter.name == "minibatch_size" for parameter in parameters):
+        # Only a mistake pays for the import.
+        from elastic.spec.elasticdl import INSTEAD
+
+        instead = INSTEAD.get(flag.removeprefix("--"))
+        if instead is not None:
+            return f": {instead}"
+    opts = [name for parameter in parameters for name in parameter.opts]
+    return _nearest(flag, [name for name in opts if name.startswith("--")]) or ""
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:

@@ -4,7 +4,7 @@ import os
 import re
 import secrets
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -15,6 +15,7 @@ from elastic.client.opening import PLATFORM_VARIABLE
 from elastic.errors import DataError, JobSpecError
 from elastic.spec.cluster_forms import parse_volumes, state_volume
 from elastic.spec.describe import problem_text, settings
+from elastic.spec.elasticdl import INSTEAD
 from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place, PlatformName
 from elastic.spec.job_file import known_name, nearest_setting, read_job_file
 from elastic.spec.kinds import JobKind
@@ -22,6 +23,14 @@ from elastic.spec.origins import absolute_origin
 
 _NAME_SUFFIX_LENGTH: Final = 4
 _ASYNC_ONLY: Final = ("lr_staleness_modulation", "max_staleness")
+_BETWEEN_EVALUATIONS: Final = ("evaluation_throttle_secs", "evaluation_start_delay_secs")
+_WHEN_TO_EVALUATE: Final = (
+    "evaluation_steps", "evaluation_at_epoch_end", *_BETWEEN_EVALUATIONS,
+)  # fmt: skip
+_OF_BUILDING: Final = (
+    "docker_image_repository", "image_base", "extra_pypi_index", "docker_base_url",
+    "docker_tlscert", "docker_tlskey",
+)  # fmt: skip
 _RESULTS: Final = (
     "checkpoint_dir",
     "output",
@@ -153,7 +162,8 @@ def _from_keys(
         name = known_name(key)
         if name is None:
             near = nearest_setting(key)
-            advice = f"did you mean {near}?" if near else "`elastic train --help` lists the keys"
+            nearest = f"did you mean {near}?" if near else "`elastic train --help` lists the keys"
+            advice = INSTEAD.get(key.replace("-", "_"), nearest)
             problems.append(f"{place}{unknown} {key}: {advice}")
         elif name in given:
             problems.append(f"{given[name].label} and {key} are the same setting: leave one out")
@@ -212,30 +222,47 @@ def _is_path(text: str, folder: Path) -> bool:
 def notes(spec: JobSpec, given: Mapping[str, Given]) -> list[str]:
     """What the user asked for in vain, one line each."""
     lines = []
-    unused = [
-        given[setting.name].label
-        for setting in settings()
-        if setting.name in given and setting.only not in (None, spec.platform)
-    ]
-    if unused:
-        lines.append(f"unused with --platform {spec.platform}: {', '.join(unused)}")
-    if not spec.is_async:
-        late = [n for n in _ASYNC_ONLY if getattr(spec, n) != JobSpec.model_fields[n].default]
-        if late:
-            lines.append(f"unused without --use_async: {', '.join(given[n].label for n in late)}")
+    for circumstance, names in _without_effect(spec):
+        labels = [given[name].label for name in names if _is_chosen(name, spec, given)]
+        if labels:
+            lines.append(f"unused {circumstance}: {', '.join(labels)}")
     if spec.minibatch_size > spec.records_per_task:
         lines.append(
             f"minibatch_size={spec.minibatch_size} is above "
             f"records_per_task={spec.records_per_task}, so that no minibatch holds more than "
             f"{spec.records_per_task} records: raise --records_per_task"
         )
-    if spec.kind is not JobKind.PREDICT and "prediction_outputs_processor" in given:
-        label = given["prediction_outputs_processor"].label
+    processor = "prediction_outputs_processor"
+    if spec.kind is not JobKind.PREDICT and _is_chosen(processor, spec, given):
+        label = given[processor].label
         lines.append(f"used by elastic predict alone: {label}")
     lost = [given[name].label for name in _goes_with_the_pod(spec) if name in given]
     if lost:
         lines.append(f"below no --volume, so it goes with its pod: {', '.join(lost)}")
     return lines
+
+
+def _without_effect(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
+    """Circumstances of this job, and the settings that do nothing in them."""
+    others = [each.name for each in settings() if each.only not in (None, spec.platform)]
+    yield f"with --platform {spec.platform}", others
+    if spec.image and spec.platform is PlatformName.KUBERNETES:
+        yield "with --image", _OF_BUILDING
+    if spec.kind is not JobKind.TRAIN:
+        return
+    if not spec.is_async:
+        yield "without --use_async", _ASYNC_ONLY
+    if not spec.evaluation_data_dir:
+        yield "without --evaluation_data_dir", _WHEN_TO_EVALUATE
+    elif not spec.evaluation_steps:
+        yield "without --evaluation_steps", _BETWEEN_EVALUATIONS
+    if not (spec.checkpoint_dir or spec.checkpoint_steps):
+        yield "without --checkpoint_dir or --checkpoint_steps", ["keep_checkpoint_max"]
+
+
+def _is_chosen(name: str, spec: JobSpec, given: Mapping[str, Given]) -> bool:
+    """Whether the user wants something else than the default, which job files may repeat."""
+    return name in given and getattr(spec, name) != JobSpec.model_fields[name].default
 
 
 def _goes_with_the_pod(spec: JobSpec) -> list[str]:

@@ -10,6 +10,12 @@ HELP = "\nhelp: elastic train --help"
     [
         (("--num_worker=3",), "unknown flag --num_worker: did you mean --num_workers?" + HELP),
         (("--batch-size", "3"), "unknown flag --batch_size: did you mean --minibatch_size?" + HELP),
+        (("--feed=3",),
+         "unknown flag --feed: name the function with --dataset_fn; it gets no third argument"
+         + HELP),
+        (("--num-ps-pods=2",),
+         "unknown flag --num_ps_pods: leave it out: the master holds the "
+         "parameters, there are no parameter servers" + HELP),
         (("--qqq",), "unknown flag --qqq" + HELP),
         (("stray",), "Got unexpected extra argument (stray)" + HELP),
         (("--num_epochs=x",),
@@ -122,8 +128,61 @@ def test_what_is_asked_in_vain_is_said_once(run):
     )
 
 
-def test_nothing_is_said_of_defaults(run):
-    assert run("train", *REQUIRED, "--platform=local", "--dry_run")[2] == ""
+@pytest.mark.parametrize(
+    ("argv", "notes"),
+    [
+        pytest.param(
+            ("--evaluation_steps=5", "--evaluation_throttle_secs=9"),
+            ["unused without --evaluation_data_dir: --evaluation_steps, "
+             "--evaluation_throttle_secs"],
+            id="nothing-to-evaluate",
+        ),
+        pytest.param(
+            ("--evaluation_data_dir=d", "--evaluation_start_delay_secs=9"),
+            ["unused without --evaluation_steps: --evaluation_start_delay_secs"],
+            id="evaluated-at-the-end-alone",
+        ),
+        pytest.param(
+            ("--evaluation_data_dir=d", "--evaluation_steps=5", "--evaluation_throttle_secs=9"), [],
+            id="evaluated",
+        ),
+        pytest.param(
+            ("--keep_checkpoint_max=3",),
+            ["unused without --checkpoint_dir or --checkpoint_steps: --keep_checkpoint_max"],
+            id="no-checkpoints",
+        ),
+        pytest.param(("--keep_checkpoint_max=3", "--checkpoint_steps=9"), [], id="checkpoints"),
+        pytest.param(
+            ("--platform=kubernetes", "--image=x", "--image_base=y", "--docker_image_prefix=z"),
+            ["unused with --image: --docker_image_prefix, --image_base"],
+            id="nothing-is-built",
+        ),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_without_something_else_is_said(run, argv, notes):
+    code, _, err = run("train", *REQUIRED, "--platform=local", *argv, "--dry_run")
+    assert code == 0
+    said = [line.removeprefix("note: ") for line in err.splitlines()]
+    assert [line for line in said if "volume" not in line] == notes
+
+
+def test_nothing_is_said_of_defaults(run, zoo):
+    code, out, err = run("train", *REQUIRED, "--platform=local", "--dry_run")
+    assert (code, err) == (0, "")
+    # A whole job as a file names them all.
+    (zoo / "job.yaml").write_text(out)
+    code, _, err = run("train", "--config=job.yaml", "--job_name=other", "--dry_run")
+    assert (code, err) == (0, "")
+
+
+def test_keys_of_elasticdl_are_answered_like_its_flags(run, zoo):
+    (zoo / "job.yaml").write_text("num-minibatches-per-task: 8\n")
+    code, _, err = run("train", *REQUIRED, "--config=job.yaml", "--dry_run")
+    assert code == 2
+    assert err == (
+        "error: job.yaml: unknown key num-minibatches-per-task: give --records_per_task instead: "
+        "as many minibatches times --minibatch_size\n"
+    )
 
 
 def test_a_minibatch_that_no_task_can_fill_is_said(run):

@@ -8,6 +8,7 @@ from cli.test_train_flags import ELASTICDL_FLAGS
 
 from elastic.cli.main import SUMMARIES
 from elastic.spec.describe import settings
+from elastic.spec.elasticdl import INSTEAD
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from_elasticdl.md").read_text()
 SETTINGS = {name for each in settings() for name in (each.name, *each.aliases)}
@@ -30,13 +31,16 @@ def test_a_flag_is_what_the_page_says(flag):
     state, difference = FLAGS[flag]
     if state == "same":
         assert flag in SETTINGS
-    elif state == "gone":
+        return
+    assert flag in INSTEAD, "say what takes its place"
+    if state == "gone":
         assert flag not in SETTINGS
         assert difference, "say why, or what to use"
     else:
         (other,) = re.fullmatch(r"renamed `(\w+)`", state).groups()
         assert flag not in SETTINGS
         assert other in SETTINGS | OTHERS
+        assert f"--{other}" in INSTEAD[flag]
 
 
 def test_no_flag_is_missing():
@@ -47,6 +51,12 @@ def test_settings_that_differences_point_to_are_there():
     named = {name for row in FLAGS.values() for name in re.findall(r"`([a-z]\w+)`", row[1])}
     # `cluster` is an object of the user's file, `train` a command.
     assert named - {"default", "cluster", "train"} <= SETTINGS | OTHERS
+
+
+def test_what_takes_a_place_is_there():
+    named = {name for text in INSTEAD.values() for name in re.findall(r"--(\w+)", text)}
+    assert named <= SETTINGS | OTHERS
+    assert not INSTEAD.keys() & SETTINGS
 
 
 def test_aliases_are_called_so():
