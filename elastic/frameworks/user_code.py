@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, Final
 
 import ml_dtypes
@@ -37,9 +38,17 @@ def dataset_code(records: Sequence[Any]) -> Iterator[None]:
         with user_code("dataset_fn"):
             yield
     except ModelDefError as error:
-        if records and isinstance(error.__cause__, (LookupError, TypeError)):
-            raise ModelDefError(f"{error}; a record is {_told(records[0])}") from error.__cause__
+        cause = error.__cause__
+        if records and cause is not None and _may_be_of_a_record(cause):
+            raise ModelDefError(f"{error}; a record is {_told(records[0])}") from cause
         raise
+
+
+def _may_be_of_a_record(error: BaseException) -> bool:
+    """Whether something was looked for, or called, that an object does not have."""
+    if isinstance(error, AttributeError):
+        return not isinstance(error.obj, ModuleType)
+    return isinstance(error, (LookupError, TypeError))
 
 
 def _told(record: Any) -> str:

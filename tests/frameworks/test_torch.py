@@ -580,6 +580,27 @@ def test_prediction_needs_no_labels():
     assert (batch.features.shape, batch.labels, batch.num_examples) == ((3, 4), None, 3)
 
 
+def test_records_without_names_are_told_where_dataset_fn_takes_them_for_dicts():
+    def looking(dataset, mode):
+        return [list(record.values()) for record in dataset]
+
+    with pytest.raises(ModelDefError) as caught:
+        FRAMEWORK.make_batch(make_def(dataset_fn=looking), [("1", "2")], Mode.TRAINING)
+    where = f"({__file__}:{looking.__code__.co_firstlineno + 1})"
+    assert str(caught.value) == (
+        "dataset_fn failed: AttributeError: 'tuple' object has no attribute 'values' "
+        f"{where}; a record is a tuple of 2"
+    )
+
+
+def test_records_are_no_cause_of_what_a_module_lacks():
+    with pytest.raises(ModelDefError) as caught:
+        FRAMEWORK.make_batch(
+            make_def(dataset_fn=lambda d, m: torch.tenser(d)), rows(1), Mode.TRAINING
+        )
+    assert "a record is" not in str(caught.value)
+
+
 def failing(*_arguments):
     raise ValueError("no luck")
 
