@@ -51,7 +51,7 @@ def _column(name: str, values: Sequence[Any]) -> Any:
         arrays = [np.asarray(value) for value in values]
         if {array.ndim for array in arrays} == {1} and len(set(map(len, arrays))) > 1:
             return pa.array(arrays)
-        whole = stacked(name, values, "give all one shape, or make them of one dimension")
+        whole = stacked(name, values)
         if whole.ndim == 1:
             return pa.array(whole)
         flat = pa.array(whole.reshape(-1))

@@ -15,6 +15,9 @@ from elastic.data.extras import Extra
 from elastic.data.fields import FieldForm, fields_of, form_of_value
 from elastic.errors import DataError
 
+_IMAGE_DIMENSIONS: Final = (2, 3)
+"""Of a grey one, and of one with colours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Writer:
@@ -50,7 +53,7 @@ def columns_of(records: Sequence[Any]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in names}
 
 
-def stacked(name: str, values: Sequence[Any], hint: str) -> NDArray[Any]:
+def stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
     """The values of a field as one array.
 
     Raises:
@@ -62,7 +65,7 @@ def stacked(name: str, values: Sequence[Any], hint: str) -> NDArray[Any]:
         if array.shape != arrays[0].shape:
             raise DataError(
                 f"record {index}: field {name!r} has the shape {array.shape}, but the first record "
-                f"has {arrays[0].shape}: {hint}"
+                f"has {arrays[0].shape}: {_ways_out(arrays)}"
             )
     whole = np.stack(arrays)
     if whole.dtype.hasobject:
@@ -71,6 +74,15 @@ def stacked(name: str, values: Sequence[Any], hint: str) -> NDArray[Any]:
             "array: convert it in prepare_data"
         )
     return whole
+
+
+def _ways_out(arrays: Sequence[NDArray[Any]]) -> str:
+    """What to do about arrays of different shapes; Parquet has lists of any length, and no more."""
+    if all(array.ndim == 1 for array in arrays):
+        return "give all one shape, or choose --format parquet"
+    if all(array.dtype == np.uint8 and array.ndim in _IMAGE_DIMENSIONS for array in arrays):
+        return "give all one shape, images of a folder with --data_reader_params size=64"
+    return "give all one shape, or make them of one dimension and choose --format parquet"
 
 
 def _check_text(name: str, values: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> None:
@@ -95,7 +107,7 @@ def _write_npz(records: Sequence[Any], path: Path) -> None:
                 f"field {name!r} holds bytes, which arrays do not keep whole: choose "
                 "--format parquet"
             )
-        arrays[name] = stacked(name, values, "give all one shape, or choose --format parquet")
+        arrays[name] = stacked(name, values)
         if arrays[name].dtype.kind == "U":
             _check_ends(name, values)
     # Not numpy.savez, for which a field cannot be called `file`.

@@ -201,6 +201,33 @@ def test_what_a_format_cannot_hold(tmp_path, format_name, records, message):
         WRITERS[format_name].write(records, tmp_path / "a")
 
 
+@pytest.mark.parametrize("format_name", ["npz", "parquet"])
+@pytest.mark.parametrize(
+    ("shapes", "kind", "advice"),
+    [
+        ([(8, 4, 3), (4, 8, 3)], np.uint8, "images of a folder with --data_reader_params size=64"),
+        ([(8, 4), (4, 8)], np.uint8, "images of a folder with --data_reader_params size=64"),
+        ([(8, 4), (4, 8)], np.float32, "or make them of one dimension and choose --format parquet"),
+    ],
+)
+def test_what_helps_against_different_shapes(tmp_path, format_name, shapes, kind, advice):
+    records = [{"x": np.zeros(shape, kind)} for shape in shapes]
+    with pytest.raises(DataError) as caught:
+        WRITERS[format_name].write(records, tmp_path / "a")
+    assert str(caught.value) == (
+        f"record 1: field 'x' has the shape {shapes[1]}, but the first record has {shapes[0]}: "
+        f"give all one shape, {advice}"
+    )
+
+
+def test_lists_of_any_length_are_for_parquet(tmp_path, read_all):
+    records = [{"x": np.zeros(1)}, {"x": np.zeros(2)}]
+    with pytest.raises(DataError, match=r"shape, or choose --format parquet$"):
+        WRITERS["npz"].write(records, tmp_path / "a.npz")
+    WRITERS["parquet"].write(records, tmp_path / "a.parquet")
+    assert [len(record["x"]) for record in read_all(tmp_path / "a.parquet")] == [1, 2]
+
+
 def test_a_conversion_that_was_interrupted_goes_on(tmp_path, tables, read_all):
     out = tmp_path / "out"
     plan = Plan((tables,), str(out), "npz", records_per_file=4, types={"i": "int64"})
