@@ -15,7 +15,7 @@ from elastic.errors import JobSpecError, PlatformError
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.spec.job import JobSpec
 from elastic.spec.since import Since
-from elastic.spec.status import JobStatus
+from elastic.spec.status import JobPhase, JobStatus
 
 __all__ = [
     "BoardFolder",
@@ -139,6 +139,17 @@ def writes_no_events(job_name: str) -> JobSpecError:
     return JobSpecError(
         f"job {job_name!r} writes no events for TensorBoard: submit it with "
         "--tensorboard_log_dir DIR"
+    )
+
+
+def has_ended(job_name: str, status: JobStatus) -> JobSpecError:
+    """The error of a job whose workers are no more; of one that has succeeded nothing is left."""
+    again = ""
+    if status.phase is not JobPhase.SUCCEEDED:
+        flag = "--resume" if status.kind.can_resume else "--overwrite"
+        again = f": submit it again with {flag}"
+    return JobSpecError(
+        f"job {job_name!r} has ended as {status.phase}, so it has no workers to scale{again}"
     )
 
 

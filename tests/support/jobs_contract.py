@@ -194,7 +194,7 @@ class PlatformContract:
         assert {worker.phase for worker in status.workers} <= FINAL_WORKER_PHASES
         platform.kill(name, KILL_S)
         assert platform.status(name) == status
-        with pytest.raises(JobSpecError, match="has ended as Cancelled"):
+        with pytest.raises(JobSpecError, match=r"has ended as Cancelled.*--resume"):
             platform.scale(name, MAX_WORKERS)
         assert harness.life(running) == other
         assert platform.status(running).phase is JobPhase.RUNNING
@@ -214,8 +214,10 @@ class PlatformContract:
         status = until_ended(harness, name, phase)
         assert (status.reason, status.ended_s is None) == (reason, False)
         for num_workers in (MAX_WORKERS, MAX_WORKERS + 1):
-            with pytest.raises(JobSpecError, match=f"has ended as {phase}"):
+            with pytest.raises(JobSpecError, match=f"has ended as {phase}") as refused:
                 platform.scale(name, num_workers)
+            # Of one that has succeeded nothing is left to do.
+            assert ("--resume" in str(refused.value)) is (phase is JobPhase.FAILED)
         life = harness.life(name)
         with pytest.raises(JobExistsError, match=rf"ended as {phase}.*--resume.*--overwrite"):
             harness.submit(name, "finish")

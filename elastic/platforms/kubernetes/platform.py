@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import quote
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
-from elastic.platforms.base import BoardInCluster, LogLine, unheard
+from elastic.platforms.base import BoardInCluster, LogLine, has_ended, unheard
 from elastic.platforms.images import ImageRequest, build_and_push
 from elastic.platforms.kubernetes.board import find_board
 from elastic.platforms.kubernetes.connection import Cluster
@@ -146,10 +146,7 @@ class KubernetesPlatform:
         record = job.record()
         status = job.status(record)
         if status.phase.is_final:
-            raise JobSpecError(
-                f"job {job_name!r} has ended as {status.phase}, so it has no workers to scale: "
-                "submit it again with --resume"
-            )
+            raise has_ended(job_name, status)
         allowed = spec_of(record).num_workers
         if not allowed.minimum <= num_workers <= allowed.maximum:
             raise JobSpecError(

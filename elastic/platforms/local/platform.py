@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
-from elastic.platforms.base import BoardFolder, LogLine, unheard, writes_no_events
+from elastic.platforms.base import BoardFolder, LogLine, has_ended, unheard, writes_no_events
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, default_home
 from elastic.platforms.local.killing import kill_job
 from elastic.platforms.local.liveness import has_master, has_supervisor, members_of
@@ -130,10 +130,7 @@ class LocalPlatform:
         directory = self._directory(job_name)
         status = self.status(job_name)
         if status.phase.is_final:
-            raise JobSpecError(
-                f"job {job_name!r} has ended as {status.phase}, so it has no workers to scale: "
-                "submit it again with --resume"
-            )
+            raise has_ended(job_name, status)
         if not self._is_attended(directory):
             raise JobSpecError(f"job {job_name!r} does not run: {status.message}")
         allowed = self.spec(job_name).num_workers

@@ -56,7 +56,9 @@ def test_one_with_a_pod_that_has_not_ended_is_left_whole(api, platform, phase):
 @pytest.mark.parametrize("num_workers", [2, 99])
 def test_of_an_ended_job_no_number_of_workers_is_right(api, platform, num_workers):
     record = api.find("configmaps", "elastic-a1")
-    with pytest.raises(JobSpecError, match="has ended as Succeeded"):
+    with pytest.raises(
+        JobSpecError, match=r"has ended as Succeeded, so it has no workers to scale$"
+    ):
         platform.scale("a1", num_workers)
     assert api.find("configmaps", "elastic-a1") == record
 
