@@ -24,7 +24,7 @@ JOB = "quickstart"
 def main() -> int:
     """Prepare the data, train, and return the exit code of `elastic train`."""
     folder = Path(tempfile.mkdtemp(prefix="elastic-quickstart-"))
-    os.environ.setdefault("ELASTIC_HOME", str(folder / "home"))
+    home = os.environ.setdefault("ELASTIC_HOME", str(folder / "home"))
     prepare = [sys.executable, str(ZOO / "digits" / "prepare_data.py"), str(folder / "data")]
     subprocess.run(prepare, check=True)
     command = [
@@ -39,8 +39,11 @@ def main() -> int:
     sys.stdout.write(f"$ {shlex.join(command)}\n")
     sys.stdout.flush()
     threading.Thread(target=kill_one_half_way, daemon=True).start()
-    program = str(Path(sys.executable).with_name("elastic"))
-    return subprocess.run([program, *command[1:]], check=False).returncode
+    program = os.path.relpath(Path(sys.executable).with_name("elastic"))
+    ended = subprocess.run([program, *command[1:]], check=False)
+    look = f"ELASTIC_HOME={shlex.quote(home)} {program} status {JOB} --platform local"
+    sys.stdout.write(f"\nThe job is kept in {home}/jobs/{JOB}. See it once more:\n$ {look}\n")
+    return ended.returncode
 
 
 def kill_one_half_way() -> None:

@@ -13,6 +13,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 from elastic.data.predictions.folder import MANIFEST
+from elastic.platforms.local.directory import default_home
 from elastic.platforms.local.platform import LocalPlatform
 
 ROOT = Path(__file__).parents[2]
@@ -56,3 +57,23 @@ def test_the_commands_do_what_the_guide_says(folder):
     first = (folder / "predictions" / listed[0]).read_text().splitlines()
     assert first[0] == "shard,index,prediction_0,prediction_1,prediction_2"
     assert len(first) == 11
+
+    # The page's last section: what is kept of a job, and goes with it.
+    kept = re.findall(r"^\| `(\S+)` \|", GUIDE.partition("## Where jobs are kept")[2], re.MULTILINE)
+    assert len(kept) == 4
+    job = folder / "home" / "jobs" / "my-model-kept"
+    for name in kept:
+        assert (job / name).is_dir() if name.endswith("/") else (job / name).is_file()
+    LocalPlatform(folder / "home").forget("my-model-kept")
+    assert not job.exists()
+    assert (folder / "my_model.safetensors").is_file()
+    assert any((folder / "checkpoints").iterdir())
+
+
+def test_jobs_are_kept_where_the_guide_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("ELASTIC_HOME", raising=False)
+    assert "`~/.elastic/jobs/NAME`" in GUIDE
+    assert default_home() == tmp_path / ".elastic"
+    monkeypatch.setenv("ELASTIC_HOME", "/scratch/elastic")
+    assert default_home() == Path("/scratch/elastic")

@@ -13,7 +13,8 @@ from sklearn.datasets import load_iris
 
 from elastic.platforms.local.platform import LocalPlatform
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 
 
 def blocks(language):
@@ -88,3 +89,18 @@ def test_the_example_trains_and_the_commands_answer(folder):
     assert f"worker-{min(2, os.cpu_count() or 1) - 1}" in logs.stdout
     killed = elastic(folder, "kill", "my-model", "--platform", "local")
     assert killed.returncode == 0, killed.stderr
+
+
+def test_the_quickstart_ends_with_the_command_that_shows_its_job(tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment.pop("ELASTIC_HOME", None)
+    ran = subprocess.run(
+        [sys.executable, "-m", "model_zoo.digits.quickstart"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    command = ran.stdout.splitlines()[-1].removeprefix("$ ")
+    shown = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert shown.stdout.startswith("quickstart  Succeeded"), shown.stderr
