@@ -63,7 +63,7 @@ class WorkerManager:
         self._thread = threading.Thread(target=self._run, name="worker-manager", daemon=True)
         self.on_exit: Callable[[ExitReason | None], None] = lambda _reason: None
         self.failed = asyncio.Event()
-        self.failure: TrainingError | None = None
+        self.failure: Exception | None = None
 
     def start(self) -> None:
         """Begin to launch workers."""
@@ -132,6 +132,10 @@ class WorkerManager:
                 self._stopping.wait(POLL_S)
             except CancelledError:
                 return
+            except Exception as error:  # noqa: BLE001 - or the job would "run" without anybody
+                # The master ends by it, and its supervisor counts that: the next may do better.
+                self._loop.call_soon_threadsafe(self._fail, error)
+                return
 
     def _note_platform(self, error: PlatformError | None) -> None:
         """Tell that the platform is away or back, once for each outage."""
@@ -163,6 +167,10 @@ class WorkerManager:
                 self._runner.forget(replica)
 
     # -- on the event loop ---------------------------------------------------------------------
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = self.failure or error
+        self.failed.set()
 
     async def _decide(
         self, observed: Sequence[Replica], control: JobControl, is_first: bool
@@ -198,8 +206,7 @@ class WorkerManager:
             case NoteExit(replica, is_failure):
                 self._note_exit(replica, is_failure, wanted=replica.id.index < desired)
             case FailJob(reason, message):
-                self.failure = self.failure or TrainingError(message, reason)
-                self.failed.set()
+                self._fail(TrainingError(message, reason))
             case Launch(replica) if replica.launch > 1:
                 self._board.note(
                     "WorkerStarted", f"{replica.name} is started again (launch {replica.launch})"

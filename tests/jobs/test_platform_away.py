@@ -1,9 +1,11 @@
 """A platform that cannot take the master's status for a while, as when the job's disk is full."""
 
+import threading
 from pathlib import Path
 
+import pytest
 from support.gate import Gate
-from support.thread_job import ThreadJob, held_spec, write_records
+from support.thread_job import PATIENCE_S, ThreadJob, held_spec, write_records
 
 from elastic.errors import PlatformError
 from elastic.master.cuts import read_cut
@@ -34,3 +36,23 @@ def test_a_status_that_cannot_be_published_is_published_later(tmp_path):
     told = {s.progress.records_done for s in job.runner.statuses}
     assert any(0 < records < 300 for records in told), "progress was told in between"
     assert read_cut(Path(status.checkpoint)).parameters["counts"].tolist() == [3.0] * 100
+
+
+def test_a_master_that_can_no_longer_decide_about_its_workers_ends(tmp_path):
+    """Its supervisor starts the next one; a job whose status says Running would wait for ever."""
+    data, gate = write_records(tmp_path / "train.npz"), Gate(tmp_path / "gate")
+    job = ThreadJob(held_spec(data, gate, num_epochs=50), tmp_path / "cuts")
+    has_failed = threading.Event()
+
+    def fail():
+        has_failed.set()
+        raise RuntimeError("dictionary changed size during iteration")
+
+    with job, gate:
+        job.wait_until(lambda statuses: statuses and statuses[-1].workers)
+        job.runner.control = fail
+        assert has_failed.wait(PATIENCE_S)
+        gate.open()
+        with pytest.raises(RuntimeError, match="dictionary changed size"):
+            job.wait()
+    assert not job.runner.statuses[-1].phase.is_final

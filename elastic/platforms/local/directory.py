@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -13,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, JobControl, Replica, ReplicaId
 from elastic.platforms.last_words import STEP_NAME
-from elastic.platforms.local.files import Bell, Lock, read_whole, write_whole
+from elastic.platforms.local.files import Bell, Lock, exists, read_whole, remove, write_whole
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus, StoredStatus
 
@@ -83,8 +82,8 @@ def default_home() -> Path:
 class JobDirectory:
     """Typed access to the files of one job; a missing file reads as None.
 
-    Every read raises `PlatformError` for a file that holds something else than it should, and
-    every write for a file that could not be written.
+    Every read raises `PlatformError` for a file that cannot be read or holds something else than
+    it should, and every write for a file that could not be written or removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -168,8 +167,7 @@ class JobDirectory:
         """Remove the files of one launch, except its log."""
         # Desired first: a launch that is desired and not observed is one still to be started.
         for folder in (self.desired_path, self.observed_path, self.exits_path):
-            with suppress(FileNotFoundError):
-                (folder / _file_name(replica)).unlink()
+            remove(folder / _file_name(replica))
 
     # -- written by the supervisor
 
@@ -199,7 +197,7 @@ class JobDirectory:
         write_whole(self.cancelled_path, "")
 
     def is_cancelled(self) -> bool:
-        return self.cancelled_path.exists()
+        return exists(self.cancelled_path)
 
     def control(self) -> JobControl:
         return JobControl(

@@ -49,6 +49,39 @@ def read_whole(path: Path) -> str | None:
         ) from error
 
 
+def exists(path: Path) -> bool:
+    """Whether a file or folder is there.
+
+    Raises:
+        PlatformError: That cannot be told.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise PlatformError(
+            f"cannot look at {path}: {error.strerror}: mend its permissions"
+        ) from error
+    return True
+
+
+def remove(path: Path) -> None:
+    """Remove a file; nothing happens where there is none.
+
+    Raises:
+        PlatformError: It is there and cannot be removed.
+    """
+    try:
+        path.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise PlatformError(
+            f"cannot remove {path}: {error.strerror}: mend its permissions"
+        ) from error
+
+
 def modified_ns(path: Path) -> int:
     """When a file or folder last changed; 0 where there is none."""
     try:
@@ -102,11 +135,17 @@ class Lock:
             self._descriptor = None
 
     def is_held(self) -> bool:
-        """Whether somebody holds the lock now."""
+        """Whether somebody holds the lock now.
+
+        Raises:
+            PlatformError: The file is there and cannot be opened.
+        """
         try:
             descriptor = os.open(self._path, os.O_RDONLY)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError as error:
+            raise PlatformError(f"cannot look at {self._path}: {error.strerror}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

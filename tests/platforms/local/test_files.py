@@ -11,7 +11,7 @@ from support.local_jobs import eventually
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.local.directory import Desired, JobDirectory
-from elastic.platforms.local.files import Bell, Lock, read_whole, write_whole
+from elastic.platforms.local.files import Bell, Lock, exists, read_whole, remove, write_whole
 from elastic.platforms.local.processes import parse_replica, replica_name
 
 
@@ -45,6 +45,32 @@ def test_a_write_that_fails_names_the_path_and_leaves_no_litter(tmp_path):
     with pytest.raises(PlatformError, match=r"cannot write .*folder.*ELASTIC_HOME"):
         write_whole(tmp_path / "folder", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "nothing"),
+    [
+        pytest.param(exists, False, id="exists"),
+        pytest.param(remove, None, id="remove"),
+        pytest.param(lambda path: Lock(path).is_held(), False, id="is-held"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_not_taken_for_missing(tmp_path, ask, nothing):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "none", tmp_path / "none" / "of", tmp_path / "file" / "of"):
+        assert ask(path) is nothing
+    # Root may enter any folder, but no loop.
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(PlatformError, match="loop/of"):
+        ask(tmp_path / "loop" / "of")
+
+
+def test_a_launch_that_cannot_be_forgotten_is_told_as_an_error_of_the_platform(tmp_path):
+    directory, replica = JobDirectory(tmp_path), ReplicaId("worker", 0, 1)
+    directory.forget(replica)
+    directory.exits_path.symlink_to(directory.exits_path)
+    with pytest.raises(PlatformError, match="cannot remove"):
+        directory.forget(replica)
 
 
 def test_a_damaged_file_is_named(tmp_path):
