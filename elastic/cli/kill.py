@@ -6,7 +6,9 @@ from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import open_platform, platform_option
 from elastic.cli.waiting import WaitNotes
-from elastic.platforms.base import StillAliveError
+from elastic.errors import PlatformError
+from elastic.platforms.base import Platform, StillAliveError
+from elastic.spec.status import JobPhase
 
 
 @click.command(
@@ -27,17 +29,26 @@ def command(context: click.Context, job: str, timeout: float, forget: bool, plat
     no error; where something is still there after --timeout, the exit code is 101.
     """
     opened = open_platform(context, platform)
-    before = opened.status(job)
+    before = _phase(opened, job)
     try:
         opened.kill(job, timeout, WaitNotes(job))
     except StillAliveError as error:
         click.echo(f"error: {error}", err=True)
         return ExitCode.NOT_FINISHED
-    if before.phase.is_final:
-        click.echo(f"job {job} had ended before: {before.phase}")
+    if before is not None and before.is_final:
+        click.echo(f"job {job} had ended before: {before}")
     else:
         click.echo(f"job {job} has been stopped: {opened.status(job).phase}")
     if forget:
         opened.forget(job)
         click.echo(f"nothing is kept of job {job}")
     return ExitCode.DONE
+
+
+def _phase(platform: Platform, job: str) -> JobPhase | None:
+    """How the job stands; None where that cannot be told, which must not keep it alive."""
+    try:
+        return platform.status(job).phase
+    except PlatformError:
+        # Where that has other causes than a damaged status, ending the job tells them.
+        return None

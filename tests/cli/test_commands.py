@@ -363,6 +363,12 @@ def test_killing_an_ended_job_says_so(run):
     assert (code, out) == (0, "job one had ended before: Succeeded\n")
 
 
+def test_a_job_whose_status_is_damaged_can_be_killed(run):
+    platform = ScriptedPlatform(one=(PlatformError("status.json is damaged"), running()))
+    code, out, _ = run("kill", "one", platform=platform)
+    assert (code, out) == (0, "job one has been stopped: Cancelled\n")
+
+
 def test_a_killed_job_can_be_forgotten(run):
     platform = ScriptedPlatform(one=(running(),))
     code, out, _ = run("kill", "one", "--forget", platform=platform)

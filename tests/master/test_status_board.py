@@ -5,7 +5,9 @@ from support.local_job import make_spec
 from support.served_master import ServedMaster
 
 from elastic.master.status_board import MAX_EVENTS, StatusBoard
-from elastic.spec.status import JobStatus, Progress
+from elastic.platforms.local.directory import JobDirectory
+from elastic.platforms.local.runner import LocalReplicaRunner
+from elastic.spec.status import JobPhase, JobStatus, Progress
 
 
 def test_what_happens_often_does_not_push_out_what_happened_once():
@@ -34,3 +36,12 @@ def test_refused_gradients_are_those_of_all_lives():
     board.coordinator = master.coordinator
     master.coordinator.rejected_gradients = 8
     assert board.build().progress.rejected_gradients == 250
+
+
+def test_a_damaged_status_is_replaced_by_the_next(tmp_path, caplog):
+    directory = JobDirectory(tmp_path)
+    directory.status_path.write_text("{")
+    board = StatusBoard(make_spec("a.B", "data"), LocalReplicaRunner(tmp_path))
+    assert "status.json is damaged" in caplog.text
+    assert board.publish()
+    assert directory.status().phase is JobPhase.STARTING

@@ -1,5 +1,6 @@
 """The folder of one job: where each file lies, what is in it and who writes it."""
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from elastic.platforms.last_words import STEP_NAME
 from elastic.platforms.local.files import Bell, Lock, exists, read_whole, remove, write_whole
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus, StoredStatus
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -72,6 +75,10 @@ _TERMINATION: Final = TypeAdapter(Termination)
 _SPEC: Final = TypeAdapter(JobSpec)
 _STATUS: Final[TypeAdapter[JobStatus]] = TypeAdapter(StoredStatus)
 _SIZE: Final = TypeAdapter(int)
+
+
+class DamagedFileError(PlatformError):
+    """A file of a job holds something else than it should, however often it is read."""
 
 
 def default_home() -> Path:
@@ -147,6 +154,14 @@ class JobDirectory:
     def status(self) -> JobStatus | None:
         return _read(self.status_path, _STATUS)
 
+    def sound_status(self) -> JobStatus | None:
+        """The status; None where it is damaged, as the next one that is published replaces it."""
+        try:
+            return self.status()
+        except DamagedFileError as error:
+            logger.warning("%s; goes on as if there were none", error)
+            return None
+
     def write_address(self, address: str) -> None:
         write_whole(self.address_path, address)
 
@@ -219,7 +234,7 @@ def _read(path: Path, adapter: TypeAdapter[T]) -> T | None:
     try:
         return adapter.validate_json(text)
     except ValidationError as error:
-        raise PlatformError(
+        raise DamagedFileError(
             f"{path} is damaged: {error.errors()[0]['msg']}: mend or remove it"
         ) from error
 

@@ -15,7 +15,7 @@ from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
 from elastic.platforms.local.processes import Member, find_members, is_stopped, signal_members
 from elastic.platforms.local.reconciler import publish_end
 from elastic.policy.masters import CANCEL
-from elastic.spec.status import JobPhase
+from elastic.spec.status import JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)
 
@@ -102,9 +102,17 @@ def kill_job(
                 term_grace_s = min(TERM_GRACE_S, timeout_s / 4)
                 _await_end(watch, time.monotonic() + term_grace_s)
             _force(watch, directory, now_s, timeout_s)
-    status = directory.status()
+    status = readable_status(directory)
     if status is None or not status.phase.is_final:
-        publish_end(directory, CANCEL)
+        publish_end(directory, status, CANCEL)
+
+
+def readable_status(directory: JobDirectory) -> JobStatus | None:
+    """What was published; None also where it cannot be read, which must keep no process alive."""
+    try:
+        return directory.status()
+    except PlatformError:
+        return None
 
 
 def _force(watch: _Watch, directory: JobDirectory, started_s: float, timeout_s: float) -> None:
@@ -150,7 +158,7 @@ def _ask(directory: JobDirectory) -> None:
 
 
 def _has_trained(directory: JobDirectory) -> bool:
-    status = directory.status()
+    status = readable_status(directory)
     return status is not None and status.phase not in (JobPhase.PENDING, JobPhase.STARTING)
 
 

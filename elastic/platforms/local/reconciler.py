@@ -56,6 +56,7 @@ class Reconciler:
         self._is_ending = False
         self._is_stop_asked = False
         self._unpublished: EndJob | None = None
+        self._uncounted: Replica | None = None
 
     def run(self) -> None:
         """Work until no replica is left and none is wanted."""
@@ -86,7 +87,7 @@ class Reconciler:
             self._master = newest.id
         self._on_ended(self._table.adopt())
         if newest is not None and newest.exit_reason is not None:
-            self._on_master_ended(newest)
+            self._uncounted = newest
 
     def _step(self) -> None:
         self._on_ended(self._table.reap())
@@ -97,6 +98,8 @@ class Reconciler:
         if not self._directory.submission_path.exists():
             logger.warning("the job's folder is gone: ending its processes")
             self._end(END_GRACE_S)
+        if not self._is_ending:
+            self._count_master()
         if not self._is_ending:
             self._keep_master()
             self._follow_desired()
@@ -126,10 +129,11 @@ class Reconciler:
             failed = self._table.start(self._master)
             self._directory.forget(last)
             self._on_ended([] if failed is None else [failed])
+            self._count_master()
 
     def _hurry_final_master(self) -> None:
         """End a master that stays on after its job: a thread of the user's code may hold it."""
-        status = self._directory.status()
+        status = self._directory.sound_status()
         if status is None or not status.phase.is_final:
             return
         now_s = time.monotonic()
@@ -141,16 +145,21 @@ class Reconciler:
         if ended:
             self._directory.master_bell.ring()
         for replica in ended:
-            if replica.id == self._master and not self._is_ending:
-                self._on_master_ended(replica)
+            if replica.id == self._master:
+                self._uncounted = replica
 
-    def _on_master_ended(self, master: Replica) -> None:
+    def _count_master(self) -> None:
+        """Choose what follows the end of the master; where nothing can be read now, next time."""
+        master = self._uncounted
+        if master is None:
+            return
         verdict = self._history.on_exit(
             master,
-            self._directory.status(),
+            self._directory.sound_status(),
             self._directory.is_cancelled(),
             read_step(self._directory.step_path),
         )
+        self._uncounted = None
         match verdict:
             case RestartMaster(delay_s):
                 logger.warning(
@@ -171,7 +180,8 @@ class Reconciler:
 
     def _publish_end(self) -> None:
         if self._unpublished is not None and self._unpublished.phase is not None:
-            publish_end(self._directory, self._unpublished)
+            status = self._directory.sound_status()
+            publish_end(self._directory, status, self._unpublished)
         self._unpublished = None
 
     def _end(self, grace_s: float) -> None:
@@ -204,14 +214,19 @@ class Reconciler:
         return [*command, *arguments]
 
 
-def publish_end(directory: JobDirectory, end: EndJob) -> None:
+def publish_end(directory: JobDirectory, status: JobStatus | None, end: EndJob) -> None:
     """Publish the end of a job in place of its master, which must be gone.
+
+    Args:
+        directory: Of the job.
+        status: What the master published last, if that is known.
+        end: How the job ends.
 
     Raises:
         PlatformError: The status could not be written.
     """
     assert end.phase is not None
-    status = directory.status() or JobStatus(job_name=directory.path.name)
+    status = status or JobStatus(job_name=directory.path.name)
     now_s = time.time()
     ended = {"phase": end.phase, "reason": end.reason, "message": end.message}
     directory.write_status(status.model_copy(update=ended | {"ended_s": now_s, "updated_s": now_s}))

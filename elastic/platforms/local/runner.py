@@ -88,8 +88,8 @@ class LocalReplicaRunner:
         self._directory.write_status(status)
 
     def last_status(self) -> JobStatus | None:
-        """The status published last, by this or an earlier life of the master."""
-        return self._directory.status()
+        """The status published last, by this or an earlier life of the master; none if damaged."""
+        return self._directory.sound_status()
 
     def publish_address(self, address: str) -> None:
         """Tell workers where the master listens (`host:port`)."""

@@ -5,14 +5,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from elastic.errors import JobExistsError, PlatformError
 from elastic.platforms.local.directory import JobDirectory, Submission
-from elastic.platforms.local.files import Lock
-from elastic.platforms.local.killing import end_members
+from elastic.platforms.local.files import Lock, remove
+from elastic.platforms.local.killing import end_members, readable_status
 from elastic.platforms.local.liveness import has_master, has_supervisor
 from elastic.platforms.local.supervisor import start_supervisor
 from elastic.policy.resumption import resumed
@@ -86,7 +86,7 @@ def submit_job(
 
 def _check_may_replace(directory: JobDirectory, spec: JobSpec) -> None:
     name = spec.job_name
-    status, old = directory.status(), directory.submission()
+    status, old = readable_status(directory), directory.submission()
     deadline_s = time.monotonic() + ENDING_TIMEOUT_S
     while has_supervisor(directory) or has_master(directory):
         has_ended = status is not None and status.phase.is_final
@@ -144,7 +144,7 @@ def _place(directory: JobDirectory, staged: JobDirectory, replaced_path: Path) -
 
 def _resume(directory: JobDirectory, staged: JobDirectory) -> None:
     """Let the new submission take over the folder with its cuts, logs and history."""
-    status, earlier = directory.status(), directory.submission()
+    status, earlier = readable_status(directory), directory.submission()
     if status is not None:
         # How it ended does not stay, or the new supervisor would believe it.
         staged.write_status(resumed(status, None if earlier is None else earlier.submitted_s))
@@ -153,8 +153,10 @@ def _resume(directory: JobDirectory, staged: JobDirectory) -> None:
             shutil.rmtree(path, ignore_errors=True)
             path.mkdir(mode=0o700)
         for path in (directory.control_path, directory.cancelled_path, directory.address_path):
-            with suppress(FileNotFoundError):
-                path.unlink()
+            remove(path)
+        if status is None:
+            # There is none, or a damaged one.
+            remove(directory.status_path)
         # Everything that takes room is written by now, so a full disk has stopped us before.
         for entry in (p for p in staged.path.iterdir() if p.is_file()):
             entry.replace(directory.path / entry.name)

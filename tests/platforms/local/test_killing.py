@@ -109,6 +109,16 @@ def test_a_job_that_lost_all_its_processes_can_be_cancelled(jobs):
     assert platform.status("job").phase is JobPhase.CANCELLED
 
 
+def test_a_damaged_status_keeps_no_process_alive(jobs):
+    platform = jobs.submit(master="obey")
+    jobs.pid_of("master")
+    eventually(lambda: jobs.directory().status())
+    jobs.directory().status_path.write_text("{")
+    platform.kill("job", TIMEOUT_S)
+    assert jobs.members() == []
+    assert platform.status("job").phase is JobPhase.CANCELLED
+
+
 def test_a_master_that_has_not_trained_is_not_waited_for(jobs):
     platform = jobs.submit(master="idle")
     jobs.pid_of("master")

@@ -108,6 +108,16 @@ class TestSubmit:
         jobs.pid_of("worker")
         assert not {m.pid for m in old} & {m.pid for m in jobs.members()}
 
+    @pytest.mark.parametrize("how", ["overwrite", "resume"])
+    def test_a_job_whose_status_is_damaged_gives_way_to_the_next(self, jobs, how):
+        jobs.submit()
+        jobs.pid_of("master")
+        kill_all(jobs)
+        jobs.directory().status_path.write_text("{")
+        platform = jobs.submit(**{how: True})
+        assert platform.status("job").phase is JobPhase.PENDING
+        jobs.pid_of("master")
+
     def test_of_racing_submits_exactly_one_wins(self, jobs):
         def submit(_):
             try:
@@ -185,6 +195,14 @@ class TestMaster:
         until_gone(jobs)
         log = jobs.directory().log_path(ReplicaId("master", 0, 1)).read_text()
         assert log.count("--- launch") == MAX_MASTER_CRASHES
+
+    def test_a_crash_loop_is_counted_though_the_status_is_damaged(self, jobs):
+        jobs.submit(master="crash")
+        directory = jobs.directory()
+        directory.status_path.write_text("{")
+        status = eventually(directory.sound_status)
+        assert (status.phase, status.reason) == (JobPhase.FAILED, "MasterCrashed")
+        until_gone(jobs)
 
     def test_a_master_that_is_ended_by_the_users_code_is_said_with_where_it_was(self, jobs):
         status = until_phase(jobs.submit(master="depart"), JobPhase.FAILED)
