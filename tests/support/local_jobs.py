@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from elastic.platforms.local.directory import JobDirectory
@@ -103,6 +104,19 @@ class Jobs:
             while members := find_members(uid):
                 signal_members(members, signal.SIGKILL)
                 time.sleep(0.01)
+
+
+@contextmanager
+def unreadable(path):
+    """A file or folder that cannot be looked at meanwhile; root may enter any, but no loop."""
+    aside = path.with_name(f".{path.name}.aside")
+    path.rename(aside)
+    path.symlink_to(path)
+    try:
+        yield
+    finally:
+        path.unlink()
+        aside.rename(path)
 
 
 def eventually(probe):

@@ -13,7 +13,15 @@ from pydantic import TypeAdapter, ValidationError
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, JobControl, Replica, ReplicaId
 from elastic.platforms.last_words import STEP_NAME
-from elastic.platforms.local.files import Bell, Lock, exists, read_whole, remove, write_whole
+from elastic.platforms.local.files import (
+    Bell,
+    Lock,
+    entries,
+    exists,
+    read_whole,
+    remove,
+    write_whole,
+)
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus, StoredStatus
 
@@ -240,13 +248,7 @@ def _read(path: Path, adapter: TypeAdapter[T]) -> T | None:
 
 
 def _read_all(folder: Path, adapter: TypeAdapter[T]) -> Iterator[T]:
-    try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise PlatformError(f"cannot read {folder}: {error.strerror}") from error
-    for path in paths:
+    for path in (path for path in entries(folder) if path.suffix == ".json"):
         value = _read(path, adapter)
         # None: removed since it was listed.
         if value is not None:

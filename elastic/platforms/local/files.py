@@ -66,6 +66,22 @@ def exists(path: Path) -> bool:
     return True
 
 
+def entries(folder: Path) -> list[Path]:
+    """What lies in a folder, by name; nothing where there is none.
+
+    Raises:
+        PlatformError: The folder is there and cannot be listed.
+    """
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise PlatformError(
+            f"cannot list {folder}: {error.strerror}: mend its permissions"
+        ) from error
+
+
 def remove(path: Path) -> None:
     """Remove a file; nothing happens where there is none.
 

@@ -10,6 +10,7 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.base import LogLine
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
+from elastic.platforms.local.files import entries
 from elastic.platforms.local.log_times import LineClock
 
 POLL_S: Final = 0.1
@@ -122,4 +123,5 @@ def _paths(directory: JobDirectory) -> list[Path]:
         role, _, index = path.stem.rpartition("-")
         return role != MASTER_ROLE, role, int(index) if index.isdecimal() else 0
 
-    return sorted(directory.logs_path.glob("*.log"), key=order)
+    logs = [path for path in entries(directory.logs_path) if path.suffix == ".log"]
+    return sorted(logs, key=order)

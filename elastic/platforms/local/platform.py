@@ -11,6 +11,7 @@ from typing import Final
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import BoardFolder, LogLine, has_ended, unheard, writes_no_events
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, default_home
+from elastic.platforms.local.files import entries, exists
 from elastic.platforms.local.killing import kill_job
 from elastic.platforms.local.liveness import has_master, has_supervisor, members_of
 from elastic.platforms.local.logs import follow_logs, read_logs
@@ -58,8 +59,9 @@ class LocalPlatform:
         """Names of all known jobs, running or ended, oldest first."""
         submissions = [
             (submitted_s, path.name)
-            for path in self._jobs_path.glob("[!.]*")
-            if (submitted_s := _submitted_s(JobDirectory(path))) is not None
+            for path in entries(self._jobs_path)
+            if not path.name.startswith(".")
+            and (submitted_s := _submitted_s(JobDirectory(path))) is not None
         ]
         return [name for _, name in sorted(submissions)]
 
@@ -170,7 +172,7 @@ class LocalPlatform:
             if has_supervisor(directory) or has_master(directory) or members_of(directory):
                 raise JobExistsError(f"job {job_name!r} is running: `elastic kill` it first")
             shutil.rmtree(directory.path, ignore_errors=True)
-        if directory.path.exists():
+        if exists(directory.path):
             raise PlatformError(f"cannot remove {directory.path}: mend its permissions")
 
     def logs(
@@ -205,7 +207,7 @@ class LocalPlatform:
         directory = JobDirectory(self._jobs_path / job_name)
         # A name with a slash or a leading dot is a path, and none that a job can have.
         is_name = Path(job_name).name == job_name and not job_name.startswith(".")
-        if not is_name or not directory.submission_path.exists():
+        if not is_name or not exists(directory.submission_path):
             raise self._not_found(job_name)
         return directory
 

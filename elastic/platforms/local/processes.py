@@ -13,6 +13,7 @@ from typing import Final
 import psutil
 
 from elastic.platforms.base import ReplicaId
+from elastic.platforms.local.files import entries
 
 JOB_UID_VARIABLE: Final = "ELASTIC_JOB_UID"
 """In the environment of all processes of a submission and so of all that they start."""
@@ -46,10 +47,14 @@ def parse_replica(text: str) -> ReplicaId | None:
 
 
 def find_members(uid: str) -> list[Member]:
-    """All live processes that carry the job's uid, this process left out."""
+    """All live processes that carry the job's uid, this process left out.
+
+    Raises:
+        PlatformError: The processes cannot be listed.
+    """
     marker = f"{JOB_UID_VARIABLE}={uid}".encode()
     members = []
-    for folder in Path("/proc").iterdir():
+    for folder in entries(Path("/proc")):
         if not folder.name.isdecimal() or int(folder.name) == os.getpid():
             continue
         try:

@@ -12,6 +12,7 @@ from elastic.platforms.base import Replica, ReplicaId
 from elastic.platforms.last_words import read_step
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, Submission
 from elastic.platforms.local.exits import MemoryKills, own_cgroup
+from elastic.platforms.local.files import exists
 from elastic.platforms.local.processes import find_members, signal_members
 from elastic.platforms.local.replicas import ReplicaTable
 from elastic.policy.masters import CANCEL, EndJob, MasterHistory, RestartMaster
@@ -64,12 +65,16 @@ class Reconciler:
         self._selector.register(bell.listen(), selectors.EVENT_READ)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signal_number, self._on_signal)
-        self._restore()
+        is_restored = False
         while True:
             try:
+                if not is_restored:
+                    self._restore()
+                    is_restored = True
                 self._step()
-            except PlatformError as error:
-                # Full disk or a damaged file: what runs goes on, and the next tick tries again.
+            except (PlatformError, OSError) as error:
+                # Full disk, a damaged file, no descriptor left: what runs goes on, and the next
+                # tick tries again.
                 logger.warning("%s", error)
             if self._is_ending and not self._table.running():
                 break
@@ -95,7 +100,7 @@ class Reconciler:
         self._table.flush()
         if self._is_stop_asked:
             self._end(END_GRACE_S)
-        if not self._directory.submission_path.exists():
+        if not exists(self._directory.submission_path):
             logger.warning("the job's folder is gone: ending its processes")
             self._end(END_GRACE_S)
         if not self._is_ending:

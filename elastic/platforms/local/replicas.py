@@ -65,6 +65,9 @@ class ReplicaTable:
         # Observed is read before desired: a launch forgotten in between is then in neither.
         for observed in self._directory.observed():
             replica = observed.replica
+            if replica.id in self._known:
+                # From a call before, which found something that could not be looked at.
+                continue
             if replica.phase not in (ReplicaPhase.PENDING, ReplicaPhase.RUNNING):
                 self._known.add(replica.id)
                 continue

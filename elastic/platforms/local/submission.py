@@ -11,7 +11,7 @@ from typing import Final
 
 from elastic.errors import JobExistsError, PlatformError
 from elastic.platforms.local.directory import JobDirectory, Submission
-from elastic.platforms.local.files import Lock, remove
+from elastic.platforms.local.files import Lock, entries, exists, remove
 from elastic.platforms.local.killing import end_members, readable_status
 from elastic.platforms.local.liveness import has_master, has_supervisor
 from elastic.platforms.local.supervisor import start_supervisor
@@ -64,21 +64,21 @@ def submit_job(
         PlatformError: Something could not be written or started; a new job left nothing behind.
     """
     directory = JobDirectory(jobs_path / spec.job_name)
-    exists = directory.path.exists()
-    if exists:
+    is_there = exists(directory.path)
+    if is_there:
         _check_may_replace(directory, spec)
     submission = Submission(secrets.token_hex(16), time.time(), dict(commands))
     with _staging(jobs_path, spec.job_name) as staging_path:
         staged = JobDirectory(staging_path / "job")
         staged.write_submission(spec, submission, secrets.token_hex(32))
-        if exists and spec.resume:
+        if is_there and spec.resume:
             _resume(directory, staged)
         else:
             _place(directory, staged, replaced_path=staging_path / "replaced")
     try:
         start_supervisor(directory)
     except PlatformError:
-        if not (exists and spec.resume):
+        if not (is_there and spec.resume):
             shutil.rmtree(directory.path, ignore_errors=True)
         raise
     return directory
@@ -119,7 +119,8 @@ def _check_may_replace(directory: JobDirectory, spec: JobSpec) -> None:
 @contextmanager
 def _staging(jobs_path: Path, job_name: str) -> Iterator[Path]:
     """A folder beside the job's, removed at the end, and with it what a killed one left."""
-    for leftover in jobs_path.glob(f".{job_name}.new-*"):
+    leftovers = [p for p in entries(jobs_path) if p.name.startswith(f".{job_name}.new-")]
+    for leftover in leftovers:
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         path = Path(tempfile.mkdtemp(prefix=f".{job_name}.new-", dir=jobs_path))
@@ -133,7 +134,7 @@ def _staging(jobs_path: Path, job_name: str) -> Iterator[Path]:
 
 def _place(directory: JobDirectory, staged: JobDirectory, replaced_path: Path) -> None:
     try:
-        if directory.path.exists():
+        if exists(directory.path):
             directory.path.rename(replaced_path)
         staged.path.rename(directory.path)
     except OSError as error:

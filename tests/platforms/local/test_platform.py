@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.local_jobs import eventually
+from support.local_jobs import eventually, unreadable
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
@@ -315,14 +315,20 @@ def test_a_source_checkout_is_imported_from_any_folder(jobs, tmp_path):
     assert "shadowed" not in log.read_text() + jobs.directory().supervisor_log_path.read_text()
 
 
-@pytest.mark.parametrize("name", ["status.json", "submission.json"])
-def test_a_damaged_job_does_not_hide_the_others(tmp_path, name):
-    platform = LocalPlatform(tmp_path)
+@pytest.fixture
+def two_ended(tmp_path):
+    """A platform with the ended jobs `good` and `bad`."""
     for job in ("good", "bad"):
         directory = JobDirectory(tmp_path / "jobs" / job)
         directory.path.mkdir(parents=True)
         directory.write_status(JobStatus(job_name=job, phase=JobPhase.SUCCEEDED))
         directory.submission_path.write_text('{"uid": "u", "submitted_s": 7.0, "commands": {}}')
+    return LocalPlatform(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["status.json", "submission.json"])
+def test_a_damaged_job_does_not_hide_the_others(tmp_path, two_ended, name):
+    platform = two_ended
     (tmp_path / "jobs" / "bad" / name).write_text("")
     assert sorted(platform.jobs()) == ["bad", "good"]
     told = {status.job_name: status for status in platform.statuses()}
@@ -331,3 +337,24 @@ def test_a_damaged_job_does_not_hide_the_others(tmp_path, name):
     assert f"{name} is damaged" in told["bad"].message
     with pytest.raises(JobNotFoundError, match="known jobs: "):
         platform.status("nosuch")
+
+
+@pytest.mark.parametrize("name", ["", "submission.json", "supervisor.lock", "logs"])
+def test_a_job_that_cannot_be_looked_at_is_told_as_that(tmp_path, two_ended, name):
+    directory = JobDirectory(tmp_path / "jobs" / "bad")
+    for path in (directory.path / "supervisor.lock", directory.logs_path):
+        path.touch()
+    asked = {
+        "status": lambda: two_ended.status("bad"),
+        "logs": lambda: list(two_ended.logs("bad", [], False, None)),
+    }
+    if name == "logs":
+        del asked["status"]
+    with unreadable(directory.path / name):
+        assert sorted(two_ended.jobs()) == ["bad", "good"]
+        told = {status.job_name: status for status in two_ended.statuses()}
+        for ask in asked.values() if name != "supervisor.lock" else [asked["status"]]:
+            with pytest.raises(PlatformError, match=f"cannot .*bad.*{name}"):
+                ask()
+    assert told["good"].phase is JobPhase.SUCCEEDED
+    assert told["bad"].reason == ("" if name == "logs" else "Damaged")

@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support.local_jobs import eventually
+from support.local_jobs import eventually, unreadable
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.local.directory import JobDirectory
+from elastic.platforms.local.files import read_whole
 from elastic.platforms.local.processes import find_members
 from elastic.platforms.local.reconciler import TICK_S
 from elastic.platforms.local.supervisor import EXIT_BUSY, SUPERVISOR_MODULE, start_supervisor
@@ -55,6 +56,34 @@ def test_the_processes_of_a_removed_job_end(jobs, platform):
     uid = jobs.directory().submission().uid
     shutil.rmtree(jobs.directory().path)
     eventually(lambda: not find_members(uid))
+
+
+def test_what_runs_goes_on_while_the_folder_cannot_be_looked_at(jobs):
+    jobs.submit(master="idle")
+    directory, master = jobs.directory(), ReplicaId("master", 0, 1)
+    # It has read what it needs.
+    eventually(lambda: "master idle" in (read_whole(directory.log_path(master)) or ""))
+    before = sorted(member.pid for member in jobs.members())
+    with unreadable(directory.path):
+        warned = directory.path.with_name(".job.aside") / "supervisor.log"
+        eventually(lambda: warned.read_text().count("cannot look at") > 1)
+    assert sorted(member.pid for member in jobs.members()) == before
+    os.kill(jobs.pid_of("master"), signal.SIGKILL)
+    eventually(lambda: jobs.members(role="master") and jobs.pid_of("master") not in before)
+
+
+def test_a_supervisor_that_cannot_see_what_runs_waits_until_it_can(jobs):
+    jobs.submit(master="idle")
+    master = jobs.pid_of("master")
+    directory = jobs.directory()
+    os.kill(jobs.pid_of("supervisor"), signal.SIGKILL)
+    eventually(lambda: not directory.supervisor_lock.is_held())
+    with unreadable(directory.observed_path):
+        start_supervisor(directory)
+        eventually(lambda: "cannot list" in directory.supervisor_log_path.read_text())
+        assert directory.supervisor_lock.is_held()
+    eventually(lambda: "adopted master-0-1" in directory.supervisor_log_path.read_text())
+    assert jobs.pid_of("master") == master
 
 
 def test_an_end_seen_while_the_disk_was_full_is_told_later(jobs, platform):
