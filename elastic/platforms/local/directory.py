@@ -60,11 +60,11 @@ class Observed:
     """What the supervisor knows of one launch.
 
     Attributes:
-        created_s: When the system says the process began: with the pid, its identity.
+        birth: Of its process: with the pid, its identity.
     """
 
     replica: Replica
-    created_s: float | None = None
+    birth: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

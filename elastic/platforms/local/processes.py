@@ -20,8 +20,9 @@ JOB_UID_VARIABLE: Final = "ELASTIC_JOB_UID"
 
 REPLICA_VARIABLE: Final = "ELASTIC_REPLICA"
 
-CREATED_TOLERANCE_S: Final = 2.0
-"""psutil adds the boot time to a counter, and the boot time moves when the clock is set."""
+BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
+START_FIELD: Final = 19
+"""Of those behind the program's name in /proc/PID/stat: ticks from the boot to its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,10 @@ class ReplicaProcess:
     """
 
     def __init__(
-        self, pid: int, created_s: float, descriptor: int, child: "subprocess.Popen[bytes] | None"
+        self, pid: int, birth: str | None, descriptor: int, child: "subprocess.Popen[bytes] | None"
     ) -> None:
         self.pid = pid
-        self.created_s = created_s
+        self.birth = birth
         self._descriptor = descriptor
         self._child = child
 
@@ -124,19 +125,18 @@ class ReplicaProcess:
                 start_new_session=True,
             )
         # A child that has ended already is kept as a zombie until `reap`, so both calls succeed.
-        created_s = psutil.Process(child.pid).create_time()
-        return cls(child.pid, created_s, os.pidfd_open(child.pid), child)
+        return cls(child.pid, birth_of(child.pid), os.pidfd_open(child.pid), child)
 
     @classmethod
-    def adopt(cls, pid: int, created_s: float) -> "ReplicaProcess | None":
+    def adopt(cls, pid: int, birth: str | None) -> "ReplicaProcess | None":
         """Watch a process that another supervisor started; None where it has ended."""
         try:
             descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
             return None
-        process = cls(pid, created_s, descriptor, None)
+        process = cls(pid, birth, descriptor, None)
         # Identity is checked after the descriptor is open, so that both mean the same process.
-        if process.has_ended() or not _is_same(pid, created_s):
+        if process.has_ended() or birth is None or birth_of(pid) != birth:
             process.close()
             return None
         return process
@@ -144,11 +144,7 @@ class ReplicaProcess:
     @classmethod
     def adopt_found(cls, pid: int) -> "ReplicaProcess | None":
         """Watch a process that was found by its environment; None where it has ended."""
-        try:
-            created_s = psutil.Process(pid).create_time()
-        except psutil.NoSuchProcess:
-            return None
-        return cls.adopt(pid, created_s)
+        return cls.adopt(pid, birth_of(pid))
 
     def fileno(self) -> int:
         """Readable when the process has ended."""
@@ -186,8 +182,15 @@ class ReplicaProcess:
         os.close(self._descriptor)
 
 
-def _is_same(pid: int, created_s: float) -> bool:
+def birth_of(pid: int) -> str | None:
+    """What tells a process from all others that ever have its pid; None where it has ended.
+
+    Counted in ticks since the boot, since times of day move when the clock is set.
+    """
     try:
-        return abs(psutil.Process(pid).create_time() - created_s) < CREATED_TOLERANCE_S
-    except psutil.NoSuchProcess:
-        return False
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name of a program may hold blanks and brackets.
+    ticks = stat.rpartition(b")")[2].split()[START_FIELD].decode()
+    return f"{BOOT_ID_PATH.read_text().strip()}/{ticks}"

@@ -185,17 +185,20 @@ class ReplicaTable:
 
     def _watch(self, process: ReplicaProcess, replica: Replica) -> None:
         replica = replace(
-            replica, phase=ReplicaPhase.RUNNING, pid=process.pid, started_s=process.created_s
+            replica,
+            phase=ReplicaPhase.RUNNING,
+            pid=process.pid,
+            started_s=replica.started_s or time.time(),
         )
         self._known.add(replica.id)
         self._running[replica.id] = _Running(process, replica)
         self._selector.register(process, selectors.EVENT_READ)
-        self._write(Observed(replica, process.created_s))
+        self._write(Observed(replica, process.birth))
 
     def _find(self, observed: Observed) -> ReplicaProcess | None:
-        replica, created_s = observed.replica, observed.created_s
-        if replica.pid is not None and created_s is not None:
-            return ReplicaProcess.adopt(replica.pid, created_s)
+        replica, birth = observed.replica, observed.birth
+        if replica.pid is not None and birth is not None:
+            return ReplicaProcess.adopt(replica.pid, birth)
         for member in self._members(replica.id):
             if member.is_leader:
                 return ReplicaProcess.adopt_found(member.pid)

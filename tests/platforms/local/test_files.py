@@ -1,9 +1,11 @@
 """Files replaced whole, locks and bells."""
 
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from support.local_jobs import eventually
@@ -12,7 +14,7 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.local.directory import Desired, JobDirectory
 from elastic.platforms.local.files import Bell, Lock, exists, read_whole, remove, write_whole
-from elastic.platforms.local.processes import parse_replica, replica_name
+from elastic.platforms.local.processes import birth_of, parse_replica, replica_name
 
 
 def test_a_writer_killed_at_any_point_leaves_the_old_text_or_the_new(tmp_path):
@@ -138,3 +140,19 @@ def test_a_replicas_name_is_read_back(replica):
 @pytest.mark.parametrize("text", ["", "worker", "worker-1", "worker-x-1", "worker-1-²"])
 def test_other_names_are_no_replica(text):
     assert parse_replica(text) is None
+
+
+def test_a_process_is_told_from_others_whatever_its_program_is_called(tmp_path):
+    program = tmp_path / "a) b (c"
+    program.symlink_to(shutil.which("sleep"))
+    first = subprocess.Popen([program, "60"])
+    births = [birth_of(first.pid), birth_of(first.pid)]
+    # A tick takes a hundredth of a second.
+    time.sleep(0.05)
+    second = subprocess.Popen([program, "60"])
+    births.append(birth_of(second.pid))
+    for process in (first, second):
+        process.kill()
+        process.wait()
+    assert births[0] == births[1] != births[2]
+    assert birth_of(first.pid) is None

@@ -214,7 +214,7 @@ class TestLossOfTheSupervisor:
         harness.kill(worker)
         stranger = harness.jobs.pid_of("master")
         harness.directory.write_observed(
-            replace(observed, replica=replace(observed.replica, pid=stranger), created_s=1.0)
+            replace(observed, replica=replace(observed.replica, pid=stranger), birth="another")
         )
         harness.runner.wait(TIMEOUT_S)
         until_ended(harness.runner, worker)

@@ -16,7 +16,7 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.files import read_whole
-from elastic.platforms.local.processes import find_members
+from elastic.platforms.local.processes import JOB_UID_VARIABLE, find_members
 from elastic.platforms.local.reconciler import TICK_S
 from elastic.platforms.local.supervisor import EXIT_BUSY, SUPERVISOR_MODULE, start_supervisor
 from elastic.spec.status import JobPhase
@@ -84,6 +84,31 @@ def test_a_supervisor_that_cannot_see_what_runs_waits_until_it_can(jobs):
         assert directory.supervisor_lock.is_held()
     eventually(lambda: "adopted master-0-1" in directory.supervisor_log_path.read_text())
     assert jobs.pid_of("master") == master
+
+
+def test_a_clock_that_was_set_ends_no_replica(jobs):
+    jobs.submit(master="idle")
+    master, directory = jobs.pid_of("master"), jobs.directory()
+    eventually(lambda: [o.replica.pid for o in directory.observed()] == [master])
+    os.kill(jobs.pid_of("supervisor"), signal.SIGKILL)
+    eventually(lambda: not directory.supervisor_lock.is_held())
+    # All times of day that the system tells of its processes have moved by as much.
+    program = (
+        "import psutil, sys\n"
+        "create_time = psutil.Process.create_time\n"
+        "psutil.Process.create_time = lambda process: create_time(process) + 5.0\n"
+        "from elastic.platforms.local import supervisor\n"
+        "supervisor.main([sys.argv[1]])\n"
+    )
+    with directory.supervisor_log_path.open("ab") as log:
+        subprocess.run(
+            [sys.executable, "-c", program, str(directory.path)],
+            env=os.environ | {JOB_UID_VARIABLE: directory.submission().uid},
+            stderr=log,
+            check=True,
+        )
+    eventually(lambda: f"with pid {master}" in directory.supervisor_log_path.read_text())
+    assert [member.pid for member in jobs.members(role="master")] == [master]
 
 
 def test_an_end_seen_while_the_disk_was_full_is_told_later(jobs, platform):
