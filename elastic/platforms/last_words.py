@@ -11,6 +11,9 @@ STEP_NAME: Final = "preparing"
 
 MAX_STEP_LENGTH: Final = 500
 
+UNFINISHED: Final = "exited with code 0 without finishing: its own code ended the process"
+"""Of a worker that did not say that it has completed, which each says that does."""
+
 _OWN_NEWS: Final = re.compile(TIME + r" [DI] elastic[\w.]*: ")
 """A line of our own log that tells of nothing wrong."""
 

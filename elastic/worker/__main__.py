@@ -50,6 +50,7 @@ def main() -> int:
         _work(spec, surroundings, replica)
     except SupersededError as error:
         logging.getLogger(__name__).info("%s", error)
+        surroundings.say_end(ExitReason.COMPLETED, "")
         return 0
     except RpcError as error:
         # Not the user's doing: the master was away too long, or refuses this worker.

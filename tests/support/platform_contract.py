@@ -168,7 +168,7 @@ class ReplicaRunnerContract:
         ended = until_ended(harness.runner, FIRST)
         assert (ended.phase, ended.exit_reason) == (ReplicaPhase.FAILED, ExitReason.KILLED)
 
-    def test_a_replica_that_exits_with_0_has_completed(self, harness):
+    def test_a_replica_that_says_so_and_exits_with_0_has_completed(self, harness):
         harness.arrange(FIRST, "succeed")
         harness.runner.launch(FIRST)
         ended = until_ended(harness.runner, FIRST)

@@ -1,6 +1,10 @@
 """Pods as an API server tells them, cut down to what observation reads."""
 
+import json
+
 UID = "uid-1"
+DONE_WORDS = json.dumps({"reason": "Completed", "message": ""})
+"""What a worker says that has completed."""
 
 
 def pod(status=None, launch=1, index=0, uid=UID, deleted=False, name=None, **metadata):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from elastic.platforms.base import ExitReason
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.own_container import own_spec
-from elastic.platforms.last_words import exit_words
+from elastic.platforms.last_words import UNFINISHED, exit_words
 
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
 _CODE_NOT_STARTED: Final = 128
@@ -76,6 +76,16 @@ def classify(pod: Manifest, terminated: Mapping[str, Any]) -> tuple[ExitReason, 
     if number in _OUTSIDE:
         return ExitReason.KILLED, f"ended from outside by {_signal_name(number)}"
     return ExitReason.USER_ERROR, f"crashed with {_signal_name(number)}"
+
+
+def classify_worker(pod: Manifest, terminated: Mapping[str, Any]) -> tuple[ExitReason, str]:
+    """The same of a worker, which says so where it completes: its user's code can exit with 0."""
+    reason, message = classify(pod, terminated)
+    text = str(terminated.get("message") or "").strip()
+    has_cause = bool(message) or parse_termination(text) is not None
+    if reason is ExitReason.COMPLETED and not has_cause:
+        return ExitReason.USER_ERROR, UNFINISHED
+    return reason, message
 
 
 def killed_by(terminated: Mapping[str, Any]) -> str | None:

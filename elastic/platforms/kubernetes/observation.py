@@ -28,7 +28,7 @@ def replica_id(pod: Manifest) -> ReplicaId | None:
 
 
 def observe(pod: Manifest, replica: ReplicaId, now_s: float | None = None) -> Replica:
-    """What is to be seen of one launch.
+    """What is to be seen of one launch of a worker.
 
     Args:
         pod: Its own.
@@ -40,9 +40,8 @@ def observe(pod: Manifest, replica: ReplicaId, now_s: float | None = None) -> Re
     started_s = _started_s(state)
     if "terminated" in state:
         terminated = state["terminated"]
-        return _ended(
-            replica, *exits.classify(pod, terminated), terminated.get("exitCode"), started_s
-        )
+        reason, message = exits.classify_worker(pod, terminated)
+        return _ended(replica, reason, message, terminated.get("exitCode"), started_s)
     if status.get("phase") == "Succeeded":
         return _ended(replica, ExitReason.COMPLETED, "", 0, started_s)
     if status.get("phase") == "Failed":

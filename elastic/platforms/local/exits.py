@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.platforms.base import ExitReason
-from elastic.platforms.last_words import exit_words
+from elastic.platforms.last_words import UNFINISHED, exit_words
 from elastic.platforms.local.directory import Termination
 
 ENDING_SIGNALS: Final = frozenset(
@@ -28,6 +28,7 @@ class ExitFacts:
         was_deleted: The master had asked for the end.
         memory_message: Set where the kernel killed something for memory meanwhile.
         last_line: Of its log.
+        says_end: It says so where it completes, as workers do.
     """
 
     code: int | None
@@ -35,11 +36,14 @@ class ExitFacts:
     was_deleted: bool = False
     memory_message: str | None = None
     last_line: str = ""
+    says_end: bool = False
 
 
 def classify(facts: ExitFacts) -> tuple[ExitReason, str]:
     """Choose the reason of one exit, and a message for people."""
     code, termination = facts.code, facts.termination
+    if code == 0 and facts.says_end and termination is None and not facts.was_deleted:
+        return ExitReason.USER_ERROR, UNFINISHED
     if code == 0:
         return ExitReason.COMPLETED, ""
     if termination is not None and termination.reason is not ExitReason.COMPLETED:

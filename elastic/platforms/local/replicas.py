@@ -10,7 +10,13 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
-from elastic.platforms.local.directory import JobDirectory, Observed, Submission, Termination
+from elastic.platforms.local.directory import (
+    MASTER_ROLE,
+    JobDirectory,
+    Observed,
+    Submission,
+    Termination,
+)
 from elastic.platforms.local.exits import ExitFacts, MemoryKills, classify
 from elastic.platforms.local.files import last_line
 from elastic.platforms.local.processes import (
@@ -218,6 +224,7 @@ class ReplicaTable:
             was_deleted=was_deleted,
             memory_message=self._memory_kills.take() if code == -signal.SIGKILL else None,
             last_line=self._last_line(replica.id),
+            says_end=replica.id.role != MASTER_ROLE,
         )
         reason, message = classify(facts)
         is_completed = reason is ExitReason.COMPLETED

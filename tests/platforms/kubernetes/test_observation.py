@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.pods import pod, running, terminated, waiting, with_state
+from support.pods import DONE_WORDS, pod, running, terminated, waiting, with_state
 
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.observation import (
@@ -13,6 +13,7 @@ from elastic.platforms.kubernetes.observation import (
     observe_removed,
     replica_id,
 )
+from elastic.platforms.last_words import UNFINISHED
 
 WORKER = ReplicaId("worker", 0, 1)
 OWN_WORDS = json.dumps({"reason": "UserError", "message": "ValueError: bad", "traceback": "…"})
@@ -31,7 +32,14 @@ PREEMPTED = [
 @pytest.mark.parametrize(
     ("status", "reason", "message"),
     [
-        pytest.param(terminated(0), ExitReason.COMPLETED, "", id="code-0"),
+        pytest.param(
+            terminated(0, message=DONE_WORDS), ExitReason.COMPLETED, "", id="code-0"
+        ),
+        pytest.param(terminated(0), ExitReason.USER_ERROR, UNFINISHED, id="unsaid-success"),
+        pytest.param(
+            terminated(0) | {"conditions": PREEMPTED}, ExitReason.COMPLETED,
+            "PreemptionByScheduler: preempted by another pod", id="one-that-was-asked-need-not-say",
+        ),
         pytest.param(
             terminated(1, message=OWN_WORDS), ExitReason.USER_ERROR, "ValueError: bad",
             id="its-own-words",

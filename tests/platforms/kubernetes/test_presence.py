@@ -1,10 +1,12 @@
 """What is shown of the workers of a job that has ended or loses its master."""
 
 import pytest
-from support.pods import pod, running, terminated
+from support.pods import DONE_WORDS, pod, running, terminated
 
 from elastic.platforms.kubernetes.presence import needs_pods, with_seen_workers
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
+
+DONE = terminated(0, "Succeeded", "Completed", DONE_WORDS)
 
 
 def job(phase=JobPhase.CANCELLED, reason="Cancelled", worker="Running", launch=2):
@@ -35,7 +37,7 @@ def test_pods_are_looked_at_only_where_they_know_better(status, expected):
         pytest.param(job(worker="Ending"), [], "Failed", "was ended with its job", id="has-left"),
         pytest.param(job(), [pod(running(), launch=2)], "Ending", "", id="is-still-there"),
         pytest.param(
-            job(), [pod(terminated(0, "Succeeded", "Completed"), launch=2)], "Succeeded", "ended",
+            job(), [pod(DONE, launch=2)], "Succeeded", "ended",
             id="has-ended",
         ),
         pytest.param(

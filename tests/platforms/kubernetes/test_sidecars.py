@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from support.fake_api import Answer, FakeApi
-from support.pods import pod, running, terminated
+from support.pods import DONE_WORDS, pod, running, terminated
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
@@ -161,7 +161,8 @@ class TestWorker:
         assert lost.message == "its node node-7 does not answer: deleted"
 
     def test_one_has_ended_though_another_container_goes_on(self):
-        assert observe(pod(terminated(0, "Running")), WORKER).phase is ReplicaPhase.SUCCEEDED
+        done = terminated(0, "Running", message=DONE_WORDS)
+        assert observe(pod(done), WORKER).phase is ReplicaPhase.SUCCEEDED
 
 
 def test_a_pod_that_is_not_ours_has_no_container_of_ours():

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from elastic.platforms.base import ExitReason
-from elastic.platforms.last_words import exit_words
+from elastic.platforms.last_words import UNFINISHED, exit_words
 from elastic.platforms.local.directory import Termination
 from elastic.platforms.local.exits import MAX_DYING_S, ExitFacts, MemoryKills, classify
 
@@ -20,6 +20,16 @@ DONE = Termination(ExitReason.COMPLETED, "")
     [
         pytest.param(ExitFacts(0), ExitReason.COMPLETED, "", id="code-0"),
         pytest.param(ExitFacts(0, SAID), ExitReason.COMPLETED, "", id="code-0-over-its-word"),
+        pytest.param(ExitFacts(0, DONE, says_end=True), ExitReason.COMPLETED, "", id="said"),
+        pytest.param(
+            ExitFacts(0, says_end=True), ExitReason.USER_ERROR, UNFINISHED, id="unsaid-success"
+        ),
+        pytest.param(
+            ExitFacts(0, was_deleted=True, says_end=True),
+            ExitReason.COMPLETED,
+            "",
+            id="a-deleted-one-need-not-say",
+        ),
         pytest.param(ExitFacts(1, SAID), ExitReason.OUT_OF_MEMORY, "said so", id="its-word"),
         pytest.param(
             ExitFacts(-9, SAID, was_deleted=True),

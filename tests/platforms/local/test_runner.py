@@ -40,7 +40,7 @@ class LocalHarness:
     def arrange(self, replica, behaviour):
         if behaviour == "unstartable":
             self.jobs.python.unlink()
-        self.jobs.arrange(replica, {"succeed": "exit 0"}.get(behaviour, behaviour))
+        self.jobs.arrange(replica, {"succeed": "say Completed 0"}.get(behaviour, behaviour))
 
     def settle(self, replica):
         eventually(lambda: self.jobs.is_ready(replica))
@@ -91,6 +91,9 @@ class TestLocalReplicaRunner(ReplicaRunnerContract):
         ),
         pytest.param("say OutOfMemory 1", ExitReason.OUT_OF_MEMORY, "said so", id="its-own-word"),
         pytest.param("say UserError 0", ExitReason.COMPLETED, "", id="code-0-is-success"),
+        pytest.param(
+            "exit 0", ExitReason.USER_ERROR, "exited with code 0 without", id="unsaid-success"
+        ),
     ],
 )
 def test_exits_are_classified(harness, worker, behaviour, reason, message):
