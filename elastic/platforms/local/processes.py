@@ -20,6 +20,9 @@ JOB_UID_VARIABLE: Final = "ELASTIC_JOB_UID"
 
 REPLICA_VARIABLE: Final = "ELASTIC_REPLICA"
 
+SHARE_VARIABLE: Final = "ELASTIC_SHARE"
+"""Names the variables, with commas between, that a replica has set for its own share of cores."""
+
 BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 START_FIELD: Final = 19
 """Of those behind the program's name in /proc/PID/stat: ticks from the boot to its start."""

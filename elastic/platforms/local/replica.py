@@ -7,7 +7,7 @@ from typing import Final
 from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.platforms.local.directory import JobDirectory, Termination
-from elastic.platforms.local.processes import REPLICA_VARIABLE, parse_replica
+from elastic.platforms.local.processes import REPLICA_VARIABLE, SHARE_VARIABLE, parse_replica
 from elastic.platforms.surroundings import THREAD_VARIABLES
 from elastic.spec.job import JobSpec
 
@@ -81,8 +81,10 @@ def share_cores(num_processes: int) -> None:
     To be called before a framework is imported.
     """
     share = max(1, (os.cpu_count() or 1) // max(1, num_processes))
-    for variable in THREAD_VARIABLES:
-        os.environ.setdefault(variable, str(share))
+    unset = [variable for variable in THREAD_VARIABLES if variable not in os.environ]
+    os.environ.update(dict.fromkeys(unset, str(share)))
+    # The share of this process is not that of others, should it start a supervisor.
+    os.environ[SHARE_VARIABLE] = ",".join(unset)
 
 
 class LocalSurroundings:

@@ -18,7 +18,7 @@ import elastic
 from elastic.errors import PlatformError
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.files import last_line
-from elastic.platforms.local.processes import JOB_UID_VARIABLE, REPLICA_VARIABLE
+from elastic.platforms.local.processes import JOB_UID_VARIABLE, REPLICA_VARIABLE, SHARE_VARIABLE
 from elastic.platforms.local.reconciler import Reconciler
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,9 @@ def start_supervisor(directory: JobDirectory) -> None:
     if submission is None:
         raise PlatformError(f"{directory.path} holds no job: submit it again")
     environment = os.environ | _import_environment() | {JOB_UID_VARIABLE: submission.uid}
-    environment.pop(REPLICA_VARIABLE, None)
+    own_share = environment.pop(SHARE_VARIABLE, "").split(",")
+    for variable in (REPLICA_VARIABLE, *own_share):
+        environment.pop(variable, None)
     log_path = directory.supervisor_log_path
     try:
         with log_path.open("ab") as log:

@@ -18,6 +18,7 @@ from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.files import read_whole
 from elastic.platforms.local.processes import JOB_UID_VARIABLE, find_members
 from elastic.platforms.local.reconciler import TICK_S
+from elastic.platforms.local.replica import share_cores
 from elastic.platforms.local.supervisor import EXIT_BUSY, SUPERVISOR_MODULE, start_supervisor
 from elastic.spec.status import JobPhase
 
@@ -84,6 +85,23 @@ def test_a_supervisor_that_cannot_see_what_runs_waits_until_it_can(jobs):
         assert directory.supervisor_lock.is_held()
     eventually(lambda: "adopted master-0-1" in directory.supervisor_log_path.read_text())
     assert jobs.pid_of("master") == master
+
+
+def test_a_master_keeps_its_share_of_the_cores_to_itself(jobs, monkeypatch):
+    jobs.submit(master="idle")
+    os.kill(jobs.pid_of("supervisor"), signal.SIGKILL)
+    os.kill(jobs.pid_of("master"), signal.SIGKILL)
+    directory = jobs.directory()
+    eventually(lambda: not directory.supervisor_lock.is_held() and not jobs.members())
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_THREADS")}
+    environment["TF_NUM_INTRAOP_THREADS"] = "7"
+    monkeypatch.setattr(os, "environ", environment)
+    # As a master does, before it finds that its supervisor is gone.
+    share_cores(1)
+    assert "OMP_NUM_THREADS" in environment
+    start_supervisor(directory)
+    told = Path(f"/proc/{jobs.pid_of('master')}/environ").read_text().split("\0")
+    assert [text for text in told if "_THREADS=" in text] == ["TF_NUM_INTRAOP_THREADS=7"]
 
 
 def test_a_clock_that_was_set_ends_no_replica(jobs):
