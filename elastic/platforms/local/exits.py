@@ -48,6 +48,9 @@ def classify(facts: ExitFacts) -> tuple[ExitReason, str]:
         return ExitReason.COMPLETED, ""
     if termination is not None and termination.reason is not ExitReason.COMPLETED:
         return termination.reason, termination.message
+    if termination is not None and code is not None and -code in ENDING_SIGNALS:
+        # Its job was over, and it was told to leave while it did.
+        return ExitReason.COMPLETED, ""
     if code is None:
         return _classify_unseen(facts)
     if facts.was_deleted:

@@ -22,6 +22,12 @@ DONE = Termination(ExitReason.COMPLETED, "")
         pytest.param(ExitFacts(0, SAID), ExitReason.COMPLETED, "", id="code-0-over-its-word"),
         pytest.param(ExitFacts(0, DONE, says_end=True), ExitReason.COMPLETED, "", id="said"),
         pytest.param(
+            ExitFacts(-signal.SIGTERM, DONE, was_deleted=True),
+            ExitReason.COMPLETED,
+            "",
+            id="said-and-deleted-while-it-left",
+        ),
+        pytest.param(
             ExitFacts(0, says_end=True), ExitReason.USER_ERROR, UNFINISHED, id="unsaid-success"
         ),
         pytest.param(
