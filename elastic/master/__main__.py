@@ -3,8 +3,12 @@
 import argparse
 import asyncio
 import faulthandler
+import logging
+import os
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from elastic.master.environment import (
@@ -12,10 +16,13 @@ from elastic.master.environment import (
     kubernetes_environment,
     local_environment,
 )
+from elastic.master.loop_watch import LEAST_S, LoopWatch
 from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.aggregation import num_computing_beside_update
 from elastic.policy.replicas import ExitReason
+
+log = logging.getLogger(__name__)
 
 
 def main() -> int:
@@ -37,7 +44,7 @@ def main() -> int:
         surroundings.prepare(beside + 1)
         environment = kubernetes_environment() if job_dir is None else local_environment(job_dir)
         if environment is not None:
-            _run(environment)
+            _run(environment, partial(_end_now, surroundings))
     except Exception as error:  # noqa: BLE001 - the one broad catch of this process
         # The platform starts the next master; this one's last words must not get lost.
         trace = traceback.format_exc()
@@ -58,13 +65,28 @@ def _surroundings(job_dir: Path | None) -> Surroundings:
     return LocalSurroundings(job_dir)
 
 
-def _run(environment: MasterEnvironment) -> None:
+def _run(environment: MasterEnvironment, on_hang: Callable[[str], None]) -> None:
     from elastic.master.run import Master
 
     async def run() -> None:
-        await Master(environment).run()
+        watch = LoopWatch(max(environment.spec.hang_timeout, LEAST_S), on_hang)
+        watch.start()
+        try:
+            await Master(environment).run()
+        finally:
+            watch.stop()
 
     asyncio.run(run())
+
+
+def _end_now(surroundings: Surroundings, message: str) -> None:
+    """End this process, whatever its other threads do; its platform starts the next master."""
+    try:
+        log.error("%s", message)
+        faulthandler.dump_traceback()
+        surroundings.say_end(ExitReason.USER_ERROR, message)
+    finally:
+        os._exit(1)
 
 
 if __name__ == "__main__":
