@@ -87,15 +87,14 @@ class WorkerManager:
             try:
                 replicas = await asyncio.to_thread(self._runner.observe)
                 await self._dismiss_starting(replicas, dismissed)
+                self._board.replicas = tuple(replicas)
+                if all(r.phase.is_final for r in replicas if r.id.role == WORKER):
+                    return
+                await asyncio.to_thread(self._runner.wait, POLL_S)
             except PlatformError as error:
                 # The job has its end already; only its workers' last words are not seen.
                 log.warning("%s", error)
                 await asyncio.sleep(POLL_S)
-                continue
-            self._board.replicas = tuple(replicas)
-            if all(r.phase.is_final for r in replicas if r.id.role == WORKER):
-                return
-            await asyncio.to_thread(self._runner.wait, POLL_S)
 
     async def _dismiss_starting(
         self, replicas: Sequence[Replica], dismissed: set[ReplicaId]

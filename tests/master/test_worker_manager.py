@@ -8,6 +8,7 @@ from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
 from support.local_jobs import eventually
 
+from elastic.errors import PlatformError
 from elastic.master.status_board import StatusBoard
 from elastic.master.worker_manager import WorkerManager
 from elastic.platforms.base import ExitReason, ReplicaId
@@ -65,3 +66,21 @@ def test_one_that_nobody_asked_is_lost():
     told, lost, failures = events_of(lambda runner: runner.end(SECOND, message="deleted"))
     assert told[0] == ("WorkerLost", "worker-1 was killed: deleted")
     assert (lost, failures) == (1, 0)
+
+
+def test_a_platform_that_is_away_does_not_undo_the_end_of_a_job():
+    class AwayRunner(FakeReplicaRunner):
+        def wait(self, timeout_s):
+            self.end(FIRST)
+            raise PlatformError("cannot look at supervisor.lock: Stale file handle")
+
+    async def run():
+        runner, spec = AwayRunner(), make_spec("a.B", "data")
+        board = StatusBoard(spec, runner)
+        manager = WorkerManager(spec, runner, 1, Fleet(FleetRules(3, 60.0)), board, lambda: None)
+        runner.launch(FIRST)
+        await manager.wait_for_exits(PATIENCE_S)
+        return board.replicas
+
+    (replica,) = asyncio.run(run())
+    assert replica.phase.is_final
