@@ -149,7 +149,7 @@ def _leave(spec: JobSpec, where: str, is_submitted: bool) -> None:
 def _is_since(platform: Platform, job_name: str, since_s: float) -> bool:
     """Whether a job was submitted after a moment: an older one of the name is somebody else's."""
     try:
-        submitted_s = platform.status(job_name).submitted_s
+        submitted_s = platform.submitted_s(job_name)
     except JobNotFoundError:
         return False
     return submitted_s is not None and submitted_s >= since_s

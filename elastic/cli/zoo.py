@@ -10,6 +10,7 @@ import click
 from elastic.cli import zoo_models
 from elastic.cli.exit_codes import ExitCode
 from elastic.platforms.images.build import build, push
+from elastic.platforms.images.context import files_of
 from elastic.platforms.images.framework import Framework, framework_of, frameworks_in
 from elastic.platforms.images.request import ImageRequest
 from elastic.platforms.images.starter import write_starter
@@ -124,7 +125,9 @@ def push_command(image: str, **values: Any) -> int:
 def _framework_for(model_zoo: Path, model_def: str) -> Framework | None:
     if model_def:
         return framework_of(model_zoo, model_def)
-    found = frameworks_in(model_zoo)
+    # What is no folder is refused by who packs it.
+    packed = files_of(model_zoo) if model_zoo.is_dir() else ()
+    found = frameworks_in(model_zoo / path for path in packed)
     if len(found) == 1:
         return found[0]
     if found:

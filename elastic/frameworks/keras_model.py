@@ -177,7 +177,8 @@ class KerasModel:
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
         if factor is not None:
-            dense = [gradient / tf.cast(factor, gradient.dtype) for gradient in dense]
+            # In float32: as float16 a large factor is infinite, and small quotients are 0.
+            dense = [tf.cast(tf.cast(each, tf.float32) / factor, each.dtype) for each in dense]
         return loss, dense, [variable.value.read_value() for variable in self._state.values()]
 
     def _predict(self, features: Any) -> Any:

@@ -100,10 +100,15 @@ class TorchUpdater:
         if self._scheduler is not None:
             self._scheduler.load_state_dict(unpack(values["schedule"], tensors))
         self._optimizer.load_state_dict({"state": slots, "param_groups": groups})
-        for parameter, slot in self._optimizer.state.items():
-            for key, value in slot.items():
-                if torch.is_tensor(value) and value.shape == parameter.shape:
-                    slot[key] = _laid_out_as(parameter, value)
+        for parameter in self._parameters.values():
+            # An optimizer may keep other things there too, and under other keys.
+            slot = self._optimizer.state.get(parameter)
+            if isinstance(slot, dict):
+                slot |= {
+                    key: _laid_out_as(parameter, value)
+                    for key, value in slot.items()
+                    if torch.is_tensor(value) and value.shape == parameter.shape
+                }
 
     def _check_kind(self, values: Mapping[str, Any]) -> None:
         here = {"class": type(self._optimizer).__name__}

@@ -25,7 +25,7 @@ class LoopWatch:
 
         Args:
             limit_s: How long no answer may come.
-            on_hang: Told where the loop stands; called from the thread, once.
+            on_hang: Told where in the user's code the loop stands; called from the thread, once.
         """
         self._limit_s = limit_s
         self._on_hang = on_hang
@@ -54,16 +54,20 @@ class LoopWatch:
                 self._ask()
                 continue
             silent_s += TICK_S
-            if silent_s >= self._limit_s:
-                self._on_hang(
-                    f"{self._stuck()} hangs: the master has stood still for {silent_s:g} s"
-                )
+            if silent_s < self._limit_s:
+                continue
+            where = self._stuck()
+            if where is not None:
+                self._on_hang(f"{where} hangs: the master has stood still for {silent_s:g} s")
                 return
+            # A disk or a cluster that does not answer: another master would wait for it too.
+            log.warning("the master has stood still for %g s in code of its own", silent_s)
+            silent_s = 0.0
 
     def _ask(self) -> None:
         self._answered.clear()
         self._loop.call_soon_threadsafe(self._answered.set)
 
-    def _stuck(self) -> str:
+    def _stuck(self) -> str | None:
         frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - documented
-        return (None if frame is None else stuck_in(frame)) or "the master's own code"
+        return None if frame is None else stuck_in(frame)

@@ -180,6 +180,13 @@ class Platform(Protocol):
     def spec(self, job_name: str) -> JobSpec:
         """The specification the job was submitted with."""
 
+    def submitted_s(self, job_name: str) -> float | None:
+        """When it was submitted last, with --resume too; None where nobody knows.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+
     def board(self, job_name: str) -> BoardFolder | BoardInCluster:
         """Where the job's curves can be looked at.
 

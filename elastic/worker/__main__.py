@@ -8,10 +8,11 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from elastic.errors import RpcError, told
+from elastic.errors import PlatformError, RpcError, told
 from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.fleet import WORKER
@@ -50,7 +51,9 @@ def main() -> int:
         _work(spec, surroundings, replica)
     except SupersededError as error:
         logging.getLogger(__name__).info("%s", error)
-        surroundings.say_end(ExitReason.COMPLETED, "")
+        with suppress(PlatformError):
+            # Nobody waits for it: another has its place.
+            surroundings.say_end(ExitReason.COMPLETED, "")
         return 0
     except RpcError as error:
         # Not the user's doing: the master was away too long, or refuses this worker.

@@ -410,6 +410,18 @@ def test_the_size_of_a_loss_does_not_cost_a_gradient_of_float16(size):
             np.testing.assert_allclose(one, variable.numpy(), rtol=1e-3)
 
 
+def test_a_large_scale_costs_no_gradient_where_parameters_are_float16():
+    def loss(labels, predictions):
+        return 1e-4 * mse(labels, tf.cast(predictions, tf.float32))
+
+    model = build(make_def(lambda: keras.Sequential([layers.Dense(2, dtype="float16")]), loss=loss))
+    usual = model.gradients(make_batch(), 0).gradients
+    model._loss_scale.factor = 2 * INITIAL  # infinite in float16
+    for name, gradient in model.gradients(make_batch(), 0).gradients.items():
+        assert gradient.any()
+        np.testing.assert_allclose(gradient, usual[name], rtol=1e-2)
+
+
 def test_a_loss_that_is_no_number_says_nothing_about_its_scale():
     model = build(make_def(half_in_between, loss=lambda labels, p: mse(labels, p) * np.nan))
     assert np.isnan(model.gradients(make_batch(), 0).loss)

@@ -61,6 +61,17 @@ def assert_equal(left, right):
         np.testing.assert_array_equal(array, right[name], err_msg=name)
 
 
+class CountsSteps(torch.optim.SGD):
+    """Keeps something of no parameter among its state."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.1, momentum=0.9)
+
+    def step(self, closure=None):
+        self.state["steps"] = self.state.get("steps", 0) + 1
+        return super().step(closure)
+
+
 OPTIMIZERS = {
     "sgd": sgd,
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
@@ -69,6 +80,7 @@ OPTIMIZERS = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.01), foreach=False),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "other-state": CountsSteps,
     "groups": lambda p: torch.optim.SGD([{"params": p[:1], "lr": 0.2}, {"params": p[1:]}], lr=0.1),
 }
 SCHEDULES = {

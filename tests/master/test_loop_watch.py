@@ -42,6 +42,16 @@ def test_where_it_stands_is_told_once(monkeypatch):
     assert f"{__file__}:{hold.__code__.co_firstlineno + 1}) hangs: the master has stood" in message
 
 
+def test_our_own_code_may_wait_for_a_disk(monkeypatch, caplog):
+    monkeypatch.setattr(loop_watch, "stuck_in", lambda frame: None)
+
+    async def work(_):
+        time.sleep(1.0)
+
+    assert watched(work, 0.3, monkeypatch) == []
+    assert "the master has stood still for 0.3 s in code of its own" in caplog.text
+
+
 def test_a_loop_that_answers_now_and_then_goes_on(monkeypatch):
     async def work(_):
         for _ in range(6):

@@ -63,6 +63,9 @@ class ScriptedPlatform:
     def spec(self, job_name):
         return self.specs[job_name]
 
+    def submitted_s(self, job_name):
+        return self.status(job_name).submitted_s
+
     def scale(self, job_name, num_workers):
         self._script(job_name)
         if num_workers > MAX_WORKERS:

@@ -1,7 +1,7 @@
 """The framework that an image must have for its model, read from the model's imports."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -36,11 +36,11 @@ def framework_of(model_zoo: Path, model_def: str) -> Framework | None:
     return _framework(found.pop()) if len(found) == 1 else None
 
 
-def frameworks_in(model_zoo: Path) -> list[Framework]:
-    """All that the modules of a folder import."""
+def frameworks_in(files: Iterable[Path]) -> list[Framework]:
+    """All that modules among some files import."""
     found: set[str] = set()
-    for path in sorted(model_zoo.rglob("*.py")):
-        if not any(part.startswith(".") for part in path.relative_to(model_zoo).parts):
+    for path in files:
+        if path.suffix == ".py" and path.is_file():
             found |= _used_in(path)
     return [_framework(module) for module in sorted(found)]
 

@@ -125,6 +125,14 @@ class KubernetesPlatform:
         """
         return spec_of(self._job(job_name).record())
 
+    def submitted_s(self, job_name: str) -> float:
+        """When it was submitted last, by the API server's clock.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        return submission_of(self._job(job_name).record()).submitted_s
+
     def board(self, job_name: str) -> BoardInCluster:
         """The pod of the job's TensorBoard, which is started again where it has ended.
 

@@ -102,7 +102,8 @@ def kill_job(
                 term_grace_s = min(TERM_GRACE_S, timeout_s / 4)
                 _await_end(watch, time.monotonic() + term_grace_s)
             _force(watch, directory, now_s, timeout_s)
-    status = readable_status(directory)
+    # One that cannot be read, and is not damaged, may tell an end that must not be overwritten.
+    status = directory.sound_status()
     if status is None or not status.phase.is_final:
         publish_end(directory, status, CANCEL)
 

@@ -110,6 +110,14 @@ class LocalPlatform:
             raise self._not_found(job_name)
         return spec
 
+    def submitted_s(self, job_name: str) -> float | None:
+        """When it was submitted last.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        return _submitted_s(self._directory(job_name))
+
     def board(self, job_name: str) -> BoardFolder:
         """The folder of the job's event files.
 

@@ -172,7 +172,11 @@ class ReplicaTable:
             self._selector.unregister(running.process)
             code = running.process.reap()
             del self._running[replica_id]
-            self._kill_escaped(replica_id)
+            try:
+                self._kill_escaped(replica_id)
+            except (PlatformError, OSError) as error:
+                # The end itself is known, and is told only now.
+                logger.warning("processes that %s has left may go on: %s", replica_id.name, error)
             ended.append(self._end(running.replica, code, running.was_deleted))
         if not ended:
             self._memory_kills.settle(time.monotonic())
@@ -218,13 +222,14 @@ class ReplicaTable:
         signal_members(self._members(replica), signal.SIGKILL)
 
     def _end(self, replica: Replica, code: int | None, was_deleted: bool) -> Replica:
+        termination, is_told = self._termination(replica.id)
         facts = ExitFacts(
             code=code,
-            termination=self._termination(replica.id),
+            termination=termination,
             was_deleted=was_deleted,
             memory_message=self._memory_kills.take() if code == -signal.SIGKILL else None,
             last_line=self._last_line(replica.id),
-            says_end=replica.id.role != MASTER_ROLE,
+            says_end=is_told and replica.id.role != MASTER_ROLE,
         )
         reason, message = classify(facts)
         is_completed = reason is ExitReason.COMPLETED
@@ -239,12 +244,13 @@ class ReplicaTable:
         self._write(Observed(ended))
         return ended
 
-    def _termination(self, replica: ReplicaId) -> Termination | None:
+    def _termination(self, replica: ReplicaId) -> tuple[Termination | None, bool]:
+        """What it wrote about its end, and whether that could be read."""
         try:
-            return self._directory.termination(replica)
+            return self._directory.termination(replica), True
         except PlatformError as error:
             logger.warning("%s", error)
-            return None
+            return None, False
 
     def _last_line(self, replica: ReplicaId) -> str:
         line = last_line(self._directory.log_path(replica))

@@ -145,7 +145,7 @@ def _place(directory: JobDirectory, staged: JobDirectory, replaced_path: Path) -
 
 def _resume(directory: JobDirectory, staged: JobDirectory) -> None:
     """Let the new submission take over the folder with its cuts, logs and history."""
-    status, earlier = readable_status(directory), directory.submission()
+    status, earlier = directory.sound_status(), directory.submission()
     if status is not None:
         # How it ended does not stay, or the new supervisor would believe it.
         staged.write_status(resumed(status, None if earlier is None else earlier.submitted_s))

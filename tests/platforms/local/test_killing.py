@@ -6,8 +6,9 @@ import time
 
 import pytest
 from support.local_job import suspend
-from support.local_jobs import eventually
+from support.local_jobs import eventually, unreadable
 
+from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.local.killing import FORCE_TIMEOUT_S
 from elastic.spec.status import JobPhase, JobStatus
@@ -117,6 +118,15 @@ def test_a_damaged_status_keeps_no_process_alive(jobs):
     platform.kill("job", TIMEOUT_S)
     assert jobs.members() == []
     assert platform.status("job").phase is JobPhase.CANCELLED
+
+
+def test_a_status_that_cannot_be_read_now_is_not_overwritten(jobs):
+    platform = jobs.submit(master="finish")
+    eventually(lambda: platform.status("job").phase is JobPhase.SUCCEEDED)
+    eventually(lambda: not jobs.members())
+    with unreadable(jobs.directory().status_path), pytest.raises(PlatformError):
+        platform.kill("job", TIMEOUT_S)
+    assert platform.status("job").phase is JobPhase.SUCCEEDED
 
 
 def test_a_master_that_has_not_trained_is_not_waited_for(jobs):
