@@ -27,6 +27,9 @@ TIMEOUT_S = 60.0
 needs_cluster = [
     pytest.mark.cluster,
     pytest.mark.skipif(not KUBECONFIG, reason="ELASTIC_TEST_KUBECONFIG names no cluster"),
+    # Python's ssl leaves the socket of a handshake that its server resets to the garbage collector,
+    # and these tests kill API servers and cut connections.
+    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
 ]
 
 PROGRAM = """
