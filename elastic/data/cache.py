@@ -27,10 +27,18 @@ class RecentlyUsed(Generic[_Value]):
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key]
+            newest = next(reversed(self._values.values()), None)
+            # Of those before, so that they and the next one, likely as large, have room together.
+            self._shrink(0 if newest is None else self._size_of(newest), least=0)
+        # Or it would live on while the next one is loaded.
+        del newest
         value = load()
         with self._lock:
             self._values[key] = value
-            total = sum(map(self._size_of, self._values.values()))
-            while total > self._max_bytes and len(self._values) > 1:
-                total -= self._size_of(self._values.popitem(last=False)[1])
+            self._shrink(0, least=1)
         return value
+
+    def _shrink(self, room_bytes: int, least: int) -> None:
+        total = room_bytes + sum(map(self._size_of, self._values.values()))
+        while total > self._max_bytes and len(self._values) > least:
+            total -= self._size_of(self._values.popitem(last=False)[1])

@@ -119,10 +119,17 @@ class ParquetReader:
         for group, (begin, end) in enumerate(pairwise(layout.group_starts)):
             start, stop = max(begin, task.start), min(end, task.end)
             if start < stop:
-                columns = self._groups.get(
-                    (file.name, group), partial(_read_group, file, layout, group)
+                # Under no name of its own: it would live on while the next one is decoded, which
+                # goes faster into the memory that this one had.
+                yield from _rows(
+                    file.name,
+                    self._groups.get(
+                        (file.name, group), partial(_read_group, file, layout, group)
+                    ),
+                    range(begin, end),
+                    start - begin,
+                    stop - begin,
                 )
-                yield from _rows(file.name, columns, range(begin, end), start - begin, stop - begin)
 
     def forms(self, name: str) -> dict[str, ColumnForm]:
         """What the records of a file hold."""
