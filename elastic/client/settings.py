@@ -29,7 +29,7 @@ _WHEN_TO_EVALUATE: Final = (
 )  # fmt: skip
 _OF_BUILDING: Final = (
     "docker_image_repository", "image_base", "extra_pypi_index", "docker_base_url",
-    "docker_tlscert", "docker_tlskey",
+    "docker_tlscacert", "docker_tlscert", "docker_tlskey",
 )  # fmt: skip
 _RESULTS: Final = (
     "checkpoint_dir",

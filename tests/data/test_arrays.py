@@ -3,6 +3,7 @@
 import io
 import re
 import zipfile
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -197,3 +198,25 @@ def test_the_cache_keeps_the_last_used_and_always_the_newest():
     get("big", 9999)
     get("big", 9999)
     assert loads[4:] == ["big"]
+
+
+class Sized:
+    def __len__(self):
+        return 800
+
+
+@pytest.mark.parametrize(("max_bytes", "alive"), [(0, 0), (1600, 1), (2400, 2)])
+def test_what_has_no_room_beside_the_next_is_gone_before_that_is_loaded(max_bytes, alive):
+    cache = RecentlyUsed(max_bytes, len)
+    loaded = []
+
+    def load():
+        loaded.append([weakref() is not None for weakref in made].count(True))
+        value = Sized()
+        made.append(ref(value))
+        return value
+
+    made = []
+    for key in range(4):
+        cache.get(key, load)
+    assert loaded[-1] == alive
