@@ -123,9 +123,7 @@ class ParquetReader:
                 # goes faster into the memory that this one had.
                 yield from _rows(
                     file.name,
-                    self._groups.get(
-                        (file.name, group), partial(_read_group, file, layout, group)
-                    ),
+                    self._groups.get((file.name, group), partial(_read_group, file, layout, group)),
                     range(begin, end),
                     start - begin,
                     stop - begin,
