@@ -89,8 +89,9 @@ def test_a_supervisor_that_cannot_see_what_runs_waits_until_it_can(jobs):
 
 def test_a_master_keeps_its_share_of_the_cores_to_itself(jobs, monkeypatch):
     jobs.submit(master="idle")
+    master = jobs.pid_of("master")
     os.kill(jobs.pid_of("supervisor"), signal.SIGKILL)
-    os.kill(jobs.pid_of("master"), signal.SIGKILL)
+    os.kill(master, signal.SIGKILL)
     directory = jobs.directory()
     eventually(lambda: not directory.supervisor_lock.is_held() and not jobs.members())
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_THREADS")}
