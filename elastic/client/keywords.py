@@ -60,7 +60,7 @@ class JobKeywords(TypedDict, total=False):
     max_worker_failures: int | None
     # seconds a job may be without any worker, and its preparation or a worker's may take
     start_timeout: float | None
-    # seconds without progress before a worker can count as hung, at the least
+    # seconds without progress before a worker or an update can count as hung, at the least
     hang_timeout: float | None
     # port of the master; 0 takes a free one
     master_port: int | None

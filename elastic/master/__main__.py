@@ -16,7 +16,7 @@ from elastic.master.environment import (
     kubernetes_environment,
     local_environment,
 )
-from elastic.master.loop_watch import LEAST_S, LoopWatch
+from elastic.master.hang_watch import LEAST_S, HangWatch
 from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.aggregation import num_computing_beside_update
@@ -69,10 +69,10 @@ def _run(environment: MasterEnvironment, on_hang: Callable[[str], None]) -> None
     from elastic.master.run import Master
 
     async def run() -> None:
-        watch = LoopWatch(max(environment.spec.hang_timeout, LEAST_S), on_hang)
+        watch = HangWatch(max(environment.spec.hang_timeout, LEAST_S), on_hang)
         watch.start()
         try:
-            await Master(environment).run()
+            await Master(environment, watch.over).run()
         finally:
             watch.stop()
 

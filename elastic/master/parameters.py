@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,9 @@ _NEXT: Final = "the next version"
 """Holds the buffer of a version that is being made."""
 
 R = TypeVar("R")
+
+Watched: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Has somebody look, while the context lasts, whether the calling thread comes to an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,19 @@ class ParameterStore:
     ledger together holds it.
     """
 
-    def __init__(self, model: Model, updater: Updater | None) -> None:
-        """Take a model, and what updates it; nothing where its parameters stay as they are."""
+    def __init__(
+        self, model: Model, updater: Updater | None, watched: Watched = nullcontext
+    ) -> None:
+        """Take a model.
+
+        Args:
+            model: Of which one copy is kept.
+            updater: What updates it; None where its parameters stay as they are.
+            watched: Around all work in threads, in which the user's code may hang.
+        """
         self._model = model
         self._updater = updater
+        self._watched = watched
         self.version = 0
         self.lock = asyncio.Lock()
         parameters, state = model.parameters(), model.state()
@@ -234,7 +247,11 @@ class ParameterStore:
     async def _run(self, work: Callable[[], R]) -> R:
         if self.layout.size_bytes < INLINE_BYTES:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+        return await asyncio.get_running_loop().run_in_executor(None, self._run_watched, work)
+
+    def _run_watched(self, work: Callable[[], R]) -> R:
+        with self._watched():
+            return work()
 
 
 def _mixed(old: Mapping[str, Array], new: Mapping[str, Array], share: float) -> Tensors:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from elastic.frameworks import load_framework
 from elastic.frameworks.base import Model
 from elastic.master.cuts import list_cuts, read_cut
 from elastic.master.manifest import MANIFEST
-from elastic.master.parameters import ParameterStore
+from elastic.master.parameters import ParameterStore, Watched
 from elastic.master.sampling import first_part, sample_batch
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
@@ -71,7 +72,11 @@ def check_sources(spec: JobSpec, at: Callable[[str], None] = _untold) -> Sources
 
 
 def build_store(
-    spec: JobSpec, sources: Sources, sample: Task, at: Callable[[str], None] = _untold
+    spec: JobSpec,
+    sources: Sources,
+    sample: Task,
+    at: Callable[[str], None] = _untold,
+    watched: Watched = nullcontext,
 ) -> ParameterStore:
     """Build model and, to train, optimizer, with the parameters of the seed or of a file.
 
@@ -80,6 +85,7 @@ def build_store(
         sources: From `check_sources`.
         sample: From `choose_sample`.
         at: See `check_sources`.
+        watched: See `ParameterStore`.
 
     Raises:
         UserError: The model cannot be built from the first records, or not from the checkpoint.
@@ -96,7 +102,7 @@ def build_store(
     if updater is not None:
         # A state that no checkpoint can hold is found now, and not by the first cut.
         updater.state()
-    store = ParameterStore(model, updater)
+    store = ParameterStore(model, updater, watched)
     if spec.checkpoint_filename_for_init:
         at(f"checkpoint_filename_for_init={spec.checkpoint_filename_for_init}")
         cut = read_cut(checkpoint_path(Path(spec.checkpoint_filename_for_init)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from elastic.master.coordinator import Coordinator
 from elastic.master.destinations import check_destinations
 from elastic.master.environment import MasterEnvironment
 from elastic.master.one_pass import open_one_pass, pinned
+from elastic.master.parameters import Watched
 from elastic.master.preparation import (
     Sources,
     build_store,
@@ -51,8 +53,10 @@ class Cancelled(Exception):  # noqa: N818 - no error: the user asked for it
 class Master:
     """Owns the parts of a running job and the order in which they start and stop."""
 
-    def __init__(self, environment: MasterEnvironment) -> None:
+    def __init__(self, environment: MasterEnvironment, watched: Watched = nullcontext) -> None:
+        """Take what the platform gives, and what looks at the work on parameters."""
         self._env = environment
+        self._watched = watched
         self._spec = environment.spec
         self._board = StatusBoard(environment.spec, environment.runner)
         self._is_first_life = self._board.phase is JobPhase.STARTING
@@ -169,7 +173,7 @@ class Master:
             self._preparation,
             self._is_first_life,
         )
-        store = await run(partial(build_store, spec, sources, sample, at))
+        store = await run(partial(build_store, spec, sources, sample, at, self._watched))
         names = await run(partial(check_evaluation, spec, sources, store.model, at))
         work: Work
         if spec.kind is JobKind.TRAIN:

@@ -307,7 +307,7 @@ class JobSpec(BaseModel):
     )
     hang_timeout: Number = setting(
         60.0,
-        "seconds without progress before a worker can count as hung, at the least",
+        "seconds without progress before a worker or an update can count as hung, at the least",
         group="Workers",
         gt=0,
     )

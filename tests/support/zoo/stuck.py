@@ -16,11 +16,12 @@ _marker = Path()
 
 
 class CustomModel(Obedient):
-    """Takes the path of the file that says whether it has hung before."""
+    """Takes the path of the file that says whether it has hung before, and bytes to be larger."""
 
-    def __init__(self, num_records: int, marker: str) -> None:
+    def __init__(self, num_records: int, marker: str, ballast: int = 0) -> None:
         global _marker
         super().__init__(num_records)
+        self.register_buffer("ballast", torch.zeros(ballast, dtype=torch.uint8))
         _marker = Path(marker)
 
 
