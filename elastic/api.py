@@ -4,6 +4,7 @@
 the first of them.
 """
 
+import operator
 import os
 import sys
 import time
@@ -11,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final, SupportsIndex, Unpack
 
 from elastic.client import settings
 from elastic.client.checking import check, nothing_to_resume
@@ -146,17 +147,20 @@ class Job:
 
         Args:
             follow: Go on until the job has ended.
-            tail: Only so many last lines of each replica.
+            tail: Only so many last lines of each replica; -1 for all.
             since: Only lines from then on, such as `10m` or `2026-01-31T12:00:00Z`.
             role: `master` or `worker` only.
             index: Only the replica of this index; a worker unless `role` says else.
             previous: Of the life before.
 
         Raises:
-            ValueError: `since` is no time.
+            ValueError: `since` is no time, or `tail` no number of lines.
             JobNotFoundError: There is no such job.
         """
+        if tail is not None and tail < -1:
+            raise ValueError(f"tail={tail} is no number of lines: give one, or -1 for all")
         names = replica_names(role, index)
+        tail = None if tail == -1 else tail
         begin = parse_since(since) if isinstance(since, str) else since
         return self._platform().logs(self.name, names, follow, tail, previous, begin)
 
@@ -172,6 +176,9 @@ class Job:
             JobSpecError: The job has ended, or the number is outside its range.
             TimeoutError: They do not run after `timeout_s`.
         """
+        if isinstance(num_workers, bool) or not isinstance(num_workers, SupportsIndex):
+            raise JobSpecError(f"num_workers={num_workers!r} is no whole number: give one")
+        num_workers = operator.index(num_workers)
         platform = self._platform()
         platform.scale(self.name, num_workers)
         if not wait:
@@ -298,7 +305,7 @@ def _start(
 ) -> Job:
     from_file, problems = settings.from_file(Path(config)) if config else ({}, [])
     plain = {
-        name: str(value) if isinstance(value, Path) else value
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
         for name, value in values.items()
         if value is not None
     }

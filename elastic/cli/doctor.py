@@ -16,6 +16,7 @@ from elastic.client.opening import PATIENCE_S, ClusterChoice
 from elastic.errors import PlatformError
 from elastic.platforms.checks import Check, Outcome
 from elastic.spec.job import JobSpec, PlatformName
+from elastic.telemetry.display import takes_colours
 
 _COLOURS: Final = {
     Outcome.OK: "green",
@@ -82,7 +83,7 @@ def command(
 def _tell(check: Check) -> None:
     """One check: a line in a pipe, and on a terminal as many as its words need."""
     mark = f"{check.outcome:<4}"
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+    if takes_colours(sys.stdout):
         mark = click.style(mark, fg=_COLOURS[check.outcome])
     click.echo(f"{mark}  {_wrapped(f'{check.subject}: {check.text}', ' ' * 6)}")
     if check.fix:
@@ -152,7 +153,7 @@ def _check_home() -> Check:
 
     home = default_home()
     place = next(path for path in (home, *home.parents) if path.exists())
-    if os.access(place, os.W_OK):
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
         return Check("home", Outcome.OK, f"jobs are kept in {home}")
     fix = "mend its permissions, or set ELASTIC_HOME to another folder"
     return Check("home", Outcome.FAILURE, f"jobs cannot be kept in {home}", fix)

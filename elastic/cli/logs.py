@@ -1,6 +1,5 @@
 """`elastic logs`: what a job's replicas have written."""
 
-import os
 import sys
 import zlib
 
@@ -13,6 +12,7 @@ from elastic.client.replicas import replica_names
 from elastic.platforms.base import LogLine, Platform
 from elastic.spec.since import Since, parse_since
 from elastic.spec.status import JobPhase
+from elastic.telemetry.display import takes_colours
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green")
 
@@ -70,7 +70,7 @@ def command(
     opened = open_platform(context, platform)
     names = replica_names(role, index)
     tail = None if tail == -1 else tail
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    coloured = takes_colours(sys.stdout)
     if follow:
         # Nothing may come for long.
         _note_pending(opened, job)

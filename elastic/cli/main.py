@@ -16,7 +16,7 @@ import click
 import elastic
 from elastic.cli import exit_codes
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.output import close_stdout, ensure_stdout, is_unwritable
+from elastic.cli.output import close_stdout, ensure_output, is_unwritable
 from elastic.errors import ElasticError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def main(
         argv: Arguments without the program's name; those of this process by default.
         open_platform: Makes the platform of a name; the real ones by default.
     """
-    ensure_stdout()
+    ensure_output()
     try:
         result = cli.main(
             None if argv is None else list(argv),

@@ -1,6 +1,7 @@
 """Standard output that nobody reads, or that takes nothing any more."""
 
 import errno
+import io
 import os
 import sys
 from pathlib import Path
@@ -9,10 +10,18 @@ from typing import Final
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 
 
-def ensure_stdout() -> None:
-    """Write to nowhere where this process was started without an output (`>&-`)."""
+def ensure_output() -> None:
+    """Have both streams take whatever is written.
+
+    It goes nowhere where this process was started without an output (`>&-`), and what the
+    encoding of the user's locale does not have becomes a question mark.
+    """
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for the life of the process
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for the life of the process
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def close_stdout() -> None:

@@ -20,10 +20,11 @@ from elastic.policy.time_account import as_of
 from elastic.spec.status import JobStatus
 from elastic.spec.status_document import document, status_schema
 from elastic.spec.yaml_text import dump_value
+from elastic.telemetry.display import can_move_cursor
 from elastic.telemetry.screens import job_screen, jobs_table
 
-# Wide enough for every column of a table that goes into a pipe, where nothing is cut.
-_PIPE_WIDTH = 200
+# Wider than any line that goes into a pipe, where none is cut or folded.
+_PIPE_WIDTH = 1 << 16
 
 _View = JobStatus | list[JobStatus]
 
@@ -91,7 +92,7 @@ def _show(views: Iterator[_View], output: str, watch: bool) -> _View | None:
             click.echo(_document(view, output, watch), nl=False)
         return view
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-    if not (watch and console.is_terminal):
+    if not (watch and can_move_cursor(sys.stdout)):
         for view in views:
             _print(console, _screen(view))
         return view

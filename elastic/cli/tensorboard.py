@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from elastic.cli.completing import job_argument
 from elastic.cli.interrupts import as_ctrl_c
 from elastic.cli.platform import cluster_choice, open_platform, platform_option
 from elastic.platforms.base import BoardFolder, BoardInCluster
@@ -17,7 +18,7 @@ from elastic.platforms.base import BoardFolder, BoardInCluster
     epilog="\b\nExamples:\n  elastic tensorboard mnist --platform local\n"
     "  elastic tensorboard mnist -n team",
 )
-@click.argument("job")
+@job_argument()
 @click.option("--port", type=click.IntRange(0, 65535), default=6006, show_default=True,
               metavar="N", help="Port on this machine; 0 takes a free one.")  # fmt: skip
 @platform_option

@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+from elastic.client.settings import working_folder
 from elastic.errors import CheckpointError, JobSpecError
 from elastic.platforms.base import Platform
 from elastic.spec.job import JobSpec, PlatformName
@@ -99,7 +100,7 @@ def _check_data(spec: JobSpec) -> None:
         return
     origins = {spec.data_origin, spec.evaluation_data_dir}
     for origin in filter(None, sorted(origins)):
-        list_files(absolute_origin(origin, Path.cwd()))
+        list_files(absolute_origin(origin, working_folder()))
 
 
 def _check_telemetry(spec: JobSpec) -> None:

@@ -67,7 +67,7 @@ def complete(
     spec = with_name(resolve(kind, given, problems, prefix))
     in_vain = notes(spec, given)
     if spec.platform is PlatformName.LOCAL:
-        spec = with_absolute_paths(spec, Path.cwd())
+        spec = with_absolute_paths(spec, working_folder())
     return spec, in_vain
 
 
@@ -182,6 +182,20 @@ def with_name(spec: JobSpec) -> JobSpec:
     suffix = "".join(secrets.choice(alphabet) for _ in range(_NAME_SUFFIX_LENGTH))
     room = MAX_JOB_NAME_LENGTH - _NAME_SUFFIX_LENGTH - 1
     return spec.model_copy(update={"job_name": f"{base[:room].rstrip('-')}-{suffix}"})
+
+
+def working_folder() -> Path:
+    """The folder that paths are meant from.
+
+    Raises:
+        JobSpecError: It is not there any more.
+    """
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise JobSpecError(
+            "the working folder has been removed: cd to one that is there"
+        ) from error
 
 
 def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:

@@ -7,6 +7,9 @@ from typing import Final, Protocol, Self, TextIO, TypeVar
 LINE_INTERVAL_S: Final = 2.0
 """At most one plain line of mere progress in this time: a log of a long job stays readable."""
 
+_PLAIN_TERMINALS: Final = ("dumb", "unknown")
+"""Take text and nothing else; Rich takes the same two for such."""
+
 Shown = TypeVar("Shown", contravariant=True)
 
 
@@ -39,7 +42,12 @@ class Startable(Protocol):
 
 def can_move_cursor(stream: TextIO) -> bool:
     """Whether a live view can be shown there."""
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in _PLAIN_TERMINALS
+
+
+def takes_colours(stream: TextIO) -> bool:
+    """Whether colours can be shown there, and are wanted."""
+    return can_move_cursor(stream) and not os.environ.get("NO_COLOR")
 
 
 class PlainLines:

@@ -68,11 +68,21 @@ def test_a_name_that_the_package_does_not_have():
         _ = elastic.trian
 
 
+class OtherPath:
+    """Of another library."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __fspath__(self):
+        return str(self._path)
+
+
 def test_train_submits_what_the_keywords_say(scripted, place):
     platform = scripted(on_submit=(running(), succeeded()))
     job = elastic.train(
-        **JOB, platform="local", num_workers="1:2", model_params={"units": 3}, output=place / "out",
-        seed=None,
+        **JOB, platform="local", num_workers="1:2", model_params={"units": 3},
+        output=OtherPath(place / "out"), seed=None,
     )  # fmt: skip
     spec = platform.specs["one"]
     assert platform.calls == [("open", "local")]
@@ -168,6 +178,14 @@ def test_scale_stops_waiting(scripted):
         job.scale(9)
 
 
+@pytest.mark.parametrize("number", [True, 2.0, "2", None])
+def test_only_whole_numbers_are_sizes(scripted, number):
+    platform = scripted(one=(running(),))
+    with pytest.raises(JobSpecError, match="is no whole number: give one"):
+        elastic.Job("one", "local").scale(number)
+    assert not any(call[0] == "scale" for call in platform.calls)
+
+
 def test_a_job_that_ends_is_not_waited_for(scripted):
     scripted(one=(running(), succeeded()))
     assert elastic.Job("one", "local").scale(3).phase is JobPhase.SUCCEEDED
@@ -180,6 +198,10 @@ def test_logs_ask_as_the_command_does(scripted):
     assert [(line.replica, line.text) for line in lines] == [("worker-1", "hello")]
     asked = ("logs", ("worker-1",), False, 3, Since(600.0, before_now=True))
     assert platform.calls[-1] == asked
+    list(elastic.Job("one", "local").logs(tail=-1))
+    assert platform.calls[-1][3] is None
+    with pytest.raises(ValueError, match="tail=-2 is no number of lines"):
+        elastic.Job("one", "local").logs(tail=-2)
 
 
 def test_kill_ends_and_may_forget(scripted):

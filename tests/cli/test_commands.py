@@ -221,6 +221,18 @@ def test_no_jobs(run):
     assert run("status", platform=ScriptedPlatform())[:2] == (0, "no jobs\n")
 
 
+def test_a_pipe_gets_whole_lines_however_long_they_are(run):
+    path, why = f"/data/{'long/' * 60}version-0000000060", "because " * 60
+    workers = tuple(
+        WorkerStatus(index=index, launch=2, phase="Running", last_exit=why) for index in range(2)
+    )
+    status = running(checkpoint=path, workers=workers, message=why)
+    _, out, _ = run("status", "one", platform=ScriptedPlatform(one=(status,)))
+    lines = out.splitlines()
+    assert f"checkpoint  {path}" in lines
+    assert sum(line.endswith(why.strip()) for line in lines) == 3
+
+
 @pytest.mark.parametrize("job", [(), ("one",)])
 def test_a_pipe_gets_numbers_without_bars_and_no_spaces_at_the_end_of_lines(run, job):
     platform = ScriptedPlatform(one=(running(),), another=(failed(),))

@@ -76,7 +76,7 @@ def test_commands_flags_and_values(words, expected):
     assert completed(words) == expected
 
 
-@pytest.mark.parametrize("command", ["status", "logs", "kill", "scale", "stop"])
+@pytest.mark.parametrize("command", ["status", "logs", "kill", "scale", "stop", "tensorboard"])
 def test_the_names_of_jobs_newest_first(command):
     jobs = program("mnist=(running(),), digits=(running(),), mine=(running(),)")
     assert completed(("elastic", command, ""), jobs) == ["mine", "digits", "mnist"]

@@ -79,6 +79,15 @@ def test_a_terminal_without_colours_gets_none(variables):
     assert "\x1b" not in Terminal([*COMMAND, *NO_ENGINE], 80, **variables).end()[0]
 
 
+def test_a_home_that_is_no_folder_is_told(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("ELASTIC_HOME", str(tmp_path / "file"))
+    assert f"ok    home: jobs are kept in {tmp_path}/file" in run("doctor", "--platform=local")[1]
+    (tmp_path / "file").touch()
+    code, out, _ = run("doctor", "--platform=local")
+    assert code == 1
+    assert f"fail  home: jobs cannot be kept in {tmp_path}/file" in out
+
+
 def test_a_pipe_gets_a_line_a_check(run):
     _, out, _ = run("doctor", *NO_ENGINE)
     assert "\x1b" not in out

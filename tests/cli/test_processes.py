@@ -152,7 +152,20 @@ def test_no_color_and_dumb_terminals_are_honoured(zoo):
     colours = re.compile(r"\x1b\[[0-9;]*3[0-7][0-9;]*m")
     assert colours.search(Terminal(program(scripts, *argv), 80).end()[0])
     assert not colours.search(Terminal(program(scripts, *argv), 80, NO_COLOR="1").end()[0])
-    assert "\x1b" not in Terminal(program(scripts, *argv), 80, TERM="dumb").end()[0]
+    for plain in ("dumb", "unknown"):
+        shown, _ = Terminal(program(scripts, *argv), 80, TERM=plain).end()
+        assert "\x1b" not in shown
+        assert "Running     50%, 1438/2876 records" in shown
+
+
+@pytest.mark.parametrize("name", ["dumb", "unknown"])
+def test_a_watch_is_shown_while_it_goes_on_on_a_terminal_that_takes_text_only(name):
+    command = program("one=(running(), running(2000))", "status", "one", "--watch")
+    terminal = Terminal(command, 80, TERM=name)
+    terminal.wait_for("1438/2876")
+    terminal.wait_for("2000/2876")
+    terminal.type("\x03")
+    assert terminal.end()[1] == 130
 
 
 def test_ctrl_c_stops_the_job_and_says_so(zoo):
@@ -291,7 +304,8 @@ def test_logs_have_colours_on_a_terminal_only():
     shown, code = Terminal(command, 80).end()
     assert code == 0
     assert re.search(r"\x1b\[\d+m\[worker-0\]\x1b\[0m hello", shown)
-    assert "\x1b" not in Terminal(command, 80, NO_COLOR="1").end()[0]
+    for variables in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert "\x1b" not in Terminal(command, 80, **variables).end()[0]
 
 
 def test_a_reader_that_leaves_is_no_error():
@@ -341,6 +355,39 @@ def test_an_output_that_takes_nothing_is_no_bug():
         env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_progress_that_nobody_can_see_stops_nothing(tmp_path):
+    (tmp_path / "lines.txt").write_text("one\ntwo\n")
+    convert = [*("data", "convert", "lines.txt", "out"), "--format=lines"]
+    command = [sys.executable, "-m", "elastic", *convert]
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" 2>&-', "sh", *command], cwd=tmp_path, env=environment(),
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert (closed.returncode, closed.stdout[:15]) == (0, "wrote 2 records")
+
+
+def test_what_the_locale_does_not_have_is_a_question_mark():
+    script = "one=(succeeded().model_copy(update={{'message': 'Läuft → aus'}}),)"
+    done = subprocess.run(
+        program(script.replace("{{", "{").replace("}}", "}"), "status", "one"),
+        env=environment(PYTHONIOENCODING="latin-1"), capture_output=True, check=True,
+    )  # fmt: skip
+    assert "Läuft ? aus".encode("latin-1") in done.stdout
+
+
+def test_a_working_folder_that_was_removed_is_told(tmp_path):
+    gone = tmp_path / "gone"
+    command = [
+        *("sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh"),
+        *(sys.executable, "-m", "elastic", "train", *REQUIRED),
+        *("--platform=local", "--dry_run"),
+    ]
+    gone.mkdir()
+    done = subprocess.run(command, cwd=gone, env=environment(), capture_output=True, text=True)
+    assert done.stderr == ("error: the working folder has been removed: cd to one that is there\n")
+    assert done.returncode == 2
 
 
 def test_a_reader_that_goes_leaves_the_job_running(zoo, tmp_path):
