@@ -1,8 +1,10 @@
 """The log of one pod, as the API server gives it: line by line, no line twice."""
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import dropwhile
 from typing import Final
 
 from elastic.errors import PlatformError
@@ -37,6 +39,7 @@ class PodLog:
         metadata = pod["metadata"]
         self._path = object_path("pods", metadata["namespace"], metadata["name"]) + "/log"
         self._last_stamp = ""
+        self._num_at_last: float = 0
         self._since = "" if since_s is None else _stamp(since_s)
 
     def lines(self, **options: object) -> Iterator[LogLine]:
@@ -55,18 +58,41 @@ class PodLog:
         query |= {"container": CONTAINER, "timestamps": "true"}
         if self._last_stamp or self._since:
             query["sinceTime"] = _whole_second(self._last_stamp or self._since)
+        # Nobody knows how many lines of the same time stood before a tail.
+        num_before = math.inf if "tailLines" in query else 0
+        for stamp, text in dropwhile(self._known(), self._stamped(query)):
+            if stamp != self._last_stamp:
+                self._last_stamp, self._num_at_last, num_before = stamp, num_before, 0
+            self._num_at_last += 1
+            if self._since and _order(stamp) < _order(self._since):
+                continue
+            yield LogLine(self.replica, text.removesuffix("\r"), stamp)
+
+    def _stamped(self, query: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         for raw in self._cluster.lines(self._path, query, read_timeout_s=SILENCE_S):
             stamp, _, text = raw.decode("utf-8", errors="replace").partition(" ")
             if not _STAMP.match(stamp):
                 raise ExcuseError(
                     f"{self.replica}: the node cannot give its log now: {stamp} {text}"
                 )
-            if self._last_stamp and _order(stamp) <= _order(self._last_stamp):
-                continue
-            self._last_stamp = stamp
-            if self._since and _order(stamp) < _order(self._since):
-                continue
-            yield LogLine(self.replica, text.removesuffix("\r"), stamp)
+            yield stamp, text
+
+    def _known(self) -> Callable[[tuple[str, str]], bool]:
+        """Tells the lines that a read repeats, which come first, from those that are new.
+
+        Within a read no stamp tells that: CRI-O gives the same one to all lines that were written
+        at once, and a node whose clock was set back gives earlier ones.
+        """
+        last, num_left = self._last_stamp, self._num_at_last
+
+        def is_known(line: tuple[str, str]) -> bool:
+            nonlocal num_left
+            if line[0] != last:
+                return _order(line[0]) < _order(last)
+            num_left -= 1
+            return num_left >= 0
+
+        return is_known
 
 
 def replica_name(pod: Manifest) -> str:
