@@ -35,16 +35,16 @@ class _Stream:
     def is_reading(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def read(self, tail: int | None, has_terminated: bool) -> None:
+    def read(self, has_terminated: bool) -> None:
         """Read on in the background; whoever has terminated by now has written all."""
         self._thread = threading.Thread(
-            target=self._run, args=(tail, has_terminated), name=self._log.replica, daemon=True
+            target=self._run, args=(has_terminated,), name=self._log.replica, daemon=True
         )
         self._thread.start()
 
-    def _run(self, tail: int | None, has_terminated: bool) -> None:
+    def _run(self, has_terminated: bool) -> None:
         try:
-            for line in self._log.lines(follow=True, tailLines=tail):
+            for line in self._log.lines(follow=True):
                 self._lines.put(line)
             self.is_complete = has_terminated
         except RefusedError as error:
@@ -78,7 +78,7 @@ def follow_logs(
         if has_ended and ended_s is None:
             ended_s = time.monotonic()
         for pod in selected(pods, replicas):
-            _read_on(PodLog(cluster, pod, since_s), pod, streams, lines, first_tail)
+            _read_on(PodLog(cluster, pod, since_s, first_tail), pod, streams, lines)
         first_tail = None
         yield from _until_next_look(lines)
         if ended_s is None:
@@ -94,7 +94,6 @@ def _read_on(
     pod: Manifest,
     streams: dict[tuple[str, int], _Stream],
     lines: "queue.SimpleQueue[LogLine]",
-    tail: int | None,
 ) -> None:
     """Have a thread read `log`, that of the pod's present life, where there is more to read."""
     status = own_status(pod)
@@ -104,9 +103,9 @@ def _read_on(
     life = (pod["metadata"]["uid"], status.get("restartCount", 0))
     if life not in streams:
         streams[life] = _Stream(log, lines)
-        streams[life].read(tail, "terminated" in state)
+        streams[life].read("terminated" in state)
     elif not streams[life].is_reading and not streams[life].is_complete:
-        streams[life].read(None, "terminated" in state)
+        streams[life].read("terminated" in state)
 
 
 def _until_next_look(lines: "queue.SimpleQueue[LogLine]") -> Iterator[LogLine]:

@@ -47,7 +47,7 @@ def read_logs(
                 )
             continue
         try:
-            yield from _read_now(PodLog(cluster, pod, since_s), tail, previous=False)
+            yield from _read_now(PodLog(cluster, pod, since_s, tail), previous=False)
         except RefusedError as error:
             if error.code == HTTPStatus.NOT_FOUND:
                 continue
@@ -84,7 +84,7 @@ def read_previous_logs(
         )
     for pod in restarted:
         try:
-            yield from _read_now(PodLog(cluster, pod, since_s), tail, previous=True)
+            yield from _read_now(PodLog(cluster, pod, since_s, tail), previous=True)
         except RefusedError as error:
             # The node keeps one earlier container at most, and may need its disk.
             if error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST):
@@ -95,12 +95,12 @@ def read_previous_logs(
             yield LogLine(name, text)
 
 
-def _read_now(log: PodLog, tail: int | None, previous: bool) -> Iterator[LogLine]:
+def _read_now(log: PodLog, previous: bool) -> Iterator[LogLine]:
     for pause_s in _EXCUSE_PAUSES_S:
         try:
-            yield from log.lines(tailLines=tail, previous=previous or None)
+            yield from log.lines(previous=previous or None)
         except ExcuseError:
             time.sleep(pause_s)
         else:
             return
-    yield from log.lines(tailLines=tail, previous=previous or None)
+    yield from log.lines(previous=previous or None)

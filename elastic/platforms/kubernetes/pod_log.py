@@ -33,7 +33,21 @@ class ExcuseError(PlatformError):
 class PodLog:
     """The log of one life of a pod's container, read on from where the last read ended."""
 
-    def __init__(self, cluster: Cluster, pod: Manifest, since_s: float | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        pod: Manifest,
+        since_s: float | None = None,
+        tail: int | None = None,
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            cluster: Where the pod is.
+            pod: Whose log it is.
+            since_s: Seconds since the epoch; what was written before is left out.
+            tail: How many lines there are at the most when the first read begins.
+        """
         self.replica = replica_name(pod)
         self._cluster = cluster
         metadata = pod["metadata"]
@@ -41,12 +55,13 @@ class PodLog:
         self._last_stamp = ""
         self._num_at_last: float = 0
         self._since = "" if since_s is None else _stamp(since_s)
+        self._tail = tail
 
     def lines(self, **options: object) -> Iterator[LogLine]:
         """The lines that no earlier call has given.
 
         Args:
-            options: Of the API: follow, tailLines, previous; None leaves one out.
+            options: Of the API: follow, previous; None leaves one out.
 
         Raises:
             RefusedError: There is no log; `code` is 400 where the container has not begun.
@@ -56,15 +71,21 @@ class PodLog:
         query = {name: str(value).lower() for name, value in options.items() if value is not None}
         # Without a name the API server refuses where the pod has another container.
         query |= {"container": CONTAINER, "timestamps": "true"}
-        if self._last_stamp or self._since:
-            query["sinceTime"] = _whole_second(self._last_stamp or self._since)
+        since, tail = self._since, None if self._last_stamp else self._tail
+        if self._last_stamp or since:
+            query["sinceTime"] = _whole_second(self._last_stamp or since)
+        if tail is not None:
+            query["tailLines"] = str(tail)
+        if tail == 0:
+            # No line will tell the next read where this one began.
+            self._tail, self._since = None, max(since, _stamp(self._cluster.now_s()), key=_order)
         # Nobody knows how many lines of the same time stood before a tail.
-        num_before = math.inf if "tailLines" in query else 0
+        num_before = 0 if tail is None else math.inf
         for stamp, text in dropwhile(self._known(), self._stamped(query)):
             if stamp != self._last_stamp:
                 self._last_stamp, self._num_at_last, num_before = stamp, num_before, 0
             self._num_at_last += 1
-            if self._since and _order(stamp) < _order(self._since):
+            if since and _order(stamp) < _order(since):
                 continue
             yield LogLine(self.replica, text.removesuffix("\r"), stamp)
 

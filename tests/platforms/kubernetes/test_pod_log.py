@@ -6,7 +6,10 @@ import pytest
 from support.fake_api import Answer, FakeApi
 from support.pods import pod, running
 
-from elastic.platforms.kubernetes.pod_log import PodLog
+from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog
+
+DATE = "Thu, 01 Jan 2026 00:00:07 GMT"
+EXCUSE = b"failed to try resolving symlinks in path\n"
 
 
 def body(*lines):
@@ -15,13 +18,21 @@ def body(*lines):
     return b"".join(f"2026-01-01T00:00:{at}Z {text}\n".encode() for at, _, text in stamped)
 
 
-def read(*bodies, **options):
+def read(*bodies, tail=None):
     """What each of several reads gives, and what each was asked for."""
-    with FakeApi(*(Answer(body=content) for content in bodies)) as api:
-        log = PodLog(api.cluster(), pod(running(), namespace="team"))
-        texts = [[line.text for line in log.lines(**options)]]
-        texts += [[line.text for line in log.lines()] for _ in bodies[1:]]
-        asked = [parse_qs(urlsplit(seen.path).query) for seen in api.requests]
+    with FakeApi(Answer(), *(Answer(body=content) for content in bodies)) as api:
+        api.date = DATE
+        cluster = api.cluster()
+        # Whose clock it is, is known from an answer.
+        cluster.get("/version")
+        log = PodLog(cluster, pod(running(), namespace="team"), tail=tail)
+        texts = []
+        for _ in bodies:
+            try:
+                texts.append([line.text for line in log.lines()])
+            except ExcuseError:
+                texts.append(None)
+        asked = [parse_qs(urlsplit(seen.path).query) for seen in api.requests[1:]]
     return texts, asked
 
 
@@ -37,7 +48,7 @@ def test_lines_that_were_written_at_once_have_the_same_stamp():
 
 
 def test_so_may_lines_that_a_tail_has_left_out():
-    texts, _ = read(body(*TRACEBACK[1:]), body(*TRACEBACK, "08.0 later"), tailLines=2)
+    texts, _ = read(body(*TRACEBACK[1:]), body(*TRACEBACK, "08.0 later"), tail=2)
     assert texts == [["  line 3", "ValueError: bad"], ["later"]]
 
 
@@ -50,3 +61,17 @@ def test_a_line_may_have_an_earlier_stamp_than_the_one_before(early):
 def test_what_is_no_longer_there_hides_nothing_new():
     texts, _ = read(body(*TRACEBACK), body("08.0 of the next file"))
     assert texts[1] == ["of the next file"]
+
+
+def test_a_tail_that_could_not_be_read_is_asked_for_again_and_then_no_more():
+    texts, asked = read(EXCUSE, body("07.5 one"), body("07.5 one", "08.0 two"), tail=1)
+    assert texts == [None, ["one"], ["two"]]
+    assert [query.get("tailLines") for query in asked] == [["1"], ["1"], None]
+
+
+@pytest.mark.parametrize("first", [b"", EXCUSE], ids=["silent", "failed"])
+def test_without_a_tail_at_all_the_next_read_begins_where_the_first_has(first):
+    texts, asked = read(first, body("05.0 old", "08.5 new"), body("08.5 new"), tail=0)
+    assert texts[1:] == [["new"], []]
+    assert [query.get("tailLines") for query in asked] == [["0"], None, None]
+    assert asked[1]["sinceTime"] == ["2026-01-01T00:00:07Z"]
