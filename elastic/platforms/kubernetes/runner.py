@@ -72,12 +72,13 @@ class KubernetesReplicaRunner:
         """Look at everything once, and watch it from then on.
 
         Raises:
-            PlatformError: The book or the cluster cannot be read.
+            PlatformError: The book or the cluster cannot be read; it may be started again.
         """
         with self._lock:
             self._launches.load()
-        self._pods.start()
         self._wishes.start()
+        # After all else that may fail: what its pods tell is noted in the book that was read.
+        self._pods.start()
         self._status.start()
         self._events.start()
         with self._lock:

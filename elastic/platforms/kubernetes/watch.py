@@ -68,11 +68,14 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
 
     def start(self) -> None:
-        """List everything once, then follow it in the background.
+        """List everything once, then follow it in the background; once is enough.
 
         Raises:
-            PlatformError: The first list failed.
+            PlatformError: The first list failed; it may be started again.
         """
+        if self._thread.is_alive():
+            # Whoever starts several tries all of them again when one cannot be listed.
+            return
         self._list()
         self._thread.start()
 
