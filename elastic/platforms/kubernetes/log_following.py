@@ -1,10 +1,11 @@
 """Follows the logs of a job's pods as they grow, and as pods come and go."""
 
 import logging
+import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -19,7 +20,10 @@ logger = logging.getLogger(__name__)
 
 POLL_S: Final = 1.0
 FAREWELL_S: Final = 10.0
-"""How long pods of a job that has ended may go on writing before nobody waits for them."""
+"""How long pods of a job that has ended may go on writing before nobody waits for them.
+
+Those that have ended may take as long to let more of their logs come.
+"""
 
 
 class _Stream:
@@ -30,6 +34,8 @@ class _Stream:
         self._lines = lines
         self._thread: threading.Thread | None = None
         self.is_complete = False
+        self.is_live = True
+        self.heard_s = -math.inf
 
     @property
     def is_reading(self) -> bool:
@@ -46,6 +52,7 @@ class _Stream:
         try:
             for line in self._log.lines(follow=True):
                 self._lines.put(line)
+                self.heard_s = time.monotonic()
             self.is_complete = has_terminated
         except RefusedError as error:
             # A pod that is gone says no more; one that has not begun is looked at again.
@@ -77,16 +84,35 @@ def follow_logs(
         pods, has_ended = look()
         if has_ended and ended_s is None:
             ended_s = time.monotonic()
-        for pod in selected(pods, replicas):
-            _read_on(PodLog(cluster, pod, since_s, first_tail), pod, streams, lines)
+        # What breaks off later is read no further, or one that never answers would hold us up.
+        if ended_s is None or not _is_late(streams.values(), ended_s):
+            for stream in streams.values():
+                stream.is_live = False
+            for pod in selected(pods, replicas):
+                _read_on(PodLog(cluster, pod, since_s, first_tail), pod, streams, lines)
         first_tail = None
         yield from _until_next_look(lines)
-        if ended_s is None:
-            continue
-        is_read = lines.empty() and not any(s.is_reading for s in streams.values())
-        is_complete = is_read and all(s.is_complete for s in streams.values())
-        if is_complete or (lines.empty() and time.monotonic() - ended_s > FAREWELL_S):
+        if ended_s is not None and _is_over(streams.values(), lines, ended_s):
             return
+
+
+def _is_late(streams: Collection[_Stream], ended_s: float) -> bool:
+    """Whether nobody waits any longer for what nobody has begun to read."""
+    heard_s = max((s.heard_s for s in streams if not s.is_live), default=ended_s)
+    return time.monotonic() - max(ended_s, heard_s) > FAREWELL_S
+
+
+def _is_over(
+    streams: Collection[_Stream], lines: "queue.SimpleQueue[LogLine]", ended_s: float
+) -> bool:
+    """Whether all that is waited for was read and given."""
+    # Before the queue, into which one that has just ended may have put its last line.
+    reading = [stream for stream in streams if stream.is_reading]
+    if not lines.empty():
+        return False
+    if _is_late(streams, ended_s):
+        return all(stream.is_live for stream in reading)
+    return not reading and all(stream.is_complete for stream in streams)
 
 
 def _read_on(
@@ -106,6 +132,7 @@ def _read_on(
         streams[life].read("terminated" in state)
     elif not streams[life].is_reading and not streams[life].is_complete:
         streams[life].read("terminated" in state)
+    streams[life].is_live = "running" in state
 
 
 def _until_next_look(lines: "queue.SimpleQueue[LogLine]") -> Iterator[LogLine]:

@@ -1,12 +1,14 @@
 """Logs that are followed, against a server of this process."""
 
+import threading
+import time
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from support.fake_api import Answer, FakeApi
-from support.pods import pod, running
+from support.pods import pod, running, terminated
 
-from elastic.platforms.kubernetes import log_following
+from elastic.platforms.kubernetes import log_following, pod_log
 from elastic.platforms.kubernetes.log_following import follow_logs
 
 LINE = b"2026-01-01T00:00:07.5Z step 1\n"
@@ -15,6 +17,7 @@ LINE = b"2026-01-01T00:00:07.5Z step 1\n"
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch):
     monkeypatch.setattr(log_following, "POLL_S", 0.05)
+    monkeypatch.setattr(log_following, "FAREWELL_S", 0.2)
 
 
 def test_a_tail_counts_until_something_of_the_log_was_read():
@@ -24,3 +27,30 @@ def test_a_tail_counts_until_something_of_the_log_was_read():
         assert next(lines).text == "step 1"
         asked = [parse_qs(urlsplit(seen.path).query) for seen in api.requests]
     assert [query["tailLines"] for query in asked[:2]] == [["5"], ["5"]]
+
+
+class TestAJobThatHasEnded:
+    def test_what_its_containers_have_written_is_read_however_slowly_it_comes(self):
+        made = pod(terminated(0), namespace="team")
+        is_late, ended_s = threading.Event(), time.monotonic()
+
+        def look():
+            if time.monotonic() - ended_s > 2 * log_following.FAREWELL_S:
+                is_late.set()
+            return [made], True
+
+        def answer(_):
+            is_late.wait(10.0)
+            return Answer(body=LINE)
+
+        with FakeApi(answer=answer) as api:
+            lines = [line.text for line in follow_logs(api.cluster(), look, [], None)]
+            is_late.set()
+        assert lines == ["step 1"]
+
+    @pytest.mark.parametrize("status", [running(), terminated(0)], ids=["runs", "has-ended"])
+    def test_one_of_which_nothing_comes_is_not_waited_for(self, status, monkeypatch):
+        monkeypatch.setattr(pod_log, "SILENCE_S", 0.5)
+        made = pod(status, namespace="team")
+        with FakeApi(Answer(silent=True)) as api:
+            assert list(follow_logs(api.cluster(), lambda: ([made], True), [], None)) == []
