@@ -47,10 +47,13 @@ def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] =
         if not _has_published_end(job) and found.reason != STATUS_UNREADABLE:
             # An end that only the pod tells of is lost with the pod.
             job.write_status(found, uid)
-    elif timeout_s > 0:
+    else:
+        # Also where nobody waits for it: a master that ends later than its pod may publish once
+        # more, and only the wish tells then how the job has ended.
         job.ask(cancelled=True)
-        asked_s = min(MASTER_S, timeout_s / 2)
-        _await(started_s + asked_s, lambda: _has_left(job, on_wait))
+        if timeout_s > 0:
+            asked_s = min(MASTER_S, timeout_s / 2)
+            _await(started_s + asked_s, lambda: _has_left(job, on_wait))
     end_pods(job, started_s, timeout_s, on_wait)
     if not found.phase.is_final and not _has_published_end(job):
         job.write_status(_cancelled(job), uid)

@@ -54,6 +54,7 @@ class StatusStore:
         self._last_words: dict[str, str] = {}
         self._are_words_dirty = False
         self._is_closed = False
+        self._is_stored = False
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
@@ -187,10 +188,25 @@ class StatusStore:
         try:
             self._cluster.patch(self._path, manifest)
         except RefusedError as error:
-            if error.code != HTTPStatus.NOT_FOUND:
+            is_missing = error.code == HTTPStatus.NOT_FOUND
+            # A job may be forgotten before its master has ended, and stays so.
+            if not is_missing or (self._is_stored and self._is_forgotten()):
                 raise
             collection = names.collection_path("configmaps", self._job.namespace)
             self._cluster.create(collection, manifest)
+        self._is_stored = True
+
+    def _is_forgotten(self) -> bool:
+        record = names.object_path(
+            "configmaps", self._job.namespace, names.record_name(self._job.name)
+        )
+        try:
+            self._cluster.get(record)
+        except RefusedError as error:
+            if error.code == HTTPStatus.NOT_FOUND:
+                return True
+            raise
+        return False
 
 
 def _readable_words(config_map: Manifest) -> dict[str, str]:

@@ -9,8 +9,13 @@ from support.fake_objects import FakeObjects
 from support.pods import UID, pod, running, terminated, waiting
 
 from elastic.platforms.base import StillAliveError
+from elastic.platforms.kubernetes import manifests
 from elastic.platforms.kubernetes.job_objects import JobObjects
-from elastic.platforms.kubernetes.killing import end_pods
+from elastic.platforms.kubernetes.killing import end_pods, kill_job
+from elastic.platforms.kubernetes.podspec import Job
+from elastic.platforms.kubernetes.record import Submission
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobPhase, JobStatus
 
 
 def alone(status):
@@ -81,3 +86,23 @@ def test_one_of_which_something_runs_is_not_forgotten(status):
     with pytest.raises(StillAliveError, match=r"elastic-j-worker-0 \(node node-7\)"):
         end(node, 2.0)
     assert 0 not in node.graces
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 1.0])
+def test_a_killed_job_stays_cancelled_whatever_its_master_publishes_while_it_ends(timeout_s):
+    spec = JobSpec(
+        job_name="j", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
+    )
+    job = Job(spec, "team", "s", "image")
+    status = manifests.status(job, JobStatus(job_name="j", phase=JobPhase.RUNNING))
+    with FakeObjects("team") as api:
+        api.add("configmaps", manifests.record(job, Submission("s", 1.0, "image")))
+        api.add("configmaps", status)
+        master = manifests.master_pod(job)
+        master["metadata"]["uid"] = UID
+        api.add("pods", master, **alone(running()))
+        objects = JobObjects(api.cluster(), "team", "j")
+        kill_job(objects, timeout_s)
+        assert objects.status().phase is JobPhase.CANCELLED
+        api.add("configmaps", status)
+        assert objects.status().phase is JobPhase.CANCELLED

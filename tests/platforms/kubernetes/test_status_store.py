@@ -5,14 +5,17 @@ import json
 import pytest
 from support.cluster import eventually
 from support.fake_api import Answer, FakeApi, refusal
+from support.fake_objects import FakeObjects
 from support.pods import pod, terminated
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import StatusRefusedError
 from elastic.platforms.kubernetes import manifests
 from elastic.platforms.kubernetes.end_record import end_of
+from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.names import LAST_WORDS_KEY, STATUS_KEY
 from elastic.platforms.kubernetes.podspec import Job
+from elastic.platforms.kubernetes.record import Submission
 from elastic.platforms.kubernetes.status_store import MAX_LAST_WORDS, StatusStore
 from elastic.spec.job import JobSpec
 from elastic.spec.status import EpochAudit, JobEvent, JobPhase, JobStatus
@@ -182,3 +185,28 @@ def test_last_words_that_cannot_be_read_are_lost_alone():
     answer.body["data"][LAST_WORDS_KEY] = "{broken"
     with FakeApi(answer) as api:
         assert StatusStore(api.cluster(), JOB).last() == status
+
+
+class TestAStatusThatIsDeletedWhileTheMasterRuns:
+    @pytest.fixture
+    def api(self):
+        with FakeObjects("team") as api:
+            api.add("configmaps", manifests.record(JOB, Submission("uid", 1.0, "image")))
+            yield api
+
+    @pytest.fixture
+    def store(self, api, tmp_path):
+        store = StatusStore(api.cluster(), JOB, termination_path=tmp_path / "log")
+        store.publish(END)
+        return store
+
+    def test_is_written_anew(self, api, store):
+        JobObjects(api.cluster(), "team", "mnist").delete("configmaps", "elastic-mnist-status")
+        store.publish(END)
+        assert api.names() == ["configmaps/elastic-mnist", "configmaps/elastic-mnist-status"]
+
+    def test_is_left_so_where_the_job_was_forgotten(self, api, store):
+        JobObjects(api.cluster(), "team", "mnist").delete_memory()
+        with pytest.raises(StatusRefusedError, match="not found"):
+            store.publish(END)
+        assert api.names() == []
