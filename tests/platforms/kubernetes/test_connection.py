@@ -126,6 +126,23 @@ class TestWhatMayNotHappenTwice:
         assert created == stored
         assert said == [f"POST {MAPS}", f"POST {MAPS}", f"GET {MAPS}/a"]
 
+    @pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "theirs"])
+    def test_what_may_be_changed_but_not_read_is_looked_at_by_a_change_of_nothing(self, is_ours):
+        labels = MAP["metadata"]["labels"] if is_ours else {"app": "elastic"}
+        stored = {"metadata": {"name": "a", "labels": labels, "uid": "u"}}
+        by_method = {
+            "POST": refusal(409, "exists", "AlreadyExists"),
+            "GET": refusal(403, 'User "jane" cannot get resource "secrets"'),
+            "PATCH": Answer(body=stored),
+        }
+        with FakeApi(answer=lambda seen: by_method[seen.method]) as api:
+            if is_ours:
+                assert api.cluster().create(MAPS, MAP) == stored
+            else:
+                with pytest.raises(RefusedError, match="exists"):
+                    api.cluster().create(MAPS, MAP)
+            assert (api.requests[-1].method, api.requests[-1].body) == ("PATCH", {})
+
     def test_what_others_have_created_is_theirs(self):
         theirs = {"metadata": {"name": "a", "labels": {"app": "elastic"}}}
         with pytest.raises(RefusedError, match="exists"):
