@@ -1,12 +1,17 @@
-"""Does what is next for launches that have no pod yet; `launching` decides what that is."""
+"""Does what is next for launches without a pod and for pods without a launch.
+
+`launching` decides what that is.
+"""
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import Replica, ReplicaId
+from elastic.platforms.kubernetes import observation
 from elastic.platforms.kubernetes.connection import RefusedError
 from elastic.platforms.kubernetes.launching import Create, Launches, Remove, Wait, next_step
 from elastic.platforms.kubernetes.names import Manifest
@@ -42,19 +47,30 @@ class Launcher:
         self._on_change = on_change
 
     def advance_all(self) -> None:
-        """Try every launch without a pod whose time has come, as long as anybody answers."""
+        """Try what is next and whose time has come, as long as anybody answers."""
         with self._lock:
             self._launches.flush()
             now_s = time.monotonic()
             due = [r for r in self._launches.waiting() if self._launches.due_s(r) <= now_s]
+            orphans = [
+                (replica, pod)
+                for replica, pod in self._orphans()
+                if self._launches.due_s(replica) <= now_s
+            ]
+        for replica, pod in orphans:
+            if not self._attempt(replica, partial(self._end_orphan, replica, pod)):
+                return
         for replica in due:
             if not self.advance(replica):
                 return
 
     def advance(self, replica: ReplicaId) -> bool:
         """Create the pod of a launch, or remove the one in its place; False if nobody answers."""
+        return self._attempt(replica, partial(self._do_next, replica))
+
+    def _attempt(self, replica: ReplicaId, step: Callable[[], None]) -> bool:
         try:
-            self._do_next(replica)
+            step()
         except RefusedError as error:
             self._refuse(replica, error.detail or str(error))
         except NameTakenError as error:
@@ -63,6 +79,19 @@ class Launcher:
             self._refuse(replica, str(error))
             return False
         return True
+
+    def _orphans(self) -> Iterator[tuple[ReplicaId, Manifest]]:
+        """Pods that run on though their launches have ended."""
+        for pod in self._pods.own():
+            replica = observation.replica_id(pod)
+            if replica is not None and self._launches.is_orphan(pod, replica):
+                yield replica, pod
+
+    def _end_orphan(self, replica: ReplicaId, pod: Manifest) -> None:
+        logger.warning("%s/%d has a pod although it was given up", replica.name, replica.launch)
+        # The watch tells when it is about to go.
+        self._refuse(replica, "")
+        self._pods.delete(pod)
 
     def _do_next(self, replica: ReplicaId) -> None:
         with self._lock:

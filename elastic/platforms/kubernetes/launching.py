@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes import observation
 from elastic.platforms.kubernetes.book import Launch, LaunchBook
+from elastic.platforms.kubernetes.exits import is_deleted
 from elastic.platforms.kubernetes.names import Manifest
 
 FIRST_RETRY_S: Final = 1.0
@@ -130,8 +131,18 @@ class Launches:
             if launch.pod_uid is None and launch.ended is None and not launch.is_forgotten
         ]
 
+    def is_orphan(self, pod: Manifest, replica: ReplicaId) -> bool:
+        """Whether a pod runs on whose launch has ended, and was not asked to end.
+
+        The answer to its creation was lost, and the launch given up before the pod showed itself.
+        """
+        launch = self._book.get(replica)
+        if launch is not None and launch.ended is None:
+            return False
+        return not is_deleted(pod) and not observation.observe(pod, replica).phase.is_final
+
     def due_s(self, replica: ReplicaId) -> float:
-        """When a launch without a pod is to be tried."""
+        """When a launch without a pod is to be tried, or an orphan to be removed."""
         refusal = self._refusals.get(replica)
         return 0.0 if refusal is None else refusal.at_s
 

@@ -95,8 +95,12 @@ class WorkerPods(Watched):
         """Take over what was created, before the watch tells of it."""
         self._mirror.put(pod)
 
-    def delete(self, pod: Manifest, grace_s: float) -> None:
+    def delete(self, pod: Manifest, grace_s: float | None = None) -> None:
         """Ask for a pod to be deleted, and for no other of its name.
+
+        Args:
+            pod: As it was seen.
+            grace_s: See `Cluster.delete`.
 
         Raises:
             RefusedError: The API server refuses.

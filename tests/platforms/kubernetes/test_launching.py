@@ -94,6 +94,27 @@ class TestWhatHasBecomeOfThem:
         assert launches.observed(launch, pod(running())) == KILLED
         assert not launches.end(OTHER, KILLED)
 
+    @pytest.mark.parametrize(
+        ("seen", "is_orphan"),
+        [
+            pytest.param(pod(running()), True, id="runs"),
+            pytest.param(pod(), True, id="pending"),
+            pytest.param(pod(running(), deleted=True), False, id="is-leaving"),
+            pytest.param(pod(terminated(1)), False, id="has-ended"),
+        ],
+    )
+    def test_a_pod_that_shows_itself_after_its_launch_has_ended_has_no_use(
+        self, launches, seen, is_orphan
+    ):
+        launches.ask(FIRST)
+        assert not launches.is_orphan(seen, FIRST)
+        launches.end(FIRST, KILLED)
+        launches.adopt(seen, FIRST)
+        assert launches.is_orphan(seen, FIRST) is is_orphan
+        launches.ask(AGAIN)
+        launches.forget(FIRST)
+        assert launches.is_orphan(seen, FIRST) is is_orphan
+
     def test_a_pod_of_a_launch_that_nobody_remembers_is_adopted_if_it_is_the_newest(self, launches):
         launches.adopt(pod(launch=2), AGAIN)
         launches.adopt(pod(launch=1), FIRST)

@@ -1,10 +1,15 @@
 """What the runner does of itself, against a server of this process that says what a test wants."""
 
+import json
+import threading
+
 import pytest
+from support.cluster import eventually
 from support.fake_api import Answer, FakeApi, refusal
 
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.manifests import Owner
+from elastic.platforms.base import ExitReason, ReplicaId
+from elastic.platforms.kubernetes.manifests import Owner, worker_pod
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.runner import KubernetesReplicaRunner
 from elastic.spec.job import JobSpec
@@ -13,6 +18,7 @@ SPEC = JobSpec(
     job_name="j", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
 )
 JOB = Job(SPEC, "team", "s", "image")
+FIRST = ReplicaId("worker", 0, 1)
 NOTHING = {"items": [], "metadata": {"resourceVersion": "1"}}
 
 
@@ -55,3 +61,39 @@ def test_a_start_of_which_a_part_was_refused_can_be_tried_again(make_runner, kin
         runner.close()
     assert len(refused) == 1
     assert len(lists) == 3, "what was listed is followed, and listed no more"
+
+
+def test_a_launch_that_was_deleted_before_its_creation_showed_leaves_no_pod(make_runner):
+    """The answer to the creation is lost, and the watch tells of the pod only then."""
+    given_up, deletions = threading.Event(), []
+    made = worker_pod(JOB, FIRST, Owner("m", "master-uid"))
+    made["metadata"] |= {"uid": "pod-uid", "resourceVersion": "2"}
+    made["status"] = {"phase": "Pending"}
+    path = f"/pods/{made['metadata']['name']}"
+
+    def answer(seen):
+        if seen.method == "POST":
+            return Answer(cut=True)
+        if seen.method == "DELETE":
+            deletions.append((seen.path.endswith(path), seen.body["preconditions"]["uid"]))
+            return refusal(503) if len(deletions) == 1 else Answer()
+        if "/pods?" in seen.path and "watch=true" in seen.path:
+            given_up.wait(10.0)
+            return Answer(body=json.dumps({"type": "ADDED", "object": made}).encode())
+        return Answer(silent=True) if "watch=true" in seen.path else Answer(body=NOTHING)
+
+    def is_deleted():
+        runner.wait(0.1)
+        return len(deletions) > 1
+
+    with FakeApi(answer=answer) as api:
+        runner = make_runner(api)
+        runner.start()
+        runner.launch(FIRST)
+        runner.delete(FIRST, 30.0)
+        assert runner.observe()[0].exit_reason is ExitReason.KILLED
+        given_up.set()
+        # The first try is refused.
+        eventually(is_deleted)
+        runner.close()
+    assert deletions == [(True, "pod-uid")] * 2
