@@ -13,9 +13,8 @@ from elastic.cli import exit_codes
 from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import open_platform, platform_option
-from elastic.client.following import POLL_S, statuses
+from elastic.client.following import all_statuses, statuses
 from elastic.errors import InfrastructureError
-from elastic.platforms.base import Platform
 from elastic.policy.time_account import as_of
 from elastic.spec.status import JobStatus
 from elastic.spec.status_document import document, status_schema
@@ -61,7 +60,7 @@ def command(
     opened = open_platform(context, platform)
     views: Iterator[_View]
     if watch:
-        views = statuses(opened, job) if job else _changes_of_all(opened)
+        views = statuses(opened, job) if job else all_statuses(opened)
     else:
         views = iter([opened.status(job) if job else list(opened.statuses())])
     try:
@@ -72,16 +71,6 @@ def command(
         click.echo(f"error: {job or 'jobs'} can no longer be watched: {error}", err=True)
         return ExitCode.NOT_FINISHED
     return exit_codes.of_phase(last.phase) if isinstance(last, JobStatus) else ExitCode.DONE
-
-
-def _changes_of_all(platform: Platform) -> Iterator[list[JobStatus]]:
-    last: list[JobStatus] | None = None
-    while True:
-        current = list(platform.statuses())
-        if current != last:
-            yield current
-            last = current
-        time.sleep(POLL_S)
 
 
 def _show(views: Iterator[_View], output: str, watch: bool) -> _View | None:

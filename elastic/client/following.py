@@ -1,4 +1,4 @@
-"""Looking at one job until it ends."""
+"""Looking at one job until it ends, or at all of them."""
 
 import time
 from collections.abc import Iterator
@@ -6,11 +6,10 @@ from typing import Final
 
 from elastic.errors import InfrastructureError, PlatformError
 from elastic.platforms.base import Platform
+from elastic.platforms.last_look import LOST_AFTER_S, LastLook
 from elastic.spec.status import JobStatus
 
 POLL_S: Final = 0.5
-LOST_AFTER_S: Final = 15.0
-"""A job that nobody decides for, or tells about, for so long is given up; less passes by itself."""
 NO_MASTER: Final = "NoMaster"
 """A platform's reason for a job whose master is gone and comes back only with the user's help."""
 
@@ -72,4 +71,22 @@ def looks(
         lost_since_s = (lost_since_s or now_s) if lost else None
         if lost and lost_since_s is not None and now_s - lost_since_s >= lost_after_s:
             raise lost
+        time.sleep(poll_s)
+
+
+def all_statuses(
+    platform: Platform, poll_s: float = POLL_S, lost_after_s: float = LOST_AFTER_S
+) -> Iterator[list[JobStatus]]:
+    """The statuses of all jobs now and whenever one of them changes; never ends.
+
+    Raises:
+        InfrastructureError: The platform could not tell at the first look, or for `lost_after_s`.
+    """
+    look = LastLook(lambda: list(platform.statuses()), lost_after_s)
+    last: list[JobStatus] | None = None
+    while True:
+        current = look()
+        if current != last:
+            yield current
+        last = current
         time.sleep(poll_s)

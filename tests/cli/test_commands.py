@@ -11,7 +11,7 @@ from elastic.cli import waiting
 from elastic.cli.exit_codes import ExitCode, of_phase
 from elastic.cli.main import SUMMARIES, TOPICS
 from elastic.cli.status import schema_text
-from elastic.client.following import looks, statuses
+from elastic.client.following import all_statuses, looks, statuses
 from elastic.errors import JobNotFoundError, PlatformError
 from elastic.platforms.base import StillAliveError
 from elastic.spec.since import Since
@@ -195,6 +195,15 @@ def test_a_master_that_comes_back_is_followed_on():
     assert [status.reason for status in seen] == ["NoMaster", "", ""]
 
 
+def test_a_short_failure_passes_by_whoever_looks_at_all_jobs_too():
+    platform = script(running(), PlatformError("away"), running(2000), succeeded())
+    views = all_statuses(platform, 0.0)
+    done = [status.progress.records_done for _ in range(2) for status in next(views)]
+    assert done == [1438, 2000]
+    with pytest.raises(PlatformError, match="away"):
+        next(all_statuses(script(PlatformError("away"))))
+
+
 def test_a_job_that_nobody_decides_for_is_not_said_to_go_on(run, zoo, monkeypatch):
     monkeypatch.setattr(looks, "__defaults__", (0.0, 0.0))
     lost = running(reason="NoMaster", message="no process of this job is alive; --resume")
@@ -301,6 +310,13 @@ def test_a_watch_that_is_lost_is_not_finished(run, monkeypatch):
     platform = ScriptedPlatform(one=(running(), PlatformError("away")))
     code, _, err = run("status", "one", "-w", platform=platform)
     assert (code, err) == (101, "error: one can no longer be watched: away\n")
+
+
+def test_so_is_one_of_all_jobs(run, monkeypatch):
+    monkeypatch.setattr(all_statuses, "__defaults__", (0.0, 0.0))
+    platform = ScriptedPlatform(one=(running(), PlatformError("away")))
+    code, _, err = run("status", "-w", platform=platform)
+    assert (code, err) == (101, "error: jobs can no longer be watched: away\n")
 
 
 @pytest.mark.parametrize("command", [("status",), ("logs",), ("kill",), ("scale", "2")])

@@ -15,6 +15,7 @@ from elastic.platforms.kubernetes.log_selection import selected
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.own_container import own_status
 from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog
+from elastic.platforms.last_look import LastLook
 
 logger = logging.getLogger(__name__)
 
@@ -76,12 +77,16 @@ def follow_logs(
 
     Args:
         look: The job's pods as they are now, and whether the job has ended.
+
+    Raises:
+        PlatformError: See `LastLook`.
     """
+    looks = LastLook(look)
     lines: queue.SimpleQueue[LogLine] = queue.SimpleQueue()
     streams: dict[tuple[str, int], _Stream] = {}
     first_tail, ended_s = tail, None
     while True:
-        pods, has_ended = look()
+        pods, has_ended = looks()
         if has_ended and ended_s is None:
             ended_s = time.monotonic()
         # What breaks off later is read no further, or one that never answers would hold us up.

@@ -9,6 +9,7 @@ from support.fake_api import Answer, FakeApi
 from support.pods import pod, running, terminated
 
 from elastic.platforms.kubernetes import log_following, pod_log
+from elastic.platforms.kubernetes.connection import AwayError
 from elastic.platforms.kubernetes.log_following import follow_logs
 
 LINE = b"2026-01-01T00:00:07.5Z step 1\n"
@@ -27,6 +28,22 @@ def test_a_tail_counts_until_something_of_the_log_was_read():
         assert next(lines).text == "step 1"
         asked = [parse_qs(urlsplit(seen.path).query) for seen in api.requests]
     assert [query["tailLines"] for query in asked[:2]] == [["5"], ["5"]]
+
+
+def test_an_api_server_that_is_away_for_a_while_ends_nothing():
+    made = pod(running(), namespace="team")
+    looks = iter([([made], False), AwayError("away"), AwayError("away")])
+
+    def look():
+        match next(looks, ([made], False)):
+            case AwayError() as error:
+                raise error
+            case seen:
+                return seen
+
+    log = [Answer(cut=True)] * 3 + [Answer(body=LINE)]
+    with FakeApi(*log) as api:
+        assert next(follow_logs(api.cluster(), look, [], None)).text == "step 1"
 
 
 class TestAJobThatHasEnded:
