@@ -10,7 +10,7 @@ from typing import Final
 
 from elastic.errors import ElasticError, JobSpecError, PlatformError
 from elastic.platforms.kubernetes.api_errors import RefusedError
-from elastic.platforms.kubernetes.names import TYPE_LABEL, Manifest
+from elastic.platforms.kubernetes.names import TENSORBOARD, TYPE_LABEL, Manifest
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.spec.job import JobSpec
 
@@ -45,13 +45,19 @@ def explained(error: RefusedError, server: str, job: Job, manifest: Manifest) ->
             f"master: elastic install -n {namespace} --apply makes it and gives it its rights; "
             "--service_account names another"
         )
+    if (unknown := _UNKNOWN_FIELD.match(error.detail)) and job.hook is not None:
+        return JobSpecError(f"cluster_spec ({job.hook.key}): {unknown[1]} in the {role} pod")
+    if role == TENSORBOARD:
+        # No setting says what its pod asks for.
+        return PlatformError(
+            f"the cluster refuses the pod of the job's TensorBoard: {error.detail}: make room for "
+            "it there, or leave out --tensorboard_log_dir"
+        )
     if _NO_PRIORITY.match(cause):
         return JobSpecError(
             f"--{role}_pod_priority={getattr(spec, f'{role}_pod_priority')}: {error.detail}: name "
             "another; elastic install --priority_classes --apply makes high and low"
         )
-    if (unknown := _UNKNOWN_FIELD.match(error.detail)) and job.hook is not None:
-        return JobSpecError(f"cluster_spec ({job.hook.key}): {unknown[1]} in the {role} pod")
     return _of_a_quota(error, job, role) or _of_a_pod(error, role)
 
 

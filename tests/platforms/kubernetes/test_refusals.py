@@ -4,7 +4,7 @@ import pytest
 
 from elastic.errors import JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.kubernetes import manifests
+from elastic.platforms.kubernetes import manifests, tensorboard
 from elastic.platforms.kubernetes.api_errors import RefusedError
 from elastic.platforms.kubernetes.hooks import Hook
 from elastic.platforms.kubernetes.podspec import Job
@@ -37,6 +37,10 @@ def master(of):
 
 def worker(of):
     return manifests.worker_pod(of, ReplicaId("worker", 0, 1), None)
+
+
+def tensorboard_pod(of):
+    return tensorboard.pod(of, None, None)
 
 
 def secret(of):
@@ -98,6 +102,25 @@ def test_a_limit_range_is_no_quota_whatever_the_job_is_called(cause):
     message = str(said(master, detail, job("quotas-cannot")))
     assert message.startswith(f"the cluster refuses the master pod of the job: {detail}: change ")
     assert "--master_resource_request or --master_resource_limit" in message
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "exceeded quota: q, requested: limits.memory=1Gi, used: limits.memory=2Gi, limited: …",
+        "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2",
+        "failed quota: q: must specify requests.ephemeral-storage",
+        "no PriorityClass with name gold was found",
+        *LIMITS,
+    ],
+)
+def test_no_setting_is_named_for_the_pod_of_a_tensorboard(cause):
+    detail = f'pods "elastic-mnist-tensorboard" is forbidden: {cause}'
+    of = job(tensorboard_log_dir="/out/events", volume="claim_name=c,mount_path=/out")
+    assert str(said(tensorboard_pod, detail, of)) == (
+        f"the cluster refuses the pod of the job's TensorBoard: {detail}: make room for it there, "
+        "or leave out --tensorboard_log_dir"
+    )
 
 
 def test_a_missing_right_stays_one_in_a_namespace_named_after_a_quota():
