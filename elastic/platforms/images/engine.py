@@ -190,7 +190,13 @@ def _cause(error: Exception) -> str:
 
 
 def _split(reference: str) -> tuple[str, str]:
-    """Name and tag; `latest` where a reference has none, as everywhere."""
+    """Name and tag; `latest` where a reference has none, as everywhere.
+
+    The engine takes a digest in the place of the tag, and decides by it where there are both.
+    """
+    reference, _, digest = reference.partition("@")
+    if digest:
+        return _split(reference)[0], digest
     name, _, tag = reference.rpartition(":")
     if not name or "/" in tag:
         return reference, "latest"

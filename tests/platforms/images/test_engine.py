@@ -5,7 +5,9 @@ import json
 import os
 import shutil
 import socket
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from support.docker_doors import Certificates, http_server, tcp_engine
@@ -16,6 +18,7 @@ from elastic.platforms.images.engine import DockerEngine
 from elastic.platforms.images.request import ImageRequest
 
 DEFAULT = "unix://var/run/docker.sock"
+DIGEST = f"sha256:{'a' * 64}"
 
 
 def ignore(_progress):
@@ -85,6 +88,47 @@ def test_an_engine_of_somebody_else(tmp_path):
         (tmp_path / "engine.sock").chmod(0)
         with pytest.raises(PlatformError, match="ask to become a member of its group"):
             connect(docker_base_url=f"unix://{tmp_path}/engine.sock")
+
+
+class PullingEngine(http.server.BaseHTTPRequestHandler):
+    """Pulls nothing, and answers with what it was asked for."""
+
+    def do_GET(self):
+        self._answer(b'{"ApiVersion": "1.44"}')
+
+    def do_POST(self):
+        asked = {key: value for key, (value,) in parse_qs(urlsplit(self.path).query).items()}
+        self._answer(json.dumps({"error": f"{asked['fromImage']} {asked['tag']}"}).encode())
+
+    def _answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("reference", "asked"),
+    [
+        ("python", "python latest"),
+        ("python:3.11-slim", "python 3.11-slim"),
+        ("r.io:5000/t/base", "r.io:5000/t/base latest"),
+        (f"python@{DIGEST}", f"python {DIGEST}"),
+        (f"python:3.11-slim@{DIGEST}", f"python {DIGEST}"),
+        (f"r.io:5000/t/base@{DIGEST}", f"r.io:5000/t/base {DIGEST}"),
+        (f"r.io:5000/t/base:2@{DIGEST}", f"r.io:5000/t/base {DIGEST}"),
+    ],
+)
+def test_an_engine_is_asked_for_the_tag_or_the_digest_of_an_image(reference, asked):
+    with http_server(PullingEngine) as address:
+        request = ImageRequest(Path(), docker_base_url=f"tcp://{address}")
+        engine = DockerEngine.connect(request)
+        with closing(engine), pytest.raises(ImageError) as caught:
+            engine.pull(reference, ignore)
+    assert str(caught.value).startswith(f"{reference} cannot be pulled: {asked}\n")
 
 
 def test_missing_certificates_are_named():
