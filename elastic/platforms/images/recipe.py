@@ -13,6 +13,11 @@ from elastic.platforms.images.request import DOCKERFILE_NAME, TEMPLATE_PATH
 
 _TAG_LENGTH: Final = 20
 _INSTRUCTION: Final = re.compile(r"^\s*(ARG|FROM)\s+(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
+# A directive, which only other directives may stand before.
+_ESCAPE: Final = re.compile(
+    r"(?:#[ \t]*\w+[ \t]*=.*\n)*?#[ \t]*escape[ \t]*=[ \t]*([\\`])[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 
 
@@ -34,12 +39,12 @@ def base_images(dockerfile: str, args: Mapping[str, str]) -> list[str]:
     values: dict[str, str] = {}
     stages: set[str] = set()
     bases: list[str] = []
-    for kind, text in _INSTRUCTION.findall(dockerfile):
+    for kind, text in _INSTRUCTION.findall(_joined(dockerfile)):
         if kind.upper() == "ARG":
             # Only arguments before the first FROM reach a FROM.
             if not bases and not stages:
                 name, _, default = text.partition("=")
-                values[name] = args.get(name, default.strip("\"'"))
+                values[name] = args.get(name, _expanded(default, values))
             continue
         words = [word for word in text.split() if not word.startswith("--")]
         image = _expanded(words[0], values) if words else ""
@@ -49,6 +54,19 @@ def base_images(dockerfile: str, args: Mapping[str, str]) -> list[str]:
             bases.append(image)
         stages.add(words[-1] if len(words) == 3 else image)
     return bases
+
+
+def _joined(dockerfile: str) -> str:
+    """Every instruction on one line, however many it was written on, and nothing else."""
+    found = _ESCAPE.match(dockerfile)
+    escape = re.escape(found[1] if found else "\\")
+    # Neither ends an instruction that goes on.
+    lines = [
+        line
+        for line in dockerfile.split("\n")
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    return re.sub(rf"(?<!{escape}){escape}[ \t]*\n", "", "\n".join(lines))
 
 
 def _expanded(word: str, values: Mapping[str, str]) -> str:

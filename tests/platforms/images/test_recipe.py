@@ -20,6 +20,16 @@ from elastic.spec.job import JobSpec
         ("ARG B=\"q:1\"\nfrom '${B}' as one\nFROM one\nFROM scratch", ["q:1"]),
         ("FROM --platform=linux/amd64 a AS b\nFROM c\nCOPY --from=b / /\nFROM a", ["a", "c"]),
         ("FROM scratch\nCOPY x /", []),
+        ("ARG T=3.11\nARG B=python:${T}-slim\nFROM ${B}", ["python:3.11-slim"]),
+        ("ARG B='a:1'\nARG C=$B\nFROM $C", ["a:1"]),
+        ("ARG T=1\nARG IMAGE_BASE=x:$T\nFROM ${IMAGE_BASE}", ["given:2"]),
+        ("FROM a\nRUN python -c '\\\nfrom b import c; \\\narg d'", ["a"]),
+        ("FROM a\nRUN x \\  \n# from b\n\n  # from c\nfrom d\nFROM e", ["a", "e"]),
+        ("FROM \\\n  --platform=linux/amd64 \\\n  a AS b\nFROM b", ["a"]),
+        # Escaped itself, it escapes no end of a line.
+        ("FROM a\nRUN echo \\\\\nFROM b", ["a", "b"]),
+        ("# syntax=x/y:1\n# Escape = `\nFROM a\nCOPY . C:\\\nRUN x `\nfrom c\nFROM b", ["a", "b"]),
+        ("# By hand.\n# escape=`\nFROM a\nRUN x \\\nfrom b", ["a"]),
     ],
 )
 def test_the_images_that_a_recipe_begins_from(dockerfile, expected):
