@@ -53,7 +53,8 @@ class Hook:
         edited = _edit(self, "with_service", "V1Service", service)
         for field in ("apiVersion", "kind"):
             edited[field] = service[field]
-        edited["metadata"] = {**edited.get("metadata", {}), "name": service["metadata"]["name"]}
+        metadata = _mapping(self, "metadata of the Service", edited.get("metadata"))
+        edited["metadata"] = {**metadata, "name": service["metadata"]["name"]}
         return edited
 
 
@@ -136,6 +137,13 @@ def _load(hook: Hook) -> Any:
             "cluster_spec must be a mapping with 'metadata' and 'spec', which are merged into "
             "those of the pods"
         )
+    try:
+        json.dumps(content, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise JobSpecError(
+            f"cluster_spec holds a value that no pod can have: {error}: put dates and the like in "
+            "quotes"
+        ) from error
     return content
 
 
@@ -168,16 +176,22 @@ def _edit(hook: Hook, method_name: str, model: str, manifest: Manifest) -> Manif
 def _restore(hook: Hook, pod: Manifest, edited: Manifest) -> Manifest:
     """Put back what the job lives by: names, labels, owner, command, volumes."""
     result = copy.deepcopy(edited)
-    metadata, old = result.setdefault("metadata", {}), pod["metadata"]
+    metadata, old = _mapping(hook, "metadata", result.get("metadata")), pod["metadata"]
+    result["metadata"] = metadata
     metadata["name"] = old["name"]
-    metadata["labels"] = (metadata.get("labels") or {}) | old["labels"]
+    labels = _mapping(hook, "metadata.labels", metadata.get("labels"))
+    metadata["labels"] = labels | old["labels"]
     if "ownerReferences" in old:
         metadata["ownerReferences"] = old["ownerReferences"]
     result["apiVersion"], result["kind"] = pod["apiVersion"], pod["kind"]
-    spec = result.setdefault("spec", {})
+    spec = result["spec"] = _mapping(hook, "spec", result.get("spec"))
     spec["restartPolicy"] = pod["spec"]["restartPolicy"]
-    containers = {c.get("name"): c for c in spec.get("containers") or []}
-    ours, own = pod["spec"]["containers"][0], containers.get(CONTAINER)
+    items = {
+        field: _mappings(hook, f"spec.{field}", spec.get(field))
+        for field in ("containers", "initContainers", "volumes")
+    }
+    ours = pod["spec"]["containers"][0]
+    own = next((c for c in items["containers"] if c.get("name") == CONTAINER), None)
     if own is None:
         raise JobSpecError(
             f"cluster_spec ({hook.key}) has removed the container {CONTAINER!r}: edit it instead"
@@ -185,13 +199,44 @@ def _restore(hook: Hook, pod: Manifest, edited: Manifest) -> Manifest:
     for field in ("command", "terminationMessagePath", "terminationMessagePolicy"):
         own[field] = ours[field]
     own_env = [entry for entry in ours["env"] if entry["name"].startswith(OWN_PREFIX)]
-    own["env"] = _impose(own.get("env"), own_env, "name")
-    own["volumeMounts"] = _impose(own.get("volumeMounts"), ours["volumeMounts"], "mountPath")
-    spec["volumes"] = _impose(spec.get("volumes"), pod["spec"]["volumes"], "name")
+    env = _mappings(hook, f"env of the container {CONTAINER!r}", own.get("env"))
+    own["env"] = _impose(env, own_env, "name")
+    mounts = _mappings(
+        hook, f"volumeMounts of the container {CONTAINER!r}", own.get("volumeMounts")
+    )
+    own["volumeMounts"] = _impose(mounts, ours["volumeMounts"], "mountPath")
+    spec["volumes"] = _impose(items["volumes"], pod["spec"]["volumes"], "name")
     return result
 
 
-def _impose(theirs: list[Manifest] | None, ours: list[Manifest], key: str) -> list[Manifest]:
+def _impose(theirs: list[Manifest], ours: list[Manifest], key: str) -> list[Manifest]:
     """Their items, but for those that stand where one of ours belongs; ours come last."""
-    taken = {item[key] for item in ours}
-    return [item for item in theirs or [] if item.get(key) not in taken] + ours
+    taken = [item[key] for item in ours]
+    return [item for item in theirs if item.get(key) not in taken] + ours
+
+
+def _mapping(hook: Hook, where: str, value: object) -> Manifest:
+    """A field that must be a mapping; an empty one where it is missing."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _misshapen(hook, where, value, "a mapping, such as {name: value}")
+    return value
+
+
+def _mappings(hook: Hook, where: str, value: object) -> list[Manifest]:
+    """A field that must be a list of mappings; an empty one where it is missing."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise _misshapen(hook, where, value, "a list, whose items begin with a dash")
+    for item in value:
+        if not isinstance(item, dict):
+            raise _misshapen(hook, f"an item of {where}", item, "a mapping, such as {name: value}")
+    return value
+
+
+def _misshapen(hook: Hook, where: str, value: object, wanted: str) -> JobSpecError:
+    kinds: dict[type, str] = {dict: "a mapping", list: "a list"}
+    found = kinds.get(type(value), repr(value))
+    return JobSpecError(f"cluster_spec ({hook.key}): {where} is {found}: write {wanted}")

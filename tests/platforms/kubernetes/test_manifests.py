@@ -365,6 +365,9 @@ class TestClusterSpec:
             pytest.param("a.py", "x = 1", "no object named 'cluster'", id="no-cluster"),
             pytest.param("a.yaml", "[1", "not YAML", id="not-yaml"),
             pytest.param("a.yaml", "kind: Pod", "must be a mapping with", id="not-a-pod"),
+            pytest.param("a.yaml", "spec: {a: 2026-01-01}", "type date .* in quotes", id="date"),
+            pytest.param("a.yaml", "spec: {a: .nan}", "no pod can have", id="no-number"),
+            pytest.param("a.yaml", "spec: &a {b: *a}", "no pod can have", id="in-itself"),
         ],
     )
     def test_a_file_that_cannot_be_used_is_refused_at_once(self, tmp_path, name, text, message):
@@ -391,6 +394,46 @@ class TestClusterSpec:
         hook = Hook("cluster_spec.py", f"class cluster:\n    @staticmethod\n    {text}")
         with pytest.raises(JobSpecError, match=message):
             manifests.master_pod(make_job(hook))
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("metadata: [a]", "metadata is a list: write a mapping, such as"),
+            ("metadata: {labels: [a]}", "metadata.labels is a list: write a mapping, such as"),
+            ("spec: []", "spec is a list: write a mapping, such as"),
+            ("spec: hostNetwork", "spec is 'hostNetwork': write a mapping, such as"),
+            ("spec: {containers: {name: elastic}}", "spec.containers is a mapping: write a list,"),
+            ("spec: {containers: [elastic]}", "an item of spec.containers is 'elastic': write a m"),
+            ("spec: {initContainers: {name: x}}", "spec.initContainers is a mapping: write a list"),
+            ("spec: {volumes: {name: x}}", "spec.volumes is a mapping: write a list, whose items"),
+            (
+                "spec: {containers: [{name: elastic, env: {A: b}}]}",
+                "env of the container 'elastic' is a mapping: write a list, whose items begin",
+            ),
+            (
+                "spec: {containers: [{name: elastic, volumeMounts: {name: x, mountPath: /y}}]}",
+                "volumeMounts of the container 'elastic' is a mapping: write a list, whose items",
+            ),
+        ],
+    )
+    def test_a_wrong_shape_is_told_with_the_field_and_the_right_one(self, tmp_path, text, said):
+        job = make_job(self.read(tmp_path, "spec.yaml", text))
+        with pytest.raises(JobSpecError) as caught:
+            manifests.master_pod(job)
+        assert str(caught.value).startswith(f"cluster_spec (cluster_spec.yaml): {said}")
+
+    def test_names_of_any_shape_are_left_to_the_api_server(self, tmp_path):
+        text = "spec: {containers: [{name: {a: b}}], volumes: [{name: [a]}]}"
+        pod = manifests.master_pod(make_job(self.read(tmp_path, "spec.yaml", text)))
+        assert [c["name"] for c in pod["spec"]["containers"]] == ["elastic", {"a": "b"}]
+        assert {"name": ["a"]} in pod["spec"]["volumes"]
+
+    def test_a_wrong_shape_that_python_returns_is_told_too(self):
+        text = "class cluster:\n    def {}(o): return {{'metadata': [1], 'spec': {{}}}}\n"
+        with pytest.raises(JobSpecError, match=r"\(cluster_spec.py\): metadata is a list"):
+            manifests.master_pod(make_job(Hook("cluster_spec.py", text.format("with_pod"))))
+        with pytest.raises(JobSpecError, match=r"py\): metadata of the Service is a list"):
+            manifests.service(make_job(Hook("cluster_spec.py", text.format("with_service"))))
 
     def test_merge(self):
         base = {"a": {"x": 1, "y": 2}, "l": [{"name": "n", "v": 1}, {"name": "m"}], "gone": 1}
