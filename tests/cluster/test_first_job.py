@@ -201,7 +201,6 @@ def test_the_pods_belong_to_the_master_and_go_with_it(laptop):
                 "name": "elastic-owned-master",
                 "uid": master["uid"],
                 "controller": True,
-                "blockOwnerDeletion": True,
             }
         ]
         labels = metadata["labels"]

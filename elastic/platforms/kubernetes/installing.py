@@ -21,7 +21,7 @@ _MAX_TRIES: Final = 5
 def apply(cluster: Cluster, manifests: Iterable[Manifest]) -> Iterator[str]:
     """Create what is missing and change what differs; says what was done with each.
 
-    Whoever has a right already keeps it: the subjects of a binding only ever grow.
+    Whoever has a right already keeps it: subjects of bindings and rules of roles are only added.
 
     Raises:
         PlatformError: The namespace is not there.
@@ -68,12 +68,20 @@ def _apply_once(cluster: Cluster, manifest: Manifest) -> str:
         cluster.delete(path)
         cluster.create(collection, manifest)
         return "changed"
-    wanted, added = _with_subjects_of(there, manifest)
+    wanted, added = _with_subjects_of(there, _with_rules_of(there, manifest))
     if _holds(there, wanted):
         return "created" if is_new else "unchanged"
     version = {"resourceVersion": there["metadata"].get("resourceVersion")}
     cluster.patch(path, {**wanted, "metadata": {**metadata, **version}})
     return f"changed: added {', '.join(added)}" if added else "changed"
+
+
+def _with_rules_of(there: Manifest, wanted: Manifest) -> Manifest:
+    """What is wanted, with the rules that a role has already: some clusters need more than ours."""
+    if "rules" not in wanted:
+        return wanted
+    rules = there.get("rules") or []
+    return {**wanted, "rules": [*rules, *(rule for rule in wanted["rules"] if rule not in rules)]}
 
 
 def _with_subjects_of(there: Manifest, wanted: Manifest) -> tuple[Manifest, list[str]]:

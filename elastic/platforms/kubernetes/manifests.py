@@ -44,14 +44,17 @@ class Owner:
         return cls(pod["metadata"]["name"], pod["metadata"]["uid"])
 
     def reference(self) -> Manifest:
-        """The entry for `metadata.ownerReferences`."""
+        """The entry for `metadata.ownerReferences`.
+
+        Without `blockOwnerDeletion`, which only a deletion in the foreground heeds: where admission
+        checks owner references, as in OpenShift, it takes a right to `pods/finalizers`.
+        """
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "name": self.name,
             "uid": self.uid,
             "controller": True,
-            "blockOwnerDeletion": True,
         }
 
 

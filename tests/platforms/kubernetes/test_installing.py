@@ -8,8 +8,8 @@ from elastic.platforms.kubernetes import access
 from elastic.platforms.kubernetes.installing import apply
 
 
-class BindingStore:
-    """One RoleBinding with versions, as an API server keeps it; `rival` changes it in between."""
+class Store:
+    """One object with versions, as an API server keeps it; `rival` changes it in between."""
 
     def __init__(self, stored=None, rival=None):
         self.stored = stored
@@ -46,6 +46,10 @@ def binding(*users):
     return access.submitter_access("team", users)[1]
 
 
+def role():
+    return access.master_access("team", "m")[1]
+
+
 def users(store):
     return [subject["name"] for subject in store.stored["subjects"]]
 
@@ -57,7 +61,7 @@ def install(store, *names):
 
 
 def test_a_further_submitter_takes_no_rights_from_the_others():
-    store = BindingStore()
+    store = Store()
     assert install(store, "ann") == "created"
     assert install(store, "bob", "eve", "bob") == "changed: added User bob, User eve"
     assert install(store, "ann") == "unchanged"
@@ -66,14 +70,25 @@ def test_a_further_submitter_takes_no_rights_from_the_others():
 
 @pytest.mark.parametrize("before", [None, binding("ann")], ids=["both-create", "both-add"])
 def test_of_two_who_install_at_once_none_is_lost(before):
-    store = BindingStore(before, rival=binding("ann", "eve"))
+    store = Store(before, rival=binding("ann", "eve"))
     assert install(store, "bob") == "changed: added User bob"
     assert users(store) == ["ann", "eve", "bob"]
 
 
+def test_a_role_keeps_the_rules_that_others_have_added():
+    added = {"apiGroups": ["x.io"], "resources": ["policies"], "verbs": ["use"]}
+    earlier = [{**rule, "verbs": ["get"]} for rule in role()["rules"][:1]]
+    there = {**role(), "rules": [*earlier, added, *role()["rules"][1:]]}
+    store = Store(there)
+    with FakeApi(answer=store) as api:
+        lines = [line for _ in range(2) for line in apply(api.cluster(), [role()])]
+    assert lines == ["Role m: changed", "Role m: unchanged"]
+    assert store.stored["rules"] == [*there["rules"], role()["rules"][0]]
+
+
 def test_a_binding_to_another_role_brings_nobody_along():
     other = {**binding("eve"), "roleRef": {"kind": "Role", "name": "other"}}
-    store = BindingStore(other)
+    store = Store(other)
     assert install(store, "bob") == "changed"
     assert users(store) == ["bob"]
 
@@ -83,7 +98,7 @@ def test_a_change_that_never_gets_through_is_told():
         list(apply(api.cluster(), [binding("bob")]))
 
 
-class Restless(BindingStore):
+class Restless(Store):
     """One whose object changes after every look."""
 
     def __init__(self):

@@ -68,6 +68,18 @@ def test_every_object_is_named_and_labelled_as_the_jobs():
         assert ("ownerReferences" in metadata) == is_owned
 
 
+def test_no_object_blocks_the_deletion_of_its_owner_which_takes_a_right_of_its_own():
+    for manifest in (
+        manifests.token_secret(make_job(), "t", OWNER),
+        manifests.service(make_job(), OWNER),
+    ):
+        (owner,) = manifest["metadata"]["ownerReferences"]
+        assert owner == {
+            "apiVersion": "v1", "kind": "Pod", "name": OWNER.name, "uid": OWNER.uid,
+            "controller": True,
+        }  # fmt: skip
+
+
 def test_the_record_comes_back_as_it_was_written():
     job, submission = make_job(), Submission("uid-s", 1.5, "img:1")
     control = JobControl(num_workers=3, cancelled=True)

@@ -74,7 +74,6 @@ def test_pods_belong_to_the_master_and_say_what_they_are(harness):
             "name": "owner",
             "uid": harness.owner.uid,
             "controller": True,
-            "blockOwnerDeletion": True,
         }
     ]
 
