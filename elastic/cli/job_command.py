@@ -16,7 +16,7 @@ from elastic.cli.output import close_stdout
 from elastic.cli.platform import cluster_choice, cluster_options, open_platform
 from elastic.client import settings
 from elastic.client.checking import check, nothing_to_resume
-from elastic.errors import JobNotFoundError
+from elastic.errors import InfrastructureError, JobNotFoundError
 from elastic.platforms.base import Platform
 from elastic.spec.job import JobSpec, PlatformName
 from elastic.spec.job_file import write_job_file
@@ -71,7 +71,7 @@ def _start(context: click.Context, spec: JobSpec, detach: bool) -> int:
 
 def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
     """Start the job, and stay with it unless the user wants to go."""
-    since_s = time.time()
+    began_s = time.time()
     is_submitted = False
     try:
         platform.submit(spec)
@@ -84,13 +84,15 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
         if detach:
             click.echo(f"see it with: elastic status {where}")
             return ExitCode.DONE
+        submitted_s = _submitted_s(platform, spec.job_name)
+        since_s = began_s if submitted_s is None else submitted_s
         return follow_to_end(platform, spec.job_name, sys.stdout, since_s, where)
     except KeyboardInterrupt:
         # A terminal may be closed as soon as it shows that a detached job has been started.
         is_free = detach and is_submitted
         is_watched = spec.platform is PlatformName.LOCAL and not is_free
         # Asked last: a cluster may be why the user has had enough.
-        if is_watched and (is_submitted or _is_since(platform, spec.job_name, since_s)):
+        if is_watched and (is_submitted or _is_since(platform, spec.job_name, began_s)):
             _stop(platform, spec.job_name)
         else:
             _leave(spec, where, is_submitted)
@@ -146,8 +148,20 @@ def _leave(spec: JobSpec, where: str, is_submitted: bool) -> None:
     )
 
 
+def _submitted_s(platform: Platform, job_name: str) -> float | None:
+    """When the job was submitted, by the platform's clock: this machine's may be minutes off it."""
+    try:
+        return platform.submitted_s(job_name)
+    except (InfrastructureError, JobNotFoundError):
+        # Whoever follows the job tells it, should it last.
+        return None
+
+
 def _is_since(platform: Platform, job_name: str, since_s: float) -> bool:
-    """Whether a job was submitted after a moment: an older one of the name is somebody else's."""
+    """Whether a job was submitted after a moment: an older one of the name is somebody else's.
+
+    Asked on this machine alone, by whose clock both are told.
+    """
     try:
         submitted_s = platform.submitted_s(job_name)
     except JobNotFoundError:

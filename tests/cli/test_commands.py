@@ -5,7 +5,7 @@ import pytest
 import yaml
 from cli.test_train_flags import CLASSIC, REQUIRED
 from support.scripted_platform import ScriptedPlatform, running_workers
-from support.statuses import SUBMITTED_S, failed, running, succeeded
+from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
 from elastic.cli import waiting
 from elastic.cli.exit_codes import ExitCode, of_phase
@@ -32,7 +32,8 @@ def test_train_follows_the_job_to_its_end(run, zoo):
     lines = out.splitlines()
     assert lines[0] == "job test has been started"
     assert lines[1].startswith("Running     50%, 1438/2876 records")
-    assert lines[2] == "job test: Succeeded after 1m 23s"
+    assert lines[2].endswith(KILLED.message)
+    assert lines[3] == "job test: Succeeded after 1m 23s"
     assert platform.calls == [("open", "local")]
     assert str(platform.specs["test"].model_zoo) == f"{zoo}/zoo"
 
@@ -115,6 +116,26 @@ def test_a_job_that_vanishes_is_not_finished(run, zoo):
     code, _, err = run("train", *LOCAL, platform=platform)
     assert code == 101
     assert err == "error: job test can no longer be followed, it may go on: no job test\n"
+
+
+def test_the_platforms_clock_tells_which_events_are_new(run, zoo):
+    """The statuses are years old by this machine's clock."""
+    before = KILLED.model_copy(update={"time_s": SUBMITTED_S - 1, "message": "of another life"})
+    platform = ScriptedPlatform(on_submit=(running(events=(before, KILLED)), succeeded()))
+    out = run("train", *LOCAL, platform=platform)[1]
+    assert KILLED.message in out
+    assert "of another life" not in out
+
+
+def test_a_platform_that_does_not_tell_when_it_was_is_followed_all_the_same(run, zoo):
+    class Away(ScriptedPlatform):
+        def submitted_s(self, job_name):
+            raise PlatformError("does not answer")
+
+    platform = Away(on_submit=(running(), succeeded()))
+    code, out, err = run("train", *LOCAL, platform=platform)
+    assert (code, err) == (0, "")
+    assert KILLED.message not in out
 
 
 def test_ctrl_c_stops_the_job(run, zoo):

@@ -64,7 +64,8 @@ class ScriptedPlatform:
         return self.specs[job_name]
 
     def submitted_s(self, job_name):
-        return self.status(job_name).submitted_s
+        """That of the status that comes next, which stays the next."""
+        return getattr(self._script(job_name)[0], "submitted_s", None)
 
     def scale(self, job_name, num_workers):
         self._script(job_name)

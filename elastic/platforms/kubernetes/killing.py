@@ -79,7 +79,7 @@ def _cancelled(job: JobObjects) -> JobStatus:
         "reason": "Cancelled",
         "message": "cancelled by its user",
         "workers": (),
-        "ended_s": time.time(),
+        "ended_s": job.cluster.now_s(),
     }
     return job.status().model_copy(update=change)
 

@@ -2,6 +2,7 @@
 
 import copy
 import time
+from email.utils import parsedate_to_datetime
 
 import pytest
 from support.fake_api import Answer
@@ -106,3 +107,22 @@ def test_a_killed_job_stays_cancelled_whatever_its_master_publishes_while_it_end
         assert objects.status().phase is JobPhase.CANCELLED
         api.add("configmaps", status)
         assert objects.status().phase is JobPhase.CANCELLED
+
+
+def test_a_job_ends_by_the_clusters_clock():
+    spec = JobSpec(
+        job_name="j", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
+    )  # fmt: skip
+    job = Job(spec, "team", "uid", "image")
+    with FakeObjects("team") as api:
+        api.date = "Thu, 01 Jan 2026 00:00:30 GMT"
+        api.add("configmaps", manifests.record(job, Submission("uid", 1.0, "image")))
+        published = JobStatus(job_name="j", phase=JobPhase.RUNNING, submitted_s=1.0)
+        api.add("configmaps", manifests.status(job, published))
+        api.add("pods", manifests.master_pod(job), phase="Running")
+        kill_job(JobObjects(api.cluster(), "team", "j"), 0.0)
+        status = JobStatus.model_validate_json(
+            api.find("configmaps", "elastic-j-status")["data"]["status.json"]
+        )
+    assert status.phase is JobPhase.CANCELLED
+    assert status.ended_s == pytest.approx(parsedate_to_datetime(api.date).timestamp(), abs=10.0)
