@@ -38,6 +38,7 @@ LARGE_BYTES: Final = 100 * 1024 * 1024
 """A model_zoo larger than this is told, with its largest file: it slows down every submission."""
 
 _REQUIREMENT_LISTS: Final = ("requirements*.txt", "constraints*.txt")
+_OR_IGNORE: Final = ", or name it in .dockerignore"
 # The earliest time that every archive format can hold.
 _MTIME_S: Final = 315532800
 
@@ -85,7 +86,10 @@ def pack(dockerfile: str, model_zoo: Path, wheel: Wheel) -> Context:
                 _add_bytes(tar, f"requirements/{name}", content)
             tar.addfile(_entry("model_zoo", tarfile.DIRTYPE, 0o755))
             for path in files_of(model_zoo):
-                _add_path(tar, context, model_zoo, path)
+                try:
+                    _add_path(tar, context, model_zoo, path)
+                except OSError as error:
+                    raise unreadable(model_zoo / path, error, _OR_IGNORE) from error
         context.file.seek(0)
         # From here on it is the caller who closes it.
         opened.pop_all()
@@ -114,16 +118,17 @@ def _add_path(tar: tarfile.TarFile, context: Context, model_zoo: Path, path: Pur
 
 
 def _add_file(tar: tarfile.TarFile, entry: tarfile.TarInfo, source: Path) -> None:
-    try:
-        with source.open("rb") as file:
-            entry.size = os.fstat(file.fileno()).st_size
-            tar.addfile(entry, file)
-    except OSError as error:
-        raise JobSpecError(
-            f"{source} cannot be read for the image ({error.strerror or error}): make it "
-            "readable and keep it as it is while the job is submitted, or name it in "
-            ".dockerignore"
-        ) from error
+    with source.open("rb") as file:
+        entry.size = os.fstat(file.fileno()).st_size
+        tar.addfile(entry, file)
+
+
+def unreadable(source: Path, error: OSError, otherwise: str = "") -> JobSpecError:
+    """What a file or folder of a model_zoo that cannot be read is told as."""
+    return JobSpecError(
+        f"{source} cannot be read for the image ({error.strerror or error}): make it readable and "
+        f"keep it as it is while the job is submitted{otherwise}"
+    )
 
 
 def files_of(model_zoo: Path) -> list[PurePosixPath]:
@@ -131,13 +136,19 @@ def files_of(model_zoo: Path) -> list[PurePosixPath]:
 
     Returns:
         Files, links and folders, sorted; folders before what is in them.
+
+    Raises:
+        JobSpecError: A folder, or .dockerignore, cannot be read.
     """
     # The SDK reads patterns as Docker does; it comes only with the first image.
     from docker.utils.build import PatternMatcher
 
     patterns = [*ALWAYS_IGNORED, *_ignore_patterns(model_zoo)]
     # The matcher keeps .dockerignore for the engine, which gets none from us.
-    found = {PurePosixPath(path) for path in PatternMatcher(patterns).walk(str(model_zoo))}
+    try:
+        found = {PurePosixPath(path) for path in PatternMatcher(patterns).walk(str(model_zoo))}
+    except OSError as error:
+        raise unreadable(Path(error.filename or model_zoo), error, _OR_IGNORE) from error
     found.discard(PurePosixPath(".dockerignore"))
     # A file that a `!pattern` brought back needs its ignored folders.
     parents = {parent for path in found for parent in path.parents if parent.name}
@@ -146,25 +157,34 @@ def files_of(model_zoo: Path) -> list[PurePosixPath]:
 
 def _ignore_patterns(model_zoo: Path) -> list[str]:
     path = model_zoo / ".dockerignore"
-    if not path.is_file():
-        return []
-    lines = (
-        line.strip() for line in path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    )
+    try:
+        if not path.is_file():
+            return []
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise unreadable(path, error) from error
+    lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def _requirement_lists(model_zoo: Path) -> dict[str, bytes]:
     """Content by name of what `pip install -r requirements.txt` may read, itself included."""
-    paths = (path for pattern in _REQUIREMENT_LISTS for path in model_zoo.glob(pattern))
-    found = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    found = {}
+    for path in (path for pattern in _REQUIREMENT_LISTS for path in model_zoo.glob(pattern)):
+        try:
+            if path.is_file():
+                found[path.name] = path.read_bytes()
+        except OSError as error:
+            raise unreadable(path, error) from error
     return dict(sorted(({"requirements.txt": b""} | found).items()))
 
 
 def _link_target(model_zoo: Path, path: PurePosixPath) -> str:
     """Where a link leads, which must be inside the model_zoo to be there in the image."""
     target = (model_zoo / path).readlink()
-    inside = (model_zoo / path).resolve().is_relative_to(model_zoo.resolve())
+    # Unlike Path.resolve, it takes a link to itself, which is no fault of the image.
+    real = Path(os.path.realpath(model_zoo / path))
+    inside = real.is_relative_to(os.path.realpath(model_zoo))
     if target.is_absolute() or not inside:
         raise JobSpecError(
             f"{model_zoo / path} is a link to {target}, which is not part of the image: make it a "

@@ -40,7 +40,7 @@ def frameworks_in(files: Iterable[Path]) -> list[Framework]:
     """All that modules among some files import."""
     found: set[str] = set()
     for path in files:
-        if path.suffix == ".py" and path.is_file():
+        if path.suffix == ".py":
             found |= _used_in(path)
     return [_framework(module) for module in sorted(found)]
 
@@ -51,9 +51,9 @@ def _framework(module: str) -> Framework:
 
 def _used_in(path: Path) -> set[str]:
     try:
-        tree = ast.parse(path.read_bytes())
-    except SyntaxError:
-        # Whoever checks the module tells it; an image can do without.
+        tree = ast.parse(path.read_bytes() if path.is_file() else b"")
+    except (SyntaxError, ValueError, OSError):
+        # Whoever checks or packs the module tells it; an image can do without.
         return set()
     packages = set(_imports(tree)) & _MODULE_OF_PACKAGE.keys()
     return {_MODULE_OF_PACKAGE[package] for package in packages}

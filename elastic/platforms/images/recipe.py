@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from elastic.errors import JobSpecError
-from elastic.platforms.images.context import chunks_of
+from elastic.platforms.images.context import chunks_of, unreadable
 from elastic.platforms.images.request import DOCKERFILE_NAME, TEMPLATE_PATH
 
 _TAG_LENGTH: Final = 20
@@ -22,9 +22,18 @@ _VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 
 
 def dockerfile_of(model_zoo: Path) -> str:
-    """The model_zoo's own recipe where it has one, else the one that elastic brings."""
+    """The model_zoo's own recipe where it has one, else the one that elastic brings.
+
+    Raises:
+        JobSpecError: It cannot be read.
+    """
     own = model_zoo / DOCKERFILE_NAME
-    return (own if own.is_file() else TEMPLATE_PATH).read_text(encoding="utf-8")
+    try:
+        return (own if own.is_file() else TEMPLATE_PATH).read_text(encoding="utf-8")
+    except OSError as error:
+        raise unreadable(own, error) from error
+    except UnicodeDecodeError as error:
+        raise JobSpecError(f"{own} is not UTF-8: {error}: save it as UTF-8") from error
 
 
 def base_images(dockerfile: str, args: Mapping[str, str]) -> list[str]:

@@ -3,7 +3,7 @@ import ipaddress
 import os
 import uuid
 from collections import namedtuple
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -79,6 +79,26 @@ def zoo(tmp_path):
     (folder / "tiny" / "__init__.py").write_text("")
     (folder / "tiny" / "model.py").write_text(MODEL)
     return folder
+
+
+@pytest.fixture
+def as_nobody(monkeypatch):
+    """Do something in a folder as one who may not read everything; root may."""
+
+    @contextmanager
+    def act(folder):
+        # Whatever is above it, which the tests' own user alone may enter, is not looked at.
+        monkeypatch.chdir(folder)
+        folder.chmod(0o755)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            yield
+        finally:
+            os.seteuid(user)
+
+    return act
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import shutil
 import stat
 import tarfile
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +110,42 @@ def test_links_that_lead_outside_are_refused(zoo, target):
         packed(zoo)
     (zoo / ".dockerignore").write_text("alias.py\n")
     assert zoo_names(zoo) == {"tiny/__init__.py", "tiny/model.py"}
+
+
+def test_a_link_to_itself_is_kept_as_it_is(zoo):
+    (zoo / "alias.py").symlink_to("alias.py")
+    assert packed(zoo)[1]["model_zoo/alias.py"].linkname == "alias.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "told"),
+    [
+        ("tiny", 0, "zoo/tiny"),
+        # Its files can be listed, and not be looked at.
+        ("tiny", 0o644, "zoo/tiny/__init__.py"),
+        ("tiny/model.py", 0, "zoo/tiny/model.py"),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_may_be_ignored(zoo, as_nobody, name, mode, told):
+    (zoo / name).chmod(mode)
+    with as_nobody(zoo.parent), pytest.raises(JobSpecError) as caught:
+        packed(Path("zoo"))
+    assert str(caught.value) == (
+        f"{told} cannot be read for the image (Permission denied): make it readable and keep it as "
+        "it is while the job is submitted, or name it in .dockerignore"
+    )
+    (zoo / ".dockerignore").write_text(f"{name}\n")
+    with as_nobody(zoo.parent):
+        assert told.removeprefix("zoo/") not in zoo_names(Path("zoo"))
+
+
+@pytest.mark.parametrize("name", [".dockerignore", "requirements.txt", "constraints-a.txt"])
+def test_a_list_that_cannot_be_read_is_named_and_cannot_be_ignored(zoo, as_nobody, name):
+    (zoo / name).touch(0)
+    with as_nobody(zoo.parent), pytest.raises(JobSpecError) as caught:
+        packed(Path("zoo"))
+    assert str(caught.value).startswith(f"zoo/{name} cannot be read for the image (Permission den")
+    assert ".dockerignore" not in str(caught.value).removeprefix("zoo/.dockerignore")
 
 
 def test_what_is_no_file_is_refused(zoo):

@@ -49,6 +49,17 @@ def test_the_recipe_of_elastic_begins_from_the_image_that_is_asked_for(tmp_path)
     assert base_images(dockerfile_of(tmp_path), {}) == ["other"]
 
 
+def test_a_recipe_that_cannot_be_read_is_named(zoo, as_nobody):
+    recipe = zoo / "elastic.Dockerfile"
+    recipe.write_bytes("# Für alle\nFROM a\n".encode("latin-1"))
+    with pytest.raises(JobSpecError, match=r"zoo/elastic.Dockerfile is not UTF-8: .*: save it as"):
+        dockerfile_of(zoo)
+    recipe.chmod(0)
+    words = r"^zoo/elastic.Dockerfile cannot be read for the image \(Permission denied\): make it"
+    with as_nobody(zoo.parent), pytest.raises(JobSpecError, match=words):
+        dockerfile_of(Path("zoo"))
+
+
 def test_everything_that_makes_an_image_is_in_its_tag():
     def tag(content=b"files", args=None, bases=("id",)):
         file = io.BytesIO(content)

@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 import elastic
-from elastic.platforms.images.framework import Framework, framework_of
+from elastic.platforms.images.framework import Framework, framework_of, frameworks_in
 from elastic.platforms.images.wheel import wheel_of_this_elastic
 
 
@@ -43,6 +43,16 @@ def test_it_needs_what_elastic_needs_and_no_extras():
     requirements = wheel_of_this_elastic().requirements
     assert any(line.startswith("grpcio") for line in requirements)
     assert [line for line in requirements if line.startswith(("torch", "tensorflow", "ruff"))] == []
+
+
+def test_a_module_that_cannot_be_read_imports_nothing(zoo, as_nobody):
+    (zoo / "torch.py").write_text("import torch")
+    (zoo / "torch.py").chmod(0)
+    (zoo / "zeros.py").write_bytes(b"import torch\0")
+    (zoo / "folder.py").mkdir()
+    names = ("torch.py", "zeros.py", "folder.py")
+    with as_nobody(zoo.parent):
+        assert frameworks_in(Path("zoo", name) for name in names) == []
 
 
 def test_the_framework_is_that_of_the_model(tmp_path):
