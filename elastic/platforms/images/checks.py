@@ -11,10 +11,11 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.checks import Check, Outcome
 from elastic.platforms.images.engine import DockerEngine
-from elastic.platforms.images.request import ImageRequest
+from elastic.platforms.images.request import DOCKER_HUB, ImageRequest, registry_host
 
 TIMEOUT_S: Final = 5.0
-_DOCKER_HUB: Final = "registry-1.docker.io"
+_DOCKER_HUB_API: Final = "registry-1.docker.io"
+"""Where Docker Hub answers as a registry; at its own name is a web site."""
 
 
 def check_engine(docker_base_url: str) -> Check:
@@ -31,7 +32,8 @@ def check_engine(docker_base_url: str) -> Check:
 def check_registry(repository: str) -> Check:
     """Whether the registry of a repository answers, and whether it wants a login."""
     host = registry_host(repository)
-    url = f"{'http' if _is_loopback(host) else 'https'}://{host}/v2/"
+    address = _DOCKER_HUB_API if host == DOCKER_HUB else host
+    url = f"{'http' if _is_loopback(host) else 'https'}://{address}/v2/"
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S):  # noqa: S310 - a scheme of ours
             return Check("registry", Outcome.OK, f"{host} answers")
@@ -45,13 +47,6 @@ def check_registry(repository: str) -> Check:
         text = f"{host} does not answer: {getattr(error, 'reason', error)}"
     fix = "correct --docker_image_repository (HOST/PATH), or start the registry"
     return Check("registry", Outcome.FAILURE, text, fix)
-
-
-def registry_host(repository: str) -> str:
-    """The host that images of a repository are pushed to, by Docker's rules."""
-    first = repository.split("/", 1)[0]
-    is_host = "." in first or ":" in first or first == "localhost"
-    return first if is_host else _DOCKER_HUB
 
 
 def _is_loopback(host: str) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from elastic.errors import ImageError
+from elastic.platforms.images.request import registry_host
 from elastic.spec.image_progress import ImageProgress
 
 KEPT_LINES: Final = 20
@@ -146,7 +147,7 @@ class TransferOutput:
 
 def transfer_error(verb: str, image: str, cause: str) -> ImageError:
     """What a failed pull or push means, and what to do."""
-    host = image.partition("/")[0] if "/" in image else "docker.io"
+    host = registry_host(image.rpartition("/")[0])
     what = "cannot be pushed" if verb == "pushing" else "cannot be pulled"
     setting = "--docker_image_repository" if verb == "pushing" else "--image_base"
     text = cause.lower()

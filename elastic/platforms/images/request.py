@@ -14,6 +14,8 @@ IMAGE_NAME: Final = "elastic"
 DOCKERFILE_NAME: Final = "elastic.Dockerfile"
 """In a model_zoo: the user's own recipe. Not `Dockerfile`, which may serve another purpose."""
 TEMPLATE_PATH: Final = Path(__file__).with_name("model_zoo.Dockerfile")
+DOCKER_HUB: Final = "docker.io"
+"""What `docker login` calls the registry of names that begin with none."""
 
 # Lower case, as registries want it; a host may have upper case and a port.
 _REPOSITORY: Final = re.compile(
@@ -108,3 +110,10 @@ class ImageRequest:
                 "and --image_pull_policy=Always would have nodes pull it from a registry: name a "
                 "repository, or where the nodes use this very engine --image_pull_policy=Never"
             )
+
+
+def registry_host(repository: str) -> str:
+    """The registry that images of a repository are in, by Docker's rules."""
+    first = repository.partition("/")[0]
+    is_host = "." in first or ":" in first or first == "localhost" or first != first.lower()
+    return first if is_host and first != f"index.{DOCKER_HUB}" else DOCKER_HUB

@@ -102,6 +102,14 @@ def test_a_transfer_adds_its_layers_up():
     [
         ("pushing", "r.io/x:1", "denied: requested access to the resource is denied",
          "run `docker login r.io`, or choose a --docker_image_repository that you may use"),
+        ("pushing", "user/x:1", "denied: requested access to the resource is denied",
+         "run `docker login docker.io`, or choose a --docker_image_repository that you may use"),
+        ("pushing", "index.docker.io/user/x:1", "unauthorized: incorrect username or password",
+         "run `docker login docker.io`, or choose a --docker_image_repository that you may use"),
+        ("pulling", "user/x", "dial tcp: i/o timeout",
+         "check that the Docker engine reaches docker.io, or choose another --image_base"),
+        ("pushing", "localhost/a/x:1", "unauthorized",
+         "run `docker login localhost`, or choose a --docker_image_repository that you may use"),
         ("pulling", "x:1", "pull access denied for x, repository does not exist or may require",
          "run `docker login docker.io`, or choose a --image_base that you may use; a private "
          "registry says the same of an image that does not exist"),
