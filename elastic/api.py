@@ -98,7 +98,8 @@ class Job:
             JobNotFoundError: There is no such job.
             PlatformError: The platform does not answer.
         """
-        return as_of(self._platform().status(self.name), time.time())
+        platform = self._platform()
+        return as_of(platform.status(self.name), platform.now_s())
 
     def wait(
         self, timeout_s: float | None = None, show: bool = False, check: bool = False
@@ -117,9 +118,13 @@ class Job:
             PlatformError: The platform does not tell, or nobody decides for the job any more.
         """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        platform = self._platform()
         with ExitStack() as stack:
-            display = stack.enter_context(open_display(sys.stdout)) if show else None
-            for status in looks(self._platform(), self.name, POLL_S):
+            display = None
+            if show:
+                shown = open_display(sys.stdout, wall_clock=platform.now_s)
+                display = stack.enter_context(shown)
+            for status in looks(platform, self.name, POLL_S):
                 if display is not None:
                     display.show(status)
                 if status.phase.is_final:
@@ -128,7 +133,7 @@ class Job:
                     raise TimeoutError(
                         f"job {self.name} is still {status.phase} after {timeout_s:g} s"
                     )
-        ended = as_of(status, time.time())
+        ended = as_of(status, platform.now_s())
         if check and ended.phase is not JobPhase.SUCCEEDED:
             why = ended.message or ended.reason
             raise TrainingError(f"job {self.name}: {ended.phase}: {why}", ended.reason)
@@ -190,7 +195,7 @@ class Job:
                 f"{num_running(status)} of {num_workers} workers of job {self.name} run after "
                 f"{timeout_s:g} s{why and f': {why}'}"
             )
-        return as_of(status, time.time())
+        return as_of(status, platform.now_s())
 
     def kill(self, timeout_s: float = KILL_TIMEOUT_S, forget: bool = False) -> JobStatus:
         """Cancel the job and wait until nothing of it is left; returns its last status.

@@ -29,7 +29,7 @@ def follow_to_end(
     """
     status: JobStatus | None = None
     try:
-        with open_display(stream, since_s) as display:
+        with open_display(stream, since_s, platform.now_s) as display:
             # A display has to hear from time to time of a job that stands still, too.
             for status in looks(platform, job_name):
                 display.show(status)

@@ -2,8 +2,7 @@
 
 import json
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import click
 from rich.console import Console, RenderableType
@@ -64,7 +63,7 @@ def command(
     else:
         views = iter([opened.status(job) if job else list(opened.statuses())])
     try:
-        last = _show(views, output, watch)
+        last = _show(views, output, watch, opened.now_s)
     except InfrastructureError as error:
         if not watch:
             raise
@@ -73,21 +72,23 @@ def command(
     return exit_codes.of_phase(last.phase) if isinstance(last, JobStatus) else ExitCode.DONE
 
 
-def _show(views: Iterator[_View], output: str, watch: bool) -> _View | None:
+def _show(
+    views: Iterator[_View], output: str, watch: bool, wall_clock: Callable[[], float]
+) -> _View | None:
     """Print each view; returns the last one."""
     view: _View | None = None
     if output != "table":
         for view in views:
-            click.echo(_document(view, output, watch), nl=False)
+            click.echo(_document(view, output, watch, wall_clock()), nl=False)
         return view
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     if not (watch and can_move_cursor(sys.stdout)):
         for view in views:
-            _print(console, _screen(view))
+            _print(console, _screen(view, wall_clock()))
         return view
     with Live(console=console, auto_refresh=False) as live:
         for view in views:
-            live.update(_screen(view), refresh=True)
+            live.update(_screen(view, wall_clock()), refresh=True)
     return view
 
 
@@ -101,15 +102,12 @@ def _print(console: Console, screen: RenderableType) -> None:
     click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
-def _screen(view: _View) -> RenderableType:
-    if isinstance(view, JobStatus):
-        return job_screen(view, time.time())
-    return jobs_table(view, time.time())
+def _screen(view: _View, now_s: float) -> RenderableType:
+    return job_screen(view, now_s) if isinstance(view, JobStatus) else jobs_table(view, now_s)
 
 
-def _document(view: _View, output: str, watch: bool) -> str:
+def _document(view: _View, output: str, watch: bool, now_s: float) -> str:
     """JSON or YAML; while watching, one JSON line or YAML document per change."""
-    now_s = time.time()
     content = (
         document(as_of(view, now_s))
         if isinstance(view, JobStatus)

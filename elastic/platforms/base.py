@@ -164,6 +164,9 @@ class Platform(Protocol):
             PlatformError: The master could not be started; nothing was left behind.
         """
 
+    def now_s(self) -> float:
+        """Seconds since the epoch by the clock that the times of its jobs are told by."""
+
     def jobs(self) -> Sequence[str]:
         """Names of all known jobs, running or ended, oldest first."""
 

@@ -23,15 +23,18 @@ from elastic.telemetry.progress_view import progress_view, waits_because
 from elastic.telemetry.summary import event_line, progress_line, summary_lines
 
 
-def open_display(stream: TextIO, since_s: float = 0.0) -> Display[JobStatus]:
+def open_display(
+    stream: TextIO, since_s: float = 0.0, wall_clock: Callable[[], float] = time.time
+) -> Display[JobStatus]:
     """A live view on a terminal that can move its cursor, plain lines everywhere else.
 
     Args:
         since_s: Events before this moment are not told.
+        wall_clock: Tells the time as the job's own times are told.
     """
     if can_move_cursor(stream):
-        return LiveDisplay(Console(file=stream), since_s)
-    return PlainDisplay(stream, since_s)
+        return LiveDisplay(Console(file=stream), since_s, wall_clock)
+    return PlainDisplay(stream, since_s, wall_clock=wall_clock)
 
 
 class _Events:

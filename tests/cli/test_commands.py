@@ -127,6 +127,16 @@ def test_the_platforms_clock_tells_which_events_are_new(run, zoo):
     assert "of another life" not in out
 
 
+def test_ages_are_told_by_the_platforms_clock(run):
+    split = TimeSplit(train_s=90.0, current=TimeCategory.TRAIN, until_s=SUBMITTED_S + 90)
+    platform = ScriptedPlatform(one=(running(time_split=split),))
+    platform.clock = lambda: SUBMITTED_S + 100
+    for argv in (("status",), ("status", "one")):
+        assert "1m 40s" in run(*argv, platform=platform)[1]
+    document = json.loads(run("status", "one", "-o", "json", platform=platform)[1])
+    assert document["time_split"]["until_s"] == SUBMITTED_S + 100
+
+
 def test_a_platform_that_does_not_tell_when_it_was_is_followed_all_the_same(run, zoo):
     class Away(ScriptedPlatform):
         def submitted_s(self, job_name):

@@ -1,5 +1,6 @@
 """A platform whose jobs follow a script, for the commands' own tests."""
 
+import time
 from collections import deque
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class ScriptedPlatform:
         self._calls_path = calls_path
         if calls_path is not None:
             Path(calls_path).touch()
+        self.clock = None
         self.specs = {}
         self.calls = []
         self.log_lines = []
@@ -46,6 +48,9 @@ class ScriptedPlatform:
             JobStatus(job_name=spec.job_name, phase=item) if isinstance(item, JobPhase) else item
             for item in self.on_submit
         )
+
+    def now_s(self):
+        return time.time() if self.clock is None else self.clock()
 
     def jobs(self):
         return list(self._scripts)

@@ -75,6 +75,10 @@ class KubernetesPlatform:
             raise JobSpecError("the job has no name: pass --job_name")
         submit_job(self._job(spec.job_name), spec, self._build_image)
 
+    def now_s(self) -> float:
+        """Seconds since the epoch by the API server's clock; by ours before its first answer."""
+        return self._cluster.now_s()
+
     def jobs(self) -> Sequence[str]:
         """Names of all known jobs, running or ended, oldest first."""
         return [record["metadata"]["labels"][JOB_LABEL] for record, _ in self._records()]

@@ -55,6 +55,10 @@ class LocalPlatform:
         with job_lock(self._jobs_path, spec.job_name, SUBMIT_LOCK_TIMEOUT_S):
             submit_job(self._jobs_path, spec, self._commands)
 
+    def now_s(self) -> float:
+        """Seconds since the epoch by this machine's clock, on which the jobs run."""
+        return time.time()
+
     def jobs(self) -> Sequence[str]:
         """Names of all known jobs, running or ended, oldest first."""
         submissions = [

@@ -1,5 +1,7 @@
 """Which jobs may be forgotten or scaled, and which name is of no job."""
 
+from email.utils import parsedate_to_datetime
+
 import pytest
 from support.fake_objects import FakeObjects
 
@@ -61,6 +63,12 @@ def test_of_an_ended_job_no_number_of_workers_is_right(api, platform, num_worker
     ):
         platform.scale("a1", num_workers)
     assert api.find("configmaps", "elastic-a1") == record
+
+
+def test_the_time_is_that_of_the_api_servers_last_answer(api, platform):
+    api.date = "Thu, 01 Jan 2026 00:00:30 GMT"
+    platform.status("a1")
+    assert platform.now_s() == pytest.approx(parsedate_to_datetime(api.date).timestamp(), abs=10.0)
 
 
 @pytest.mark.parametrize("name", ["a1#2", "a1?x=y", "a1/", "a1 ", "a1%20", "../pods/a1"])
