@@ -143,6 +143,12 @@ def _file_layout(file: SourceFile) -> ArrayLayout:
             f"{file.name} has {file.size} bytes instead of {expected}: it is truncated; "
             "write it again"
         )
+    if file.size > expected:
+        # NumPy appends to an open file, and reads the first array alone.
+        raise DataError(
+            f"{file.name} goes on for {file.size - expected} bytes after its array, which would be "
+            "left out: write one array to each file, or several of one length with numpy.savez"
+        )
     return ArrayLayout("", dtype, shape, None if is_fortran else stream.tell())
 
 

@@ -142,6 +142,18 @@ STORED = archive({"x.npy": TEN, "y.npy": TEN})
             "FILE has 207 bytes instead of 208: it is truncated",
             id="array-truncated",
         ),
+        pytest.param(
+            "a.npy",
+            TEN + TEN,
+            "FILE goes on for 208 bytes after its array, which would be left out",
+            id="arrays-appended",
+        ),
+        pytest.param(
+            "a.npy",
+            npy_bytes(np.asfortranarray(np.ones((3, 2)))) + TEN,
+            "FILE goes on for 208 bytes after its array, which would be left out",
+            id="array-appended-to-one-in-fortran-order",
+        ),
         pytest.param("a.npy", b"hello world", "FILE is no readable npy file (", id="no-npy"),
         pytest.param("a.npy", TEN[:40], "FILE is no readable npy file (", id="header-truncated"),
         pytest.param("a.npy", npy_bytes(np.empty((0, 3))), "FILE holds no records", id="no-rows"),
