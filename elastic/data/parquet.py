@@ -186,6 +186,8 @@ def _open(file: SourceFile, footer: Any = None) -> Any:
         pa.PythonFile(_Stream(file), mode="r"),
         metadata=footer,
         page_checksum_verification=True,
+        # Arrow's own choice, nanoseconds, wraps around beyond the years 1677 to 2262.
+        coerce_int96_timestamp_unit="us",
         # Column chunks are read one after the other, and their memory is still in the cache.
         pre_buffer=False,
     )

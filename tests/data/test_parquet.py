@@ -227,6 +227,17 @@ def test_files_that_count_time_differently(tmp_path, read_all):
         read_all(tmp_path)
 
 
+def test_timestamps_of_96_bits_count_microseconds_in_any_year(tmp_path, read_all):
+    times = [datetime(year, 1, 2, 3, 4, 5, 678901) for year in (1, 1600, 2020, 9999)]
+    pq.write_table(
+        pa.table({"t": pa.array(times, pa.timestamp("us"))}),
+        tmp_path / "a.parquet",
+        use_deprecated_int96_timestamps=True,
+    )
+    microseconds = [(time - datetime(1970, 1, 1)) // timedelta(microseconds=1) for time in times]
+    assert [record["t"] for record in read_all(tmp_path / "a.parquet")] == microseconds
+
+
 def test_columns_may_stand_in_another_order(tmp_path, read_all):
     write(tmp_path / "a.parquet", {"x": [1], "y": [2]})
     write(tmp_path / "b.pq", {"y": [4], "x": [3]})
