@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from elastic.data.extras import Extra, check_extra
 from elastic.data.files import SourceFile, Version
 from elastic.errors import DataError
-from elastic.spec.origins import file_name
+from elastic.spec.origins import file_name, hidden_from
 
 R = TypeVar("R")
 
@@ -130,7 +130,7 @@ def list_remote(origin: str) -> list[str]:
     fs, path = _file_system(origin)
     if glob.has_magic(file_name(path)):
         entries = _attempt(origin, lambda: fs.glob(path, detail=True)).values()
-        names = _visible_files(fs, entries, hidden=(".",))
+        names = _visible_files(fs, entries, hidden_from(path))
         if not names:
             raise DataError(f"no file matches {origin}: check the pattern")
         return names

@@ -10,7 +10,7 @@ from elastic.data.files import unreadable
 from elastic.data.formats import format_of, is_folder
 from elastic.data.image_folders import has_image_folders, holds_images
 from elastic.errors import DataError, legible
-from elastic.spec.origins import file_name, is_address, split_origin
+from elastic.spec.origins import file_name, hidden_from, is_address, split_origin
 
 UNFINISHED: Final = ".unfinished"
 """Is in a folder that `elastic data convert` has not filled yet."""
@@ -64,7 +64,12 @@ def _list_part(origin: str) -> list[str]:
         return [origin]
     if glob.has_magic(origin):
         # A pattern with several ** finds a file more than once.
-        names = sorted(name for name in set(_glob(origin)) if not Path(name).is_dir())
+        hidden = hidden_from(origin)
+        names = sorted(
+            name
+            for name in set(_glob(origin))
+            if not (PurePath(name).name.startswith(hidden) or Path(name).is_dir())
+        )
         if not names:
             raise DataError(
                 f"no file matches {origin}: check the pattern, and quote it for your shell "

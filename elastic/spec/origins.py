@@ -23,6 +23,12 @@ def file_name(name: str) -> str:
     return re.split(r"[?#]", name, maxsplit=1)[0] if _WEB.match(name) else name
 
 
+def hidden_from(pattern: str) -> tuple[str, ...]:
+    """How the names begin that a glob leaves out, as a folder does, unless its own does so too."""
+    last = pattern.rpartition("/")[2]
+    return tuple(sign for sign in (".", "_") if not last.startswith(sign))
+
+
 def split_origin(origin: str, exists: Callable[[str], bool]) -> list[str]:
     """The paths, globs and addresses that stand in one setting, separated by commas.
 

@@ -96,6 +96,8 @@ def test_folders_and_globs(tmp_path, read_all, kind):
             file.write(f"{name}\n")
     assert read_all(root) == ["a.txt", "b.txt"]
     assert read_all(f"{root}/**/[a-z].txt") == ["a.txt", "b.txt", "deep/c.txt"]
+    assert read_all(f"{root}/*.txt") == ["a.txt", "b.txt"]
+    assert read_all(f"{root}/_*.txt") == ["_manifest.txt"]
     assert read_all(f"{root}/b.txt,{root}/deep") == ["b.txt", "deep/c.txt"]
     for origin, message in (
         (f"{root}/*.csv", "no file matches"),

@@ -33,6 +33,8 @@ def tree(tmp_path):
         pytest.param(
             "**/*.csv", ["a.csv", "b.csv", "deep/c.csv", "deep/er/d.csv"], id="glob-at-any-depth"
         ),
+        pytest.param("*[abS]*", ["a.csv", "b.csv"], id="glob-without-hidden-files"),
+        pytest.param("_*", ["_SUCCESS"], id="glob-of-hidden-files"),
         pytest.param("**/**/d*", ["deep/er/d.csv"], id="glob-names-a-file-once"),
         pytest.param("deep", ["deep/c.csv"], id="names-begin-with-what-the-user-wrote"),
     ],
