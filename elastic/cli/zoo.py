@@ -15,6 +15,7 @@ from elastic.platforms.images.framework import Framework, framework_of, framewor
 from elastic.platforms.images.request import ImageRequest
 from elastic.platforms.images.starter import write_starter
 from elastic.spec.describe import settings
+from elastic.spec.paths import is_dir
 from elastic.telemetry.image_display import open_image_display
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
@@ -126,7 +127,7 @@ def _framework_for(model_zoo: Path, model_def: str) -> Framework | None:
     if model_def:
         return framework_of(model_zoo, model_def)
     # What is no folder is refused by who packs it.
-    packed = files_of(model_zoo) if model_zoo.is_dir() else ()
+    packed = files_of(model_zoo) if is_dir(model_zoo) else ()
     found = frameworks_in(model_zoo / path for path in packed)
     if len(found) == 1:
         return found[0]

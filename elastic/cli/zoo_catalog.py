@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import elastic
 from elastic.errors import ElasticError, JobSpecError
 from elastic.spec.names import nearest
+from elastic.spec.paths import is_file
 from elastic.spec.yaml_text import load_value
 
 Framework = Literal["keras", "torch"]
@@ -98,7 +99,7 @@ def find_model(name: str) -> ZooModel:
         JobSpecError: There is none.
     """
     path = zoo_root() / name / ENTRY_NAME
-    if name.isidentifier() and path.is_file():
+    if name.isidentifier() and is_file(path):
         return _read(path)
     known = [model.name for model in zoo_models()]
     near = nearest(name, known)

@@ -8,6 +8,7 @@ from elastic.errors import CheckpointError, JobSpecError
 from elastic.platforms.base import Platform
 from elastic.spec.job import JobSpec, PlatformName
 from elastic.spec.kinds import JobKind
+from elastic.spec.paths import exists
 
 
 def check(spec: JobSpec) -> None:
@@ -81,7 +82,7 @@ def _check_parameters(spec: JobSpec) -> None:
         CheckpointError: There is none.
     """
     for text in filter(None, (spec.model, spec.checkpoint_filename_for_init)):
-        if spec.kind is not JobKind.TRAIN and not Path(text).exists():
+        if spec.kind is not JobKind.TRAIN and not exists(text):
             raise CheckpointError(f"there is no {text} to take parameters from: name another path")
 
 

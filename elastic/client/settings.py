@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from elastic.client.opening import PLATFORM_VARIABLE
 from elastic.errors import DataError, JobSpecError
+from elastic.spec import paths
 from elastic.spec.cluster_forms import parse_volumes, state_volume
 from elastic.spec.describe import problem_text, settings
 from elastic.spec.elasticdl import INSTEAD
@@ -214,7 +215,7 @@ def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:
             continue
         if _URL.match(text):
             continue
-        path = folder / Path(text).expanduser()
+        path = folder / paths.expand_user(text)
         # A slash at the end says that a folder is to be written.
         slash = "/" if setting.name == "output" and text.endswith("/") else ""
         update[setting.name] = path if setting.name == "model_zoo" else f"{path}{slash}"
@@ -230,7 +231,7 @@ def _absolute_origin(origin: str, folder: Path) -> str:
 
 
 def _is_path(text: str, folder: Path) -> bool:
-    return _PATH_SIGN.search(text) is not None or (folder / text).exists()
+    return _PATH_SIGN.search(text) is not None or paths.exists(folder / text)
 
 
 def notes(spec: JobSpec, given: Mapping[str, Given]) -> list[str]:

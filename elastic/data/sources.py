@@ -11,6 +11,7 @@ from elastic.data.formats import format_of, is_folder
 from elastic.data.image_folders import has_image_folders, holds_images
 from elastic.errors import DataError, legible
 from elastic.spec.origins import file_name, hidden_from, is_address, split_origin
+from elastic.spec.paths import is_dir
 
 UNFINISHED: Final = ".unfinished"
 """Is in a folder that `elastic data convert` has not filled yet."""
@@ -56,7 +57,7 @@ def _list_part(origin: str) -> list[str]:
         if holds_images(origin):
             return [f"{origin.rstrip('/')}/"]
         return _checked(origin, list_remote(origin))
-    if Path(origin).is_dir():
+    if is_dir(origin):
         if holds_images(origin):
             return [f"{Path(origin)}/"]
         return _checked(origin, _list_folder(origin))
@@ -68,7 +69,7 @@ def _list_part(origin: str) -> list[str]:
         names = sorted(
             name
             for name in set(_glob(origin))
-            if not (PurePath(name).name.startswith(hidden) or Path(name).is_dir())
+            if not (PurePath(name).name.startswith(hidden) or is_dir(name))
         )
         if not names:
             raise DataError(
@@ -94,7 +95,7 @@ def _checked(folder: str, names: list[str]) -> list[str]:
 
 def _check_finished(folder: Path) -> None:
     """Refuse a folder that is being filled, however its files are named."""
-    if (folder / UNFINISHED).is_dir():
+    if is_dir(folder / UNFINISHED):
         raise DataError(
             f"{folder} is an unfinished conversion, which lacks records: repeat its command "
             "`elastic data convert`, which goes on where it was interrupted"

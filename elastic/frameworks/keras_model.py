@@ -20,6 +20,7 @@ from elastic.frameworks.tensors import mean_state
 from elastic.frameworks.user_code import leaves, predicted_arrays
 from elastic.spec.export_form import ExportForm, export_target
 from elastic.spec.model_def import ModelDef
+from elastic.spec.paths import is_file
 
 _SEED_STRIDE: Final = 0x9E3779B1
 """Spreads the seeds of one model's generators over the integers."""
@@ -137,7 +138,7 @@ class KerasModel:
 
     def load_export(self, path: str) -> None:
         """Take the values of a `.keras` file, or of a SavedModel."""
-        is_folder = (Path(path) / "saved_model.pb").is_file()
+        is_folder = is_file(Path(path) / "saved_model.pb")
         if not (is_folder or path.endswith(".keras")):
             raise CheckpointError(
                 f"--model={path} is no .keras file and no SavedModel: name what a Keras job has "

@@ -35,10 +35,17 @@ def check_results_free(spec: JobSpec) -> None:
             where one is.
     """
     for name, text in (("output", spec.output), ("commit_log", spec.commit_log)):
-        if text and name == "output" and is_folder_form(text):
-            _check_replaceable(name, Path(text))
-        elif text:
-            _check_no_folder(name, Path(text))
+        if not text:
+            continue
+        check = (
+            _check_replaceable if name == "output" and is_folder_form(text) else _check_no_folder
+        )
+        try:
+            check(name, Path(text))
+        except OSError as error:
+            raise JobSpecError(
+                f"--{name}={text} cannot be written: {in_words(error)}: {advice(error)}"
+            ) from error
 
 
 def in_words(error: OSError) -> str:
@@ -79,11 +86,5 @@ def _check_replaceable(name: str, path: Path) -> None:
 
 
 def _check_no_folder(name: str, path: Path) -> None:
-    try:
-        is_folder = path.is_dir()
-    except OSError as error:
-        raise JobSpecError(
-            f"--{name}={path} cannot be written: {in_words(error)}: {advice(error)}"
-        ) from error
-    if is_folder:
+    if path.is_dir():
         raise JobSpecError(f"--{name}={path} is a folder: name a file, such as {path / 'NAME'}")

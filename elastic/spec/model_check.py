@@ -14,6 +14,7 @@ from elastic.spec import model_contract as contract
 from elastic.spec.callback_check import check_callbacks
 from elastic.spec.model_contract import ModuleFile, Parameters, SymbolRule
 from elastic.spec.model_def import SymbolNames, is_needed
+from elastic.spec.paths import exists
 
 _LITERALS: Final = {
     ast.List: "list",
@@ -49,7 +50,7 @@ def is_in_image(image: str, model_zoo: Path) -> bool:
     Args:
         image: The ready image, or nothing where one is built.
     """
-    return bool(image) and not model_zoo.exists()
+    return bool(image) and not exists(model_zoo)
 
 
 def check_source(model_zoo: Path, model_def: str, names: SymbolNames) -> None:

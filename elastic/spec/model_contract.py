@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import ModelDefError
+from elastic.spec.paths import is_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def find_module(model_zoo: Path, model_def: str) -> ModuleFile:
             f"--model_def {model_def} is not of the form package.module.Symbol: "
             "give the module's dotted name below --model_zoo, then the model's name in it"
         )
-    if not model_zoo.is_dir():
+    if not is_dir(model_zoo):
         raise ModelDefError(
             f"--model_zoo {model_zoo} is not a folder: give the folder that holds "
             f"{module_name.replace('.', '/')}.py"

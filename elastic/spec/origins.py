@@ -1,11 +1,13 @@
 """What a user writes for a source of records: one or several paths, globs and addresses."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from elastic.errors import DataError
+from elastic.spec.paths import expand_user
 
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _WEB: Final = re.compile(r"https?://", re.IGNORECASE)
@@ -74,10 +76,11 @@ def absolute_origin(
 
     Raises:
         DataError: See `split_origin`.
+        JobSpecError: One begins with a home folder that is not known.
     """
-    parts = split_origin(origin, lambda name: (folder / name).exists())
+    parts = split_origin(origin, lambda name: os.path.lexists(folder / name))
     placed = [
-        str(folder / Path(part).expanduser()) if not is_address(part) and is_path(part) else part
+        str(folder / expand_user(part)) if not is_address(part) and is_path(part) else part
         for part in parts
     ]
     return origin if placed == parts else join_origins(placed)

@@ -3,6 +3,7 @@ from cli.test_train_flags import REQUIRED
 from support.scripted_platform import ScriptedPlatform
 
 HELP = "\nhelp: elastic train --help"
+LONG = "a" * 300
 
 
 @pytest.mark.parametrize(
@@ -206,6 +207,39 @@ def test_data_that_is_missing_is_said_before_there_is_a_job(run, zoo):
     )
 
 
+def test_a_list_of_files_may_be_longer_than_any_name(run, zoo):
+    names = [f"part-{number:05}.csv" for number in range(20)]
+    platform = ScriptedPlatform()
+    argv = (*REQUIRED, "--platform=local", f"--training_data_dir={','.join(names)}")
+    code, _, err = run("train", *argv, platform=platform)
+    assert (code, platform.jobs()) == (1, [])
+    assert err.startswith(f"error: {zoo}/{names[0]} does not exist: check the path")
+    for name in names:
+        (zoo / name).write_text("1,2\n")
+    code, _, err = run("train", *argv, platform=platform)
+    assert (code, platform.jobs()) == (0, ["test"]), err
+
+
+@pytest.mark.parametrize(
+    ("flag", "problem"),
+    [
+        (f"training_data_dir={LONG}", f"{{zoo}}/{LONG} does not exist: check the path"),
+        (f"model_zoo={LONG}", f"--model_zoo {{zoo}}/{LONG} is not a folder"),
+        (f"output={LONG}", f"--output={{zoo}}/{LONG} cannot be written: File name too long"),
+        (
+            "training_data_dir=~no-such-user/a",
+            "~no-such-user/a begins with a home folder that is not known",
+        ),
+        ("output=~no-such-user/a", "~no-such-user/a begins with a home folder that is not known"),
+    ],
+)
+def test_a_path_that_no_file_can_have_is_said(run, zoo, flag, problem):
+    platform = ScriptedPlatform()
+    _, _, err = run("train", *REQUIRED, "--platform=local", f"--{flag}", platform=platform)
+    assert platform.jobs() == []
+    assert err.startswith(f"error: {problem.format(zoo=zoo)}")
+
+
 @pytest.mark.parametrize(
     ("flag", "problem"),
     [
@@ -213,6 +247,8 @@ def test_data_that_is_missing_is_said_before_there_is_a_job(run, zoo):
         ("commit_log=out", "is a folder: name a file, such as {zoo}/out/NAME"),
         ("output=out/m.savedmodel",
          "holds other files than a SavedModel: name a folder that is not there yet"),
+        (f"output={LONG}/m.savedmodel",
+         "cannot be written: File name too long: name another path"),
     ],
 )  # fmt: skip
 def test_what_stands_in_the_way_of_results_is_said_before_there_is_a_job(run, zoo, flag, problem):

@@ -54,15 +54,16 @@ def test_init_writes_a_recipe_with_the_defaults_that_are_asked_for(run, tmp_path
     ]
 
 
-def test_init_makes_no_folder_of_a_name_that_was_mistyped(run, tmp_path):
-    zoo = tmp_path / "mdoel_zoo"
+@pytest.mark.parametrize("name", ["mdoel_zoo", "a" * 300])
+def test_init_makes_no_folder_of_a_name_that_was_mistyped(run, tmp_path, name):
+    zoo = tmp_path / name
     code, out, err = run("zoo", "init", zoo)
     assert (code, out) == (2, "")
     assert err == (
         f"error: MODEL_ZOO {zoo} is no folder: name the one that holds the model, "
         f"or begin one with `elastic zoo new {zoo}`\n"
     )
-    assert not zoo.exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_init_leaves_alone_what_is_there(run, tmp_path):
@@ -75,11 +76,12 @@ def test_init_leaves_alone_what_is_there(run, tmp_path):
     assert err == f"error: {recipe} is there already: edit it, or remove it for a new one\n"
 
 
-def test_a_folder_that_is_none(run, tmp_path):
-    code, out, err = run("zoo", "build", tmp_path / "none")
+@pytest.mark.parametrize("name", ["none", "a" * 300])
+def test_a_folder_that_is_none(run, tmp_path, name):
+    code, out, err = run("zoo", "build", tmp_path / name)
     assert (code, out) == (2, "")
     assert err == (
-        f"error: --model_zoo {tmp_path}/none is no folder: name the one that holds the model\n"
+        f"error: --model_zoo {tmp_path}/{name} is no folder: name the one that holds the model\n"
     )
 
 

@@ -115,6 +115,7 @@ def test_a_parameter_overrides_the_suffix(tmp_path, read_all):
     ("origin", "message"),
     [
         ("nowhere.csv", "nowhere.csv does not exist: check the path"),
+        ("a" * 300, f"{'a' * 300} does not exist: check the path"),
         ("nowhere/*.csv", "no file matches nowhere/*.csv: check the pattern"),
         ("empty", "empty is an empty folder"),
         (

@@ -8,6 +8,7 @@ from typing import Final
 from elastic.errors import JobSpecError
 from elastic.platforms.images.framework import Framework, framework_of, requirement_of
 from elastic.spec.job import JobSpec
+from elastic.spec.paths import is_dir
 
 IMAGE_NAME: Final = "elastic"
 """Last part of the names of all images that are made for jobs."""
@@ -95,7 +96,7 @@ class ImageRequest:
         Raises:
             JobSpecError: A setting has no usable meaning.
         """
-        if not self.model_zoo.is_dir():
+        if not is_dir(self.model_zoo):
             raise JobSpecError(
                 f"--model_zoo {self.model_zoo} is no folder: name the one that holds the model"
             )

@@ -6,6 +6,7 @@ from typing import Final
 
 from elastic.errors import JobSpecError
 from elastic.platforms.images.request import DOCKERFILE_NAME, TEMPLATE_PATH
+from elastic.spec.paths import is_dir
 
 _REQUIREMENTS: Final = """\
 # Python packages that the models need beyond those of the base image, one per line.
@@ -30,7 +31,7 @@ def write_starter(model_zoo: Path, args: Mapping[str, str]) -> list[Path]:
     Raises:
         JobSpecError: The folder is not there, cannot be written to, or has a recipe already.
     """
-    if not model_zoo.is_dir():
+    if not is_dir(model_zoo):
         raise JobSpecError(
             f"MODEL_ZOO {model_zoo} is no folder: name the one that holds the model, "
             f"or begin one with `elastic zoo new {model_zoo}`"

@@ -16,6 +16,7 @@ import yaml
 
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.names import CONTAINER, HOOK_KEYS, OWN_PREFIX, Manifest
+from elastic.spec.paths import expand_user
 
 _MERGE_KEYS: Final = ("name", "mountPath", "containerPort", "ip")
 """By which items of a list are recognised, as Kubernetes does in its own merges."""
@@ -70,7 +71,7 @@ def read_hook(path: str) -> Hook | None:
     if suffix not in HOOK_KEYS:
         raise JobSpecError(f"cluster_spec={path} is neither a .py nor a .yaml file")
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
+        text = expand_user(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise JobSpecError(f"cluster_spec={path} cannot be read: {error}") from error
     hook = Hook(HOOK_KEYS[suffix], text)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from elastic.errors import PlatformError
+from elastic.spec.paths import expand_user, is_file
 
 if TYPE_CHECKING:
     from kubernetes.client.configuration import Configuration
@@ -47,7 +48,7 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
     Raises:
         PlatformError: Nothing is configured, or what is cannot be used.
     """
-    if kubeconfig is not None and not Path(kubeconfig).expanduser().is_file():
+    if kubeconfig is not None and not is_file(expand_user(kubeconfig)):
         raise PlatformError(f"kubeconfig {kubeconfig} is not there: name another file")
     paths = kubeconfig_paths(kubeconfig)
     if paths:
@@ -66,8 +67,8 @@ def kubeconfig_paths(kubeconfig: str | None = None) -> list[Path]:
     """The kubeconfig files that are there, first one first."""
     listed = kubeconfig or os.environ.get(KUBECONFIG_VARIABLE, "")
     names = [name for name in listed.split(os.pathsep) if name] or ["~/.kube/config"]
-    paths = [Path(name).expanduser() for name in names]
-    return [path for path in paths if path.is_file()]
+    paths = [expand_user(name) for name in names]
+    return [path for path in paths if is_file(path)]
 
 
 def pod_access() -> Access:
