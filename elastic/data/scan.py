@@ -43,8 +43,9 @@ READ_BLOCK_BYTES: Final = 1 << 16
 MAX_READ_BYTES: Final = 3 << 15
 """Read at a time for a task that is larger: memory from 128 KiB on is mapped anew each time."""
 
-MAX_RECORD_BYTES: Final = 1 << 28
-"""Keeps a quote that never closes from pulling a whole file into memory."""
+MAX_RECORD_BYTES: Final = 64 << 20
+"""Keeps a quote that never closes from pulling a whole file into memory; to look for the end of a
+record takes some five times as much."""
 
 MAX_BOOKMARKS: Final = 1 << 15
 """Of a file: 2 GB of text and its tasks; a longer one has them further apart."""
@@ -144,7 +145,7 @@ def split_blocks(
                 f"{MAX_RECORD_BYTES >> 20} MiB: look for a quote that is never closed"
             )
         # Doubling keeps the work linear for a record that is larger than a block.
-        wanted = max(wanted, len(data))
+        wanted = min(max(wanted, len(data)), MAX_RECORD_BYTES + 1 - len(data))
     rest = data.lstrip(b"\r\n")
     if rest:
         line = file.line_number(offset + len(data) - len(rest))

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from elastic.data import files, open_reader
+from elastic.data import files, open_reader, scan
 from elastic.data.base import ReadTask
 from elastic.data.delimited import is_header
 from elastic.data.files import LocalFile
@@ -44,6 +44,35 @@ def test_a_field_may_be_long(tmp_path, read_all):
     long = "long " * 60_000
     path = write(tmp_path / "a.csv", f'"{long}",1\n"b",2\n')
     assert read_all(path, header=False) == [(long, "1"), ("b", "2")]
+
+
+@pytest.mark.parametrize(("name", "quote"), [("a.csv", '"'), ("a.txt", "")])
+def test_a_record_may_be_as_long_as_the_limit(tmp_path, monkeypatch, read_all, name, quote):
+    monkeypatch.setattr(scan, "MAX_RECORD_BYTES", 1 << 20)
+    long = "x" * ((1 << 20) - len(quote) * 2 - 1)
+    path = write(tmp_path / name, f"{quote}{long}{quote}\n" * 3)
+    assert (
+        read_all(path, **({"header": False} if quote else {})) == [(long,) if quote else long] * 3
+    )
+    write(path, f"{quote}{long}..{quote}\n" * 3)
+    with pytest.raises(DataError, match="line 1: the record is longer than 1 MiB"):
+        read_all(path)
+
+
+def test_looking_for_a_quote_that_never_closes_ends_at_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(scan, "MAX_RECORD_BYTES", 1 << 20)
+    path = write(tmp_path / "a.csv", 'a,b\n1,"open\n' + "2,x\n" * (1 << 20))
+    ends = []
+    read_at = LocalFile.read_at
+
+    def watched(file, offset, size_bytes):
+        ends.append(offset + size_bytes)
+        return read_at(file, offset, size_bytes)
+
+    monkeypatch.setattr(LocalFile, "read_at", watched)
+    with pytest.raises(DataError, match="line 2: the record is longer than 1 MiB: look for a"):
+        open_reader(str(path), 2, {"header": True}, None).create_shards()
+    assert max(ends) == len("a,b\n") + (1 << 20) + 1
 
 
 @pytest.mark.parametrize(
