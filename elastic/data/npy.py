@@ -3,6 +3,7 @@
 import ast
 import io
 import struct
+import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ ARCHIVE_ERRORS: Final = (
     KeyError,
     NotImplementedError,
     SyntaxError,
+    TypeError,
+    tokenize.TokenError,
     struct.error,
 )
 """What `zipfile` and NumPy raise for bytes that are not what their headers promise."""
@@ -169,6 +172,8 @@ def _read_header(stream: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...], boo
         dtype = np.lib.format.descr_to_dtype(header["descr"])
     else:
         raise ValueError(f"its format has the version {version}")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"its shape is {shape}")
     return dtype, shape, is_fortran and len(shape) > 1
 
 

@@ -156,6 +156,24 @@ STORED = archive({"x.npy": TEN, "y.npy": TEN})
         ),
         pytest.param("a.npy", b"hello world", "FILE is no readable npy file (", id="no-npy"),
         pytest.param("a.npy", TEN[:40], "FILE is no readable npy file (", id="header-truncated"),
+        pytest.param(
+            "a.npy",
+            TEN.replace(b"{'descr'", b"{(descr'"),
+            "FILE is no readable npy file (",
+            id="header-is-no-expression",
+        ),
+        pytest.param(
+            "a.npy",
+            TEN.replace(b"<i8", b"+i8").replace(b"NUMPY\x01\0v\0", b"NUMPY\x03\0v\0\0\0"),
+            "FILE is no readable npy file (data type '+i8' not understood",
+            id="header-of-no-type",
+        ),
+        pytest.param(
+            "a.npz",
+            archive({"x.npy": TEN.replace(b"(10,), ", b"(-5,-2)")}),
+            "FILE is no readable npz archive (its shape is (-5, -2))",
+            id="negative-shape",
+        ),
         pytest.param("a.npy", npy_bytes(np.empty((0, 3))), "FILE holds no records", id="no-rows"),
     ],
 )
