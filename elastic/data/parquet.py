@@ -156,7 +156,13 @@ def _read_layout(file: SourceFile, chosen: tuple[str, ...] | None) -> FileLayout
             raise DataError(f"{file.name} has two columns {name!r}: rename one")
     if not names:
         raise DataError(f"{file.name} has no columns: fill it, or take it out of the data")
-    sizes = (footer.row_group(group).num_rows for group in range(footer.num_row_groups))
+    sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+    if min(sizes, default=0) < 0 or sum(sizes) != footer.num_rows:
+        # Footers have no checksum, and too small a number would lose records.
+        raise DataError(
+            f"{where} (it counts {footer.num_rows} rows, but its row groups {sum(sizes)}): it is "
+            "damaged; write it again"
+        )
     return FileLayout(
         forms={name: form_of(file.name, schema.field(name)) for name in names},
         group_starts=tuple(accumulate(sizes, initial=0)),
@@ -168,16 +174,16 @@ def _read_group(file: SourceFile, layout: FileLayout, group: int) -> Columns:
     begin, end = layout.group_starts[group : group + 2]
     where = f"{file.name}, row group {group} (records [{begin}, {end})) cannot be decoded"
 
-    def read() -> Any:
+    def read() -> Columns:
         # One thread: the others belong to the step that is computed meanwhile.
-        return _open(file, layout.footer).read_row_group(
+        table = _open(file, layout.footer).read_row_group(
             group, columns=list(layout.forms), use_threads=False
         )
+        if table.num_rows != end - begin:
+            raise DataError(f"{where} (it has {table.num_rows} rows): write the file again")
+        return {name: decode(table.column(name), form) for name, form in layout.forms.items()}
 
-    table = _with_arrow(where, read)
-    if table.num_rows != end - begin:
-        raise DataError(f"{where} (it has {table.num_rows} rows): write the file again")
-    return {name: decode(table.column(name), form) for name, form in layout.forms.items()}
+    return _with_arrow(where, read)
 
 
 def _open(file: SourceFile, footer: Any = None) -> Any:

@@ -256,6 +256,18 @@ def whole(tmp_path):
     return path.read_bytes()
 
 
+def with_last_row_count(content, count):
+    """The file of four row groups of 1000 rows, with another count of the last one."""
+
+    def field(number):
+        # Thrift's compact protocol: an i64 whose id is the next one, as a zigzag varint.
+        zigzag = number * 2 if number >= 0 else -number * 2 - 1
+        return bytes([0x16, zigzag & 0x7F | 0x80, zigzag >> 7])
+
+    before, _, after = content.rpartition(field(1000))
+    return before + field(count) + after
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -266,6 +278,16 @@ def whole(tmp_path):
             lambda b: b[:-60] + b"\xff" * 40 + b[-20:],
             "FILE is no readable Parquet file (",
             id="footer",
+        ),
+        pytest.param(
+            lambda b: with_last_row_count(b, -1000),
+            "FILE is no readable Parquet file (it counts 4000 rows, but its row groups 2000): it",
+            id="negative-row-count",
+        ),
+        pytest.param(
+            lambda b: with_last_row_count(b, 999),
+            "FILE is no readable Parquet file (it counts 4000 rows, but its row groups 3999): it",
+            id="row-count-too-small",
         ),
     ],
 )
@@ -300,6 +322,21 @@ def test_damage_in_one_row_group_leaves_the_others(tmp_path):
     ):
         list(reader.read_records(ReadTask(shard, 1999, 2001)))
     assert len(list(reader.read_records(ReadTask(shard, 3000, 4000)))) == 1000
+
+
+def test_an_index_beyond_the_dictionary_is_damage(tmp_path, read_all):
+    words = pa.array(["a", "b", "c", "a"] * 2).dictionary_encode()
+    path = write(tmp_path / "a.parquet", {"x": words}, compression="none")
+    assert [record["x"] for record in read_all(path)] == ["a", "b", "c", "a"] * 2
+    content = bytearray(path.read_bytes())
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    # The last of the bytes that hold two bits an index.
+    content[chunk.dictionary_page_offset + chunk.total_compressed_size - 1] = 0xFF
+    path.write_bytes(content)
+    with pytest.raises(
+        DataError, match=re.escape(f"{path}, row group 0 (records [0, 8)) cannot be decoded (")
+    ):
+        read_all(path)
 
 
 def test_text_that_is_no_text(tmp_path, read_all):
