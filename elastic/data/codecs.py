@@ -87,7 +87,8 @@ _ALL: Final = (
         _zstd,
         _zstd_errors,
         (".zst", ".zstd"),
-        re.compile(rb"\x28\xb5\x2f\xfd"),
+        # A skippable frame may come first, as pzstd writes it.
+        re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
         Extra("zstd", ("zstandard",)),
     ),
 )

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import struct
 import zlib
 
 import numpy as np
@@ -65,6 +66,15 @@ def test_text_that_begins_like_zlib_is_text(tmp_path, read_all):
     path = tmp_path / "a.txt"
     path.write_bytes(b"x^2\nx\x01\n")
     assert read_all(path) == ["x^2", "x\x01"]
+
+
+@pytest.mark.parametrize("size", [0, 4, 200_000])
+@pytest.mark.parametrize("suffix", ["csv", "csv.zst"])
+def test_zstd_may_begin_with_what_is_to_be_skipped(tmp_path, read_all, suffix, size):
+    skipped = struct.pack("<II", 0x184D2A5E, size) + bytes(size)
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(skipped + PACK["zst"](b"1,2\n") + skipped + PACK["zst"](b"3,4\n") + skipped)
+    assert read_all(path) == [("1", "2"), ("3", "4")]
 
 
 @pytest.mark.parametrize("packing", PACK)
