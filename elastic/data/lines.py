@@ -40,8 +40,9 @@ class LinesReader:
             file = self._files.get(name)
             if self._options.format is None and b"\0" in file.read_at(0, _PROBE_BYTES):
                 raise DataError(
-                    f"{name} is binary and its suffix names no format that is built in: name the "
-                    "format with --data_reader_params format=..., or write a custom_data_reader"
+                    f"{name} has zero bytes, so it is binary or UTF-16: name its format with "
+                    "--data_reader_params format=... (lines, where it is text with such bytes), "
+                    "convert UTF-16 to UTF-8, or write a custom_data_reader"
                 )
             shards += cut_shards(file, text_start(file), line_ends, records_per_task)
         return shards

@@ -131,7 +131,7 @@ def test_a_parameter_overrides_the_suffix(tmp_path, read_all):
             "broken.csv cannot be read (No such file or directory): check the path, and",
         ),
         ("folder*/*", "folder.csv/pipe is not a regular file"),
-        ("image.png", "image.png is binary and its suffix names no format"),
+        ("image.png", "image.png has zero bytes, so it is binary or UTF-16: name its format with"),
         (
             "mixed",
             "mixed mixes formats (mixed/a.csv is csv, mixed/b.txt is lines): choose files with"

@@ -35,6 +35,13 @@ def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path, read_all):
     assert read_all(write(tmp_path / "a.txt", "\ufeffa\nb")) == ["a", "b"]
 
 
+def test_zero_bytes_are_text_where_the_format_is_said(tmp_path, read_all):
+    path = write(tmp_path / "a.txt", "a\0b\nc\n")
+    with pytest.raises(DataError, match=r"a\.txt has zero bytes.* format=\.\.\. \(lines, where it"):
+        read_all(path)
+    assert read_all(path, format="lines") == ["a\0b", "c"]
+
+
 def test_a_quote_inside_an_unquoted_field_is_a_character(tmp_path, read_all):
     path = write(tmp_path / "a.csv", '5" pipe,1\n"x\ny",2\n6" pipe,3\n')
     assert read_all(path, header=False) == [('5" pipe', "1"), ("x\ny", "2"), ('6" pipe', "3")]
