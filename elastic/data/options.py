@@ -171,7 +171,7 @@ def _size(value: Any) -> tuple[int, int]:
     parts = value if isinstance(value, (list, tuple)) else str(value).lower().split("x")
     try:
         height, width = (int(part) for part in (*parts, *parts)[:2])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         height = width = 0
     if min(height, width) < 1 or len(parts) > 2:
         raise JobSpecError(
@@ -208,7 +208,7 @@ def _is_double_byte(encoding: str) -> bool:
 def _count(param: str, value: Any, unit: str = "") -> int:
     try:
         count = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         count = -1
     if count < 0:
         raise JobSpecError(

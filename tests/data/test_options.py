@@ -1,5 +1,6 @@
 """Reader parameters: known names with usable values, or an error that helps."""
 
+import math
 import re
 
 import pytest
@@ -51,6 +52,8 @@ def test_values(params, expected):
         ({"encoding": "iso2022_jp"}, "cannot be split into lines by bytes"),
         ({"encoding": "gbk", "delimiter": "|"}, "cannot be told from a part of a character in gbk"),
         ({"cache_mb": "much"}, "cache_mb=much is not a number of MiB"),
+        ({"cache_mb": math.inf}, "cache_mb=inf is not a number of MiB"),
+        ({"size": [math.inf, 2]}, "size=[inf, 2] is not the height and width of an image"),
         (
             {"format": "lines", "header": True},
             "header has no meaning for lines files, which take format, encoding, compression",
