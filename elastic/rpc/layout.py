@@ -162,9 +162,17 @@ def _pieces(layout: Layout, arrays: Sequence[Array]) -> Iterator[memoryview]:
     for spec, array in zip(layout.specs, arrays, strict=True):
         if spec.size_bytes == 0:
             continue
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        yield wire_order(array).reshape(-1).view(np.uint8).data
         if spec.size_bytes % ALIGNMENT:
             yield padding[: ALIGNMENT - spec.size_bytes % ALIGNMENT]
+
+
+def wire_order(array: Array) -> Array:
+    """The array as its bytes are sent: row after row, each number as this machine has it.
+
+    The name of a dtype, which is all that the peer sees, says nothing of the order of its bytes.
+    """
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 
 
 def aligned_empty(size_bytes: int) -> Bytes:

@@ -14,6 +14,7 @@ from elastic.rpc.layout import (
     LayoutError,
     TensorSpec,
     checked_spec,
+    wire_order,
 )
 
 _KINDS = {
@@ -86,8 +87,7 @@ def layout_from_proto(*groups: Iterable[pb.Tensor]) -> Layout:
 def tensors_to_proto(arrays: Iterable[Array]) -> list[pb.Tensor]:
     """Encode a few small arrays whole, such as the state of a metric."""
     return [
-        pb.Tensor(dtype=a.dtype.name, shape=a.shape, data=np.ascontiguousarray(a).tobytes())
-        for a in arrays
+        pb.Tensor(dtype=a.dtype.name, shape=a.shape, data=wire_order(a).tobytes()) for a in arrays
     ]
 
 

@@ -16,6 +16,7 @@ from elastic.rpc.layout import (
     checked_spec,
     iter_chunks,
 )
+from elastic.rpc.messages import tensors_from_proto, tensors_to_proto
 
 DTYPES = ["float32", "float64", "float16", "int64", "uint8", "bool"]
 
@@ -54,6 +55,16 @@ def test_bfloat16_and_large_tensors_are_cut_at_chunk_size():
     np.testing.assert_array_equal(got_big, big)
     # TensorFlow copies, or even aborts on, what is not aligned.
     assert got_big.ctypes.data % ALIGNMENT == got_half.ctypes.data % ALIGNMENT == 0
+
+
+def test_the_order_of_bytes_is_that_of_the_machine():
+    big = np.arange(6, dtype=">f4").reshape(2, 3)
+    layout = Layout.of({"x": big})
+    assembler = Assembler(layout)
+    for pieces in iter_chunks(layout, [big]):
+        assembler.add(b"".join(pieces))
+    for received in (*assembler.finish(), *tensors_from_proto(tensors_to_proto([big]))):
+        np.testing.assert_array_equal(received, big)
 
 
 def test_views_are_aligned_within_the_buffer():
