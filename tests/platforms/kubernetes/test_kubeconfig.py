@@ -167,9 +167,14 @@ class TestWhatIsWrong:
         with pytest.raises(PlatformError, match=r"no Kubernetes cluster .* --platform"):
             find_access()
 
-    def test_a_file_that_is_not_there(self):
-        with pytest.raises(PlatformError, match="kubeconfig /not/there is not there: name another"):
-            find_access("/not/there")
+    @pytest.mark.parametrize("path", ["/not/there", "a" * 300, "~no-such-user/config"])
+    def test_a_file_that_is_not_there(self, monkeypatch, tmp_path, path):
+        with pytest.raises(PlatformError, match=f"kubeconfig {path} is not there: name another"):
+            find_access(path)
+        monkeypatch.setattr(module, "_ACCOUNT_PATH", tmp_path)
+        monkeypatch.setenv("KUBECONFIG", path)
+        with pytest.raises(PlatformError, match="no Kubernetes cluster is configured"):
+            find_access()
 
     def test_a_context_without_a_file(self):
         with pytest.raises(PlatformError, match="'blue' is asked for, and there is no kubeconfig"):
