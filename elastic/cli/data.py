@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -12,7 +13,8 @@ from elastic.errors import JobSpecError
 from elastic.spec.text_forms import read_params
 
 if TYPE_CHECKING:
-    from elastic.data.conversion import Plan
+    from elastic.data.conversion import Plan, Unit
+    from elastic.data.conversion_folder import ConversionFolder
     from elastic.data.inspection import Inspection
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
@@ -132,15 +134,29 @@ def convert(
 def _convert(plan: "Plan", num_workers: int) -> None:
     from elastic.data.conversion import cut_units
     from elastic.data.conversion_folder import ConversionFolder
-    from elastic.data.conversion_processes import write_units
     from elastic.data.extras import check_extra
     from elastic.data.writers import WRITERS
-    from elastic.telemetry.conversion_display import ConversionProgress, open_conversion_display
 
     if extra := WRITERS[plan.format].extra:
         check_extra(extra, f"{plan.format} files")
     units = cut_units(plan)
-    folder = ConversionFolder(plan, units)
+    with closing(ConversionFolder(plan, units)) as folder:
+        _fill(folder, plan, units, num_workers)
+    num_records = sum(file.num_records for file in folder.files)
+    click.echo(
+        f"wrote {_count(num_records, 'record')} in {_count(len(folder.files), 'file')} to "
+        f"{plan.destination}"
+    )
+    header = " --data_reader_params header=true" if plan.format == "csv" else ""
+    click.echo(f"read them with --training_data_dir {plan.destination}{header}")
+
+
+def _fill(
+    folder: "ConversionFolder", plan: "Plan", units: "Sequence[Unit]", num_workers: int
+) -> None:
+    from elastic.data.conversion_processes import write_units
+    from elastic.telemetry.conversion_display import ConversionProgress, open_conversion_display
+
     done = folder.open()
     if done:
         click.echo(f"going on: {_count(len(folder.files), 'file')} already there", err=True)
@@ -166,13 +182,6 @@ def _convert(plan: "Plan", num_workers: int) -> None:
                 written.setdefault(unit.index, []).append(file)
             tell()
     folder.finish()
-    num_records = sum(file.num_records for file in folder.files)
-    click.echo(
-        f"wrote {_count(num_records, 'record')} in {_count(len(folder.files), 'file')} to "
-        f"{plan.destination}"
-    )
-    header = " --data_reader_params header=true" if plan.format == "csv" else ""
-    click.echo(f"read them with --training_data_dir {plan.destination}{header}")
 
 
 def _description(found: "Inspection") -> list[str]:

@@ -1,10 +1,14 @@
 """The folder that a conversion fills: what is done there, and whether all of it is.
 
 While files are missing the folder holds `.unfinished/`, and no reader takes it for data; a second
-run of the same plan goes on from what it says. Last comes `_manifest.json`.
+run of the same plan goes on from what it says, once the first has ended. Last comes
+`_manifest.json`.
 """
 
+import errno
+import fcntl
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,11 +17,15 @@ from typing import Any, Final
 
 from elastic.data.conversion import FILE_PREFIX, Plan, Unit, WrittenFile
 from elastic.data.fields import FieldForm
-from elastic.data.sources import UNFINISHED
+from elastic.data.sources import MANIFEST, UNFINISHED
 from elastic.errors import DataError
 
-MANIFEST: Final = "_manifest.json"
 _PLAN: Final = "plan.json"
+_LOCK: Final = "lock"
+_FINISHED: Final = ".finished"
+"""What `.unfinished` is called while it is being removed."""
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Of file systems that have no locks."""
 
 
 class ConversionFolder:
@@ -29,6 +37,7 @@ class ConversionFolder:
         # Through JSON, since the plan of the run before comes from there.
         self._plan = json.loads(json.dumps({"plan": asdict(plan), "units": [*map(asdict, units)]}))
         self._files: dict[int, list[WrittenFile]] = {}
+        self._lock: int | None = None
 
     @property
     def files(self) -> list[WrittenFile]:
@@ -38,27 +47,32 @@ class ConversionFolder:
     def open(self) -> set[int]:
         """Make the folder, or go on with one; gives the units that are done.
 
+        Nobody else can open it until `close`, or until this process has ended.
+
         Raises:
-            DataError: Something else is there already.
+            DataError: Something else is there already, or another run is filling it.
         """
         try:
             self._root.mkdir(parents=True, exist_ok=True)
-            found = {path.name for path in self._root.iterdir()}
+            found = self._names()
+            if not found:
+                # Another run may do the same in this moment; the lock chooses one of them.
+                self._state.mkdir(exist_ok=True)
+            elif UNFINISHED not in found:
+                raise self._not_empty(found)
+            self._take_lock()
+            self._go_on(self._names())
         except OSError as error:
             raise DataError(
                 f"{self._root} is no folder to write to ({error.strerror}): name another one"
             ) from error
-        if UNFINISHED in found:
-            self._go_on()
-        elif found:
-            raise DataError(
-                f"{self._root} is not empty: name a new folder, or remove this one (it has "
-                f"{min(found)})"
-            )
-        else:
-            self._state.mkdir()
-            _write_json(self._state / _PLAN, self._plan)
         return set(self._files)
+
+    def close(self) -> None:
+        """Let others open the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def finish_unit(self, index: int, files: list[WrittenFile]) -> None:
         """Note that all files of a unit are there."""
@@ -69,11 +83,17 @@ class ConversionFolder:
         """Say what is there, and let readers in.
 
         Raises:
-            DataError: There are no records, or files differ in what a field holds.
+            DataError: There are no records, files differ in what a field holds, or somebody has
+                removed one.
         """
         files = self.files
         if not files:
             raise DataError(f"there are no records to write to {self._root}")
+        if missing := sorted({file.name for file in files} - self._names()):
+            raise DataError(
+                f"{self._root} has lost {missing[0]}, which this conversion had written: have "
+                "nothing else write to the folder, and repeat the command, which makes it again"
+            )
         forms = files[0].forms
         for file in files[1:]:
             # What one file cannot hold, all of them together should not.
@@ -89,15 +109,48 @@ class ConversionFolder:
                 "files": {file.name: file.num_records for file in files},
             },
         )
-        shutil.rmtree(self._state)
+        # In one step: a run that is killed here leaves no state of which a part is gone.
+        shutil.rmtree(self._state.rename(self._root / _FINISHED))
 
-    def _go_on(self) -> None:
+    def _names(self) -> set[str]:
+        return {path.name for path in self._root.iterdir()}
+
+    def _not_empty(self, found: set[str]) -> DataError:
+        return DataError(
+            f"{self._root} is not empty: name a new folder, or remove this one (it has "
+            f"{min(found)})"
+        )
+
+    def _take_lock(self) -> None:
+        path = self._state / _LOCK
+        try:
+            # The system gives it back when this process ends, however that comes about.
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                # Without locks, `finish` still sees what another run has removed.
+                if error.errno not in _NO_LOCKS:
+                    raise
+            # Who had the lock may have finished before it was given to this run.
+            is_there = os.path.samestat(os.fstat(self._lock), path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_there = False
+        if not is_there:
+            raise DataError(
+                f"another conversion is filling {self._root}: wait until it has ended, or name "
+                "another folder"
+            )
+
+    def _go_on(self, found: set[str]) -> None:
         try:
             plan = self._state / _PLAN
             # A run that was killed at once has left none.
             before = json.loads(plan.read_text()) if plan.exists() else None
             for path in self._state.glob("[0-9]*.json"):
-                self._files[int(path.stem)] = [_file(item) for item in json.loads(path.read_text())]
+                files = [_file(item) for item in json.loads(path.read_text())]
+                if found.issuperset(file.name for file in files):
+                    self._files[int(path.stem)] = files
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"{self._root} holds an unfinished conversion that cannot be read ({error}): "
@@ -108,6 +161,8 @@ class ConversionFolder:
                 f"{self._root} holds an unfinished conversion of other sources or with other "
                 "options: repeat it as it was, or remove the folder"
             )
+        if before is None and found != {UNFINISHED}:
+            raise self._not_empty(found - {UNFINISHED})
         if before != self._plan:
             _write_json(self._state / _PLAN, self._plan)
         done = {file.name for file in self.files}

@@ -1,6 +1,7 @@
 """From what the user wrote to the files it means."""
 
 import glob
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path, PurePath
@@ -15,6 +16,9 @@ from elastic.spec.paths import is_dir
 
 UNFINISHED: Final = ".unfinished"
 """Is in a folder that `elastic data convert` has not filled yet."""
+
+MANIFEST: Final = "_manifest.json"
+"""Is in one that it has filled, and names its files."""
 
 
 def list_files(origin: str) -> list[str]:
@@ -90,7 +94,32 @@ def _checked(folder: str, names: list[str]) -> list[str]:
             f"{folder} holds folders of images, and beside them {beside}, which would be read as "
             "lines of text: move it, or name the files that are meant"
         )
+    local = folder.removeprefix("file://")
+    if not is_address(local):
+        _check_whole(Path(local), names)
     return names
+
+
+def _check_whole(folder: Path, names: Sequence[str]) -> None:
+    """Refuse what is left of a conversion, as where a copy of its folder was interrupted."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise unreadable(str(folder / MANIFEST), error) from error
+    except ValueError:
+        manifest = None
+    # Others call files of their own so, and so do predictions.
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict):
+        return
+    if missing := sorted(files.keys() - {PurePath(name).name for name in names}):
+        raise DataError(
+            f"{folder} has no {missing[0]}, though its {MANIFEST} names {len(files)} files and "
+            f"{len(missing)} of them are missing: copy all of it again, or remove {MANIFEST} if "
+            "the others alone are meant"
+        )
 
 
 def _check_finished(folder: Path) -> None:

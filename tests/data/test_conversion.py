@@ -1,7 +1,10 @@
 """What is written is what was read, whole, once, and in files of the asked size."""
 
+import errno
+import fcntl
 import json
 import re
+from contextlib import closing
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -32,19 +35,19 @@ def wrong():
 
 def convert(plan, num_processes=1, stop_after=None):
     units = cut_units(plan)
-    folder = ConversionFolder(plan, units)
-    done = folder.open()
-    written = {}
-    for count, (unit, file) in enumerate(
-        write_units(plan, [unit for unit in units if unit.index not in done], num_processes)
-    ):
-        if count == stop_after:
-            return None
-        if file is None:
-            folder.finish_unit(unit.index, written.pop(unit.index, []))
-        else:
-            written.setdefault(unit.index, []).append(file)
-    folder.finish()
+    with closing(ConversionFolder(plan, units)) as folder:
+        done = folder.open()
+        written = {}
+        for count, (unit, file) in enumerate(
+            write_units(plan, [unit for unit in units if unit.index not in done], num_processes)
+        ):
+            if count == stop_after:
+                return None
+            if file is None:
+                folder.finish_unit(unit.index, written.pop(unit.index, []))
+            else:
+                written.setdefault(unit.index, []).append(file)
+        folder.finish()
     return json.loads((folder._root / "_manifest.json").read_text())
 
 
@@ -240,6 +243,60 @@ def test_a_conversion_that_was_interrupted_goes_on(tmp_path, tables, read_all):
     convert(plan)
     assert (out / "part-00000.npz").stat().st_mtime_ns == first
     assert sorted(int(record["i"]) for record in read_all(out)) == list(range(25))
+
+
+def test_a_folder_that_another_run_fills_is_left_alone(tmp_path, tables, read_all):
+    out = tmp_path / "out"
+    plan = Plan((tables,), str(out), records_per_file=20)
+    units = cut_units(plan)
+    with closing(ConversionFolder(plan, units)) as first:
+        first.open()
+        for unit, file in write_units(plan, units, 1):
+            with pytest.raises(DataError, match=f"another conversion is filling {out}: wait"):
+                convert(plan)
+            if file is not None:
+                first.finish_unit(unit.index, [file])
+        first.finish()
+        with pytest.raises(DataError, match="is not empty"):
+            convert(plan)
+    assert len(read_all(out)) == 25
+
+
+def test_a_run_that_finishes_while_another_one_begins(tmp_path, tables, read_all, monkeypatch):
+    out = tmp_path / "out"
+    plan = Plan((tables,), str(out))
+    convert(plan, stop_after=0)
+    take_lock = ConversionFolder._take_lock
+
+    def take_late(folder):
+        monkeypatch.undo()
+        convert(plan)
+        take_lock(folder)
+
+    monkeypatch.setattr(ConversionFolder, "_take_lock", take_late)
+    with pytest.raises(DataError, match="another conversion is filling"):
+        convert(plan)
+    assert len(read_all(out)) == 25
+
+
+def test_a_file_that_is_lost_meanwhile_is_made_again(tmp_path, tables, read_all, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    # Where the file system has no locks, this is how another run shows.
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    out = tmp_path / "out"
+    plan = Plan((tables,), str(out), records_per_file=10)
+    convert(plan, stop_after=4)
+    units = cut_units(plan)
+    with closing(ConversionFolder(plan, units)) as folder:
+        assert folder.open() == {0, 1}
+        (out / "part-00001.npz").unlink()
+        with pytest.raises(DataError, match=r"has lost part-00001\.npz, which this conversion had"):
+            folder.finish()
+    assert not (out / "_manifest.json").exists()
+    assert convert(plan)["num_records"] == 25
+    assert len(read_all(out)) == 25
 
 
 def test_what_a_broken_unit_left_is_removed(tmp_path, zoo, read_all):

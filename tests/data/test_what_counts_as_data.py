@@ -1,6 +1,7 @@
 """What lies in a folder beside the data is no record, and what is half written is no data."""
 
 import gzip
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,27 @@ def test_an_unfinished_conversion_is_refused_however_it_is_named(tmp_path, read_
         read_all(named.format(folder))
     (folder / ".unfinished").rmdir()
     assert read_all(named.format(folder)) == ["a"]
+
+
+@pytest.mark.parametrize("named", ["{}", "{}/", "file://{}"])
+def test_what_is_left_of_a_conversion_is_refused(tmp_path, read_all, named):
+    manifest = {"format": "lines", "num_records": 2, "files": {"a.txt": 1, "b.txt": 1}}
+    (tmp_path / "_manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "a.txt").write_text("a\n")
+    with pytest.raises(DataError, match=r"has no b\.txt, though its _manifest\.json names 2 files"):
+        read_all(named.format(tmp_path))
+    assert read_all(tmp_path / "a.txt") == ["a"]
+    (tmp_path / "b.txt").write_text("b\n")
+    # Of the user's own.
+    (tmp_path / "c.txt").write_text("c\n")
+    assert read_all(named.format(tmp_path)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"files": ["b.txt"]}', '{"format": 1, "parts": []}'])
+def test_other_manifests_say_nothing(tmp_path, read_all, text):
+    (tmp_path / "_manifest.json").write_text(text)
+    (tmp_path / "a.txt").write_text("a\n")
+    assert read_all(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize(
