@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.fields import FieldForm, fields_of, forms_of
+from elastic.data.exact import array_of
+from elastic.data.fields import FieldForm, fields_of
 from elastic.data.writers import WRITERS
 from elastic.errors import DataError, ElasticError
 from elastic.policy.records import Shard
@@ -146,11 +147,11 @@ class UnitWriter:
             try:
                 if plan.types:
                     chunk = [_cast(record, plan.types) for record in chunk]
-                _write_whole(plan, chunk, name)
+                forms = _write_whole(plan, chunk, name)
             except DataError as error:
                 source = plan.sources[unit.parts[0].source if unit.parts else unit.index]
                 raise DataError(f"{source}, in {name}: {error}") from error
-            yield WrittenFile(name, len(chunk), forms_of(chunk))
+            yield WrittenFile(name, len(chunk), forms)
 
     def _read(self, unit: Unit) -> Iterator[Any]:
         for part in unit.parts:
@@ -178,13 +179,13 @@ class UnitWriter:
             raise DataError(f"{plan.prepare_data}({source!r}) failed: {describe(error)}") from error
 
 
-def _write_whole(plan: Plan, records: Sequence[Any], name: str) -> None:
-    """Give a file its name when all of it is there."""
+def _write_whole(plan: Plan, records: Sequence[Any], name: str) -> dict[str, FieldForm]:
+    """Give a file its name when all of it is there; returns what its fields hold."""
     path = Path(plan.destination) / name
     unfinished = path.with_name(f".{name}.unfinished")
     unfinished.unlink(missing_ok=True)
     try:
-        WRITERS[plan.format].write(records, unfinished)
+        forms = WRITERS[plan.format].write(records, unfinished)
         unfinished.rename(path)
     except OSError as error:
         raise DataError(
@@ -192,6 +193,7 @@ def _write_whole(plan: Plan, records: Sequence[Any], name: str) -> None:
         ) from error
     finally:
         unfinished.unlink(missing_ok=True)
+    return forms
 
 
 def _cast(record: Any, types: Mapping[str, str]) -> dict[str, Any]:
@@ -210,7 +212,9 @@ def _cast_value(name: str, value: Any, dtype: str | None) -> Any:
             return value.decode() if isinstance(value, bytes) else str(value)
         if isinstance(value, str) and dtype == "bool":
             return np.bool_({"true": True, "1": True, "false": False, "0": False}[value.lower()])
-        return _as_numbers(np.asarray(value), np.dtype(dtype))[()]
+        kind = np.dtype(dtype)
+        # Who asks for floating-point numbers has rounded ones.
+        return _as_numbers((array_of if kind.kind in "iu" else np.asarray)(value), kind)[()]
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise DataError(
             f"field {name!r} holds {value!r}, which is no {dtype}: choose another --type {name}=..."

@@ -1,10 +1,11 @@
 """What records hold, told from the records themselves."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 VALUE_FIELD = "value"
 """What the one field of a record is called that is no dict and no tuple."""
@@ -63,6 +64,11 @@ def form_of_value(value: Any) -> FieldForm:
     if isinstance(value, (list, tuple)):
         return form_of_value(np.asarray(value))
     return FieldForm(type(value).__name__)
+
+
+def form_of_rows(rows: NDArray[Any]) -> FieldForm:
+    """What every record has of an array that holds a row for each."""
+    return replace(form_of_value(rows), shape=rows.shape[1:])
 
 
 def forms_of(records: Iterable[Any]) -> dict[str, FieldForm]:

@@ -7,17 +7,18 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from elastic.data.fields import form_of_value
-from elastic.data.writers import stacked
+from elastic.data.fields import FieldForm, form_of_rows, form_of_value
+from elastic.data.writers import arrays_of, stacked_arrays, type_of
 from elastic.errors import DataError
 
 _GROUP_BYTES: Final = 8 << 20
 """A task decodes whole row groups: small ones keep it from decoding much that it does not hold."""
 
 
-def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
-    """Write one file.
+def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> dict[str, FieldForm]:
+    """Write one file; returns what its fields hold.
 
     Args:
         columns: The values of each field, as many for each.
@@ -26,9 +27,11 @@ def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
     Raises:
         DataError: Values of a field cannot be a column.
     """
-    table = pa.table({name: _column(name, values) for name, values in columns.items()})
+    made = {name: _column(name, values) for name, values in columns.items()}
+    table = pa.table({name: column for name, (column, _) in made.items()})
     rows = max(1, table.num_rows * _GROUP_BYTES // max(1, table.nbytes))
     pq.write_table(table, path, row_group_size=rows, write_page_checksum=True)
+    return {name: form for name, (_, form) in made.items()}
 
 
 def _check_all(name: str, values: Sequence[Any], kind: type) -> None:
@@ -41,27 +44,42 @@ def _check_all(name: str, values: Sequence[Any], kind: type) -> None:
             )
 
 
-def _column(name: str, values: Sequence[Any]) -> Any:
+def _column(name: str, values: Sequence[Any]) -> tuple[Any, FieldForm]:
     first = values[0]
     try:
         for kind, column in ((str, pa.string()), (bytes, pa.binary())):
             if isinstance(first, kind):
                 _check_all(name, values, kind)
-                return pa.array(values, column)
-        arrays = [np.asarray(value) for value in values]
-        if {array.ndim for array in arrays} == {1} and len(set(map(len, arrays))) > 1:
-            return pa.array(arrays)
-        whole = stacked(name, values)
-        if whole.ndim == 1:
-            return pa.array(whole)
-        flat = pa.array(whole.reshape(-1))
-        lists = pa.FixedSizeListArray.from_arrays(flat, int(np.prod(whole.shape[1:])))
-        if whole.ndim == 2:
-            return lists
-        kind = pa.fixed_shape_tensor(flat.type, list(whole.shape[1:]))
-        return pa.ExtensionArray.from_storage(kind, lists)
+                return pa.array(values, column), FieldForm(kind.__name__)
+        arrays = arrays_of(name, values)
+        if {array.ndim for array in arrays} == {1}:
+            lengths = set(map(len, arrays))
+            if len(lengths) > 1 or lengths == {0}:
+                return _lists(name, arrays)
+        whole = stacked_arrays(name, values, arrays)
+        return _rows(whole), form_of_rows(whole)
     except (pa.ArrowException, TypeError) as error:
         raise DataError(
             f"field {name!r} holds {form_of_value(first)}, which is no column of Parquet "
             f"({str(error).splitlines()[0]}): convert it in prepare_data"
         ) from error
+
+
+def _lists(name: str, arrays: Sequence[NDArray[Any]]) -> tuple[Any, FieldForm]:
+    """A column of lists of different lengths."""
+    # NumPy gives a list without items the type of doubles, which says nothing of the others.
+    kind = type_of(name, [array for array in arrays if array.size] or arrays)
+    lists = [array.astype(kind, copy=False) for array in arrays]
+    return pa.array(lists, pa.list_(pa.from_numpy_dtype(kind))), FieldForm(str(kind), (None,))
+
+
+def _rows(whole: NDArray[Any]) -> Any:
+    """A column of the rows of an array."""
+    if whole.ndim == 1:
+        return pa.array(whole)
+    flat = pa.array(whole.reshape(-1))
+    lists = pa.FixedSizeListArray.from_arrays(flat, int(np.prod(whole.shape[1:])))
+    if whole.ndim == 2:
+        return lists
+    kind = pa.fixed_shape_tensor(flat.type, list(whole.shape[1:]))
+    return pa.ExtensionArray.from_storage(kind, lists)

@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic.data.exact import RoundedError, array_of, common_type
 from elastic.data.extras import Extra
-from elastic.data.fields import FieldForm, fields_of, form_of_value
+from elastic.data.fields import FieldForm, fields_of, form_of_rows, form_of_value, forms_of
 from elastic.errors import DataError
 
 _IMAGE_DIMENSIONS: Final = (2, 3)
@@ -26,13 +27,13 @@ class Writer:
     Attributes:
         name: As in `--format NAME`.
         suffix: Of its files, with the dot.
-        write: Writes records, one at least, into a new file.
+        write: Writes records, one at least, into a new file; gives what its fields hold.
         extra: What it needs that may be missing.
     """
 
     name: str
     suffix: str
-    write: Callable[[Sequence[Any], Path], None]
+    write: Callable[[Sequence[Any], Path], dict[str, FieldForm]]
     extra: Extra | None = None
 
 
@@ -53,21 +54,61 @@ def columns_of(records: Sequence[Any]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in names}
 
 
-def stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
-    """The values of a field as one array.
+def arrays_of(name: str, values: Sequence[Any]) -> list[NDArray[Any]]:
+    """The values of a field as one array each.
 
     Raises:
-        DataError: They differ in shape, or are no numbers, text or arrays of them.
+        DataError: A list among them can be none without changing its items.
     """
-    arrays = [np.asarray(value) for value in values]
+    arrays: list[NDArray[Any]] = []
+    for index, value in enumerate(values):
+        try:
+            arrays.append(array_of(value))
+        except RoundedError as error:
+            raise _rounded(name, index, error.number) from error
     _check_text(name, values, arrays)
+    return arrays
+
+
+def type_of(name: str, arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
+    """The type that all values of a field can have.
+
+    Raises:
+        DataError: A number would become another one.
+    """
+    try:
+        return common_type(arrays)
+    except RoundedError as error:
+        raise _rounded(name, error.index, error.number) from error
+
+
+def _rounded(name: str, index: int, number: int) -> DataError:
+    return DataError(
+        f"record {index}: field {name!r} holds {number}, which would be rounded, since no type has "
+        f"it and the other numbers: give all one type, with --type {name}=... or in prepare_data"
+    )
+
+
+def stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
+    """The values of a field as one array, none of them changed.
+
+    Raises:
+        DataError: They differ in shape, are no numbers, text or arrays of them, or no type has all.
+    """
+    return stacked_arrays(name, values, arrays_of(name, values))
+
+
+def stacked_arrays(
+    name: str, values: Sequence[Any], arrays: Sequence[NDArray[Any]]
+) -> NDArray[Any]:
+    """The same, where the values have been made arrays already."""
     for index, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
             raise DataError(
                 f"record {index}: field {name!r} has the shape {array.shape}, but the first record "
                 f"has {arrays[0].shape}: {_ways_out(arrays)}"
             )
-    whole = np.stack(arrays)
+    whole = np.stack(arrays, dtype=type_of(name, arrays), casting="unsafe")
     if whole.dtype.hasobject:
         raise DataError(
             f"field {name!r} holds {form_of_value(values[0]).kind}, which is no number, text or "
@@ -98,7 +139,7 @@ def _check_text(name: str, values: Sequence[Any], arrays: Sequence[NDArray[Any]]
                 )
 
 
-def _write_npz(records: Sequence[Any], path: Path) -> None:
+def _write_npz(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
     arrays = {}
     for name, values in columns_of(records).items():
         if isinstance(values[0], bytes):
@@ -115,6 +156,7 @@ def _write_npz(records: Sequence[Any], path: Path) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+    return {name: form_of_rows(array) for name, array in arrays.items()}
 
 
 def _check_ends(name: str, values: Sequence[Any]) -> None:
@@ -126,7 +168,7 @@ def _check_ends(name: str, values: Sequence[Any]) -> None:
             )
 
 
-def _write_csv(records: Sequence[Any], path: Path) -> None:
+def _write_csv(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
     columns = columns_of(records)
     for name, values in columns.items():
         for index, value in enumerate(values):
@@ -143,6 +185,7 @@ def _write_csv(records: Sequence[Any], path: Path) -> None:
     for row in zip(*columns.values(), strict=True):
         writer.writerow([value.item() if isinstance(value, np.generic) else value for value in row])
     path.write_text(out.getvalue(), "utf-8", newline="")
+    return forms_of(records)
 
 
 def _is_number(form: FieldForm) -> bool:
@@ -152,7 +195,7 @@ def _is_number(form: FieldForm) -> bool:
         return False
 
 
-def _write_lines(records: Sequence[Any], path: Path) -> None:
+def _write_lines(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
     lines = []
     for index, record in enumerate(records):
         values = list(record.values()) if isinstance(record, Mapping) else [record]
@@ -168,15 +211,16 @@ def _write_lines(records: Sequence[Any], path: Path) -> None:
             )
         lines.append(f"{line}\n")
     path.write_text("".join(lines), "utf-8", newline="")
+    return forms_of(records)
 
 
-def _write_parquet(records: Sequence[Any], path: Path) -> None:
+def _write_parquet(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
     from elastic.data.parquet_writer import write_parquet
 
-    write_parquet(columns_of(records), path)
+    return write_parquet(columns_of(records), path)
 
 
-def _write_tfrecord(records: Sequence[Any], path: Path) -> None:
+def _write_tfrecord(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
     from elastic.data.tfrecord import frame
 
     with path.open("wb") as file:
@@ -189,6 +233,7 @@ def _write_tfrecord(records: Sequence[Any], path: Path) -> None:
                     "tf.train.Examples"
                 )
             file.write(frame(values[0]))
+    return forms_of(records)
 
 
 _ALL: Final = (

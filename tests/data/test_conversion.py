@@ -149,6 +149,83 @@ def test_arrays_of_any_length_in_parquet(tmp_path, read_all):
     assert [r["x"].tolist() for r in read_all(tmp_path / "a.parquet")] == [[0, 1], [], [0, 1, 2]]
 
 
+HASH = 2**63 + 1
+ODD = 2**53 + 1
+"""No number of double precision, as that above."""
+
+
+@pytest.mark.parametrize("format_name", ["npz", "parquet"])
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([HASH, 5], "uint64"),
+        ([5, HASH], "uint64"),
+        ([np.uint64(5), -1], "int64"),
+        ([[1, HASH], [2, 3]], "uint64"),
+        ([[[1], [HASH]], ((2,), (3,))], "uint64"),
+        ([np.array([True, False]), np.array([1, HASH], np.uint64)], "uint64"),
+        ([2**53, 0.5], "float64"),
+        ([2**60, float("inf")], "float64"),
+        ([[2**60, 0.5], [1, 2]], "float64"),
+        ([np.float32(0.5), 7], "float64"),
+        ([1e300, float("nan")], "float64"),
+    ],
+)
+def test_numbers_of_several_types_stay_what_they_are(
+    tmp_path, read_all, format_name, values, dtype
+):
+    path = tmp_path / f"a.{format_name}"
+    forms = WRITERS[format_name].write([{"x": value} for value in values], path)
+    assert forms["x"].kind == dtype
+    found = [record["x"] for record in read_all(path)]
+    assert {item.dtype.name for item in found} == {dtype}
+    for one, value in zip(found, values, strict=True):
+        np.testing.assert_equal(one.tolist(), np.asarray(value, object).tolist())
+
+
+@pytest.mark.parametrize("format_name", ["npz", "parquet"])
+@pytest.mark.parametrize(
+    ("values", "index", "number"),
+    [
+        ([0.5, ODD], 1, ODD),
+        ([HASH, -1], 0, HASH),
+        ([0.5, 2**63 - 1], 1, 2**63 - 1),
+        ([0.5, 2**64 - 1], 1, 2**64 - 1),
+        ([[1, 2], [ODD, 0.5]], 1, ODD),
+        ([[-1, HASH], [1, 2]], 0, HASH),
+        ([np.zeros(2), np.array([0, ODD])], 1, ODD),
+        ([1j, ODD], 1, ODD),
+    ],
+)
+def test_numbers_that_would_be_rounded_are_refused(tmp_path, format_name, values, index, number):
+    message = f"record {index}: field 'x' holds {number}, which would be rounded, .* --type x=..."
+    with pytest.raises(DataError, match=message):
+        WRITERS[format_name].write([{"x": value} for value in values], tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([[ODD], [], [1, 2]], "int64"),
+        ([[], [ODD], [HASH, 2]], "uint64"),
+        ([[], []], "float64"),
+        ([[0.5], [1, 2]], "float64"),
+        ([[True], []], "bool"),
+    ],
+)
+def test_lists_of_any_length_have_one_type(tmp_path, read_all, values, dtype):
+    forms = WRITERS["parquet"].write([{"x": value} for value in values], tmp_path / "a.parquet")
+    assert str(forms["x"]) == f"{dtype} (*)"
+    found = [record["x"] for record in read_all(tmp_path / "a.parquet")]
+    assert [item.tolist() for item in found] == values
+    assert {item.dtype.name for item in found} == {dtype}
+
+
+def test_lists_of_different_types_are_refused_where_one_would_be_rounded(tmp_path):
+    with pytest.raises(DataError, match=f"record 1: field 'x' holds {ODD}, which would be rounded"):
+        WRITERS["parquet"].write([{"x": [0.5]}, {"x": [1, ODD]}], tmp_path / "a")
+
+
 @pytest.mark.parametrize(
     ("lengths", "others"), [((2, 0, 3), (4,)), ((4,), (2, 0, 3)), ((2, 2), (2, 2))]
 )
@@ -370,6 +447,10 @@ def test_a_value_that_is_not_of_the_asked_type(tmp_path, tables):
     [
         ("7", "int64", 7),
         ("0.5", "float32", 0.5),
+        ([1, HASH], "uint64", [1, HASH]),
+        ([ODD, 0.5], "int64", None),
+        ([-1, HASH], "int64", None),
+        ([ODD, 0.5], "float64", [2**53, 0.5]),
         ("False", "bool", False),
         (7, "str", "7"),
         (np.arange(3.0), "uint8", [0, 1, 2]),

@@ -1,0 +1,89 @@
+"""Numbers of several types in one array, none of which becomes another number.
+
+NumPy makes doubles of whole numbers beside floating-point ones, and of signed ones of 64 bits
+beside unsigned ones. Beyond 2**53 doubles lack most whole numbers: hashes and ids would change.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ALL_EXACT: Final = 2.0**53
+"""Doubles have every whole number below."""
+
+
+class RoundedError(ValueError):
+    """A whole number would become another one.
+
+    Attributes:
+        index: Of the array that holds it.
+        number: What it is.
+    """
+
+    def __init__(self, index: int, number: int) -> None:
+        super().__init__(f"{number} is no number of double precision")
+        self.index = index
+        self.number = number
+
+
+def array_of(value: Any) -> NDArray[Any]:
+    """A value as an array; where it is a list, its numbers stay what they are.
+
+    Raises:
+        RoundedError: No type has all numbers of a list.
+        ValueError: The lists in a list differ in length.
+    """
+    array = np.asarray(value)
+    if (
+        isinstance(value, (list, tuple))
+        and array.dtype.kind in "fc"
+        and (np.abs(array) >= _ALL_EXACT).any()
+    ):
+        items = np.asarray(value, object).flat
+        return np.asarray(value, common_type([np.asarray(item) for item in items]))
+    return array
+
+
+def common_type(arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
+    """The type in which the values of all arrays, one at least, stay what they are.
+
+    Raises:
+        RoundedError: There is none for these numbers.
+        TypeError: There is none for what they are, such as numbers and dates.
+    """
+    kinds = dict.fromkeys(array.dtype for array in arrays)
+    common = np.result_type(*kinds)
+    if len(kinds) == 1 or common.kind not in "fc":
+        return common
+    if all(kind.kind in "biu" for kind in kinds):
+        return _whole_type(arrays)
+    for index, array in enumerate(arrays):
+        if array.dtype.kind in "iu":
+            changed = array[_is_rounded(array, common)]
+            if changed.size:
+                raise RoundedError(index, int(changed.flat[0]))
+    return common
+
+
+def _whole_type(arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
+    """Of numbers that are whole, for which 64 bits may do with a sign or without one."""
+    filled = [index for index, array in enumerate(arrays) if array.size]
+    lowest = min((int(arrays[index].min()) for index in filled), default=0)
+    highest = {index: int(arrays[index].max()) for index in filled}
+    if lowest >= 0:
+        return np.dtype(np.uint64)
+    for index, number in highest.items():
+        if number > np.iinfo(np.int64).max:
+            raise RoundedError(index, number)
+    return np.dtype(np.int64)
+
+
+def _is_rounded(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[np.bool_]:
+    rounded = array.astype(kind).real
+    # What lies beyond the type of the whole numbers becomes an arbitrary one of them.
+    is_inside = rounded < 2.0 ** (8 * array.dtype.itemsize - (array.dtype.kind == "i"))
+    back = np.where(is_inside, rounded, 0).astype(array.dtype)
+    result: NDArray[np.bool_] = ~is_inside | (back != array)
+    return result
