@@ -136,6 +136,11 @@ def form_of(name: str, field: Any) -> ColumnForm:
     return form
 
 
+def is_read(kind: Any) -> bool:
+    """Whether columns of a `pyarrow.DataType` are read."""
+    return _form(kind) is not None
+
+
 def decode(column: Any, form: ColumnForm) -> Column:
     """Make a column of a row group ready for reading by rows.
 

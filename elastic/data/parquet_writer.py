@@ -1,6 +1,7 @@
 """Records as a Parquet file that `parquet` reads back as they were."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from elastic.data.fields import FieldForm, form_of_rows, form_of_value
+from elastic.data.parquet_columns import is_read
 from elastic.data.writers import arrays_of, stacked_arrays, type_of
 from elastic.errors import DataError
 
@@ -28,6 +30,12 @@ def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> dict[str,
         DataError: Values of a field cannot be a column.
     """
     made = {name: _column(name, values) for name, values in columns.items()}
+    for name, (column, form) in made.items():
+        if not is_read(column.type):
+            raise DataError(
+                f"field {name!r} holds {form}, which no reader takes from Parquet: make one text "
+                "or numbers of it in prepare_data, or give all one shape and choose --format npz"
+            )
     table = pa.table({name: column for name, (column, _) in made.items()})
     rows = max(1, table.num_rows * _GROUP_BYTES // max(1, table.nbytes))
     pq.write_table(table, path, row_group_size=rows, write_page_checksum=True)
@@ -70,7 +78,9 @@ def _lists(name: str, arrays: Sequence[NDArray[Any]]) -> tuple[Any, FieldForm]:
     # NumPy gives a list without items the type of doubles, which says nothing of the others.
     kind = type_of(name, [array for array in arrays if array.size] or arrays)
     lists = [array.astype(kind, copy=False) for array in arrays]
-    return pa.array(lists, pa.list_(pa.from_numpy_dtype(kind))), FieldForm(str(kind), (None,))
+    item = pa.string() if kind.kind == "U" else pa.from_numpy_dtype(kind)
+    form = replace(form_of_value(lists[0]), shape=(None,))
+    return pa.array(lists, pa.list_(item)), form
 
 
 def _rows(whole: NDArray[Any]) -> Any:

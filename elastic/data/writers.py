@@ -67,6 +67,7 @@ def arrays_of(name: str, values: Sequence[Any]) -> list[NDArray[Any]]:
         except RoundedError as error:
             raise _rounded(name, index, error.number) from error
     _check_text(name, values, arrays)
+    _check_bytes(name, arrays)
     return arrays
 
 
@@ -118,7 +119,9 @@ def stacked_arrays(
 
 
 def _ways_out(arrays: Sequence[NDArray[Any]]) -> str:
-    """What to do about arrays of different shapes; Parquet has lists of any length, and no more."""
+    """What to do about arrays of different shapes: Parquet has lists of numbers of any length."""
+    if any(array.dtype.kind not in "biuf" for array in arrays):
+        return "give all one shape"
     if all(array.ndim == 1 for array in arrays):
         return "give all one shape, or choose --format parquet"
     if all(array.dtype == np.uint8 and array.ndim in _IMAGE_DIMENSIONS for array in arrays):
@@ -137,6 +140,16 @@ def _check_text(name: str, values: Sequence[Any], arrays: Sequence[NDArray[Any]]
                     f"record {index}: field {name!r} holds {item!r} among text: make all of it "
                     "text, or all of it numbers, in prepare_data"
                 )
+
+
+def _check_bytes(name: str, arrays: Sequence[NDArray[Any]]) -> None:
+    for index, array in enumerate(arrays):
+        if array.dtype.kind == "S":
+            raise DataError(
+                f"record {index}: field {name!r} holds bytes in a list or among other values, "
+                "where NumPy cuts off zero bytes at their end: give each record one bytes object "
+                "and choose --format parquet, or make numbers of them in prepare_data"
+            )
 
 
 def _write_npz(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:

@@ -269,6 +269,14 @@ def test_tfrecord(tmp_path, read_all):
         ("parquet", [{"x": "a"}, {"x": float("nan")}], "record 1: field 'x' holds nan, but the"),
         ("parquet", [{"x": "a"}, {"x": b"b"}], "record 1: field 'x' holds b'b', but the first"),
         ("parquet", [{"x": b"a"}, {"x": None}], "record 1: field 'x' holds None, but the first"),
+        ("parquet", [{"x": ["a", "b"]}], "field 'x' holds str (2), which no reader takes from Par"),
+        ("parquet", [{"x": ["a"]}, {"x": []}], "field 'x' holds str (*), which no reader takes"),
+        ("parquet", [{"x": [["a"]]}], "field 'x' holds str (1, 1), which no reader takes from Par"),
+        ("parquet", [{"x": [b"a"]}], "record 0: field 'x' holds bytes in a list or among other"),
+        ("parquet", [{"x": [b"a"]}, {"x": []}], "record 0: field 'x' holds bytes in a list or"),
+        ("parquet", [{"x": 1}, {"x": b"2"}], "record 1: field 'x' holds bytes in a list or among"),
+        ("npz", [{"x": [b"ab\0", b"c"]}], "record 0: field 'x' holds bytes in a list or among oth"),
+        ("npz", [{"x": 1}, {"x": b"2"}], "record 1: field 'x' holds bytes in a list or among"),
         ("csv", [{"x": [1, 2]}], "record 0: field 'x' holds int64 (2), which no field of CSV can"),
         ("csv", [{"x": None}], "record 0: field 'x' holds NoneType, which no field of CSV can be"),
         ("lines", [{"a": "b", "c": "d"}], "record 0 is a dict, not one text"),
@@ -306,6 +314,11 @@ def test_lists_of_any_length_are_for_parquet(tmp_path, read_all):
         WRITERS["npz"].write(records, tmp_path / "a.npz")
     WRITERS["parquet"].write(records, tmp_path / "a.parquet")
     assert [len(record["x"]) for record in read_all(tmp_path / "a.parquet")] == [1, 2]
+
+
+def test_lists_of_text_of_any_length_are_for_no_format(tmp_path):
+    with pytest.raises(DataError, match=r"first record has \(1,\): give all one shape$"):
+        WRITERS["npz"].write([{"x": ["a"]}, {"x": ["a", "b"]}], tmp_path / "a.npz")
 
 
 def test_a_conversion_that_was_interrupted_goes_on(tmp_path, tables, read_all):
