@@ -62,7 +62,11 @@ def form_of_value(value: Any) -> FieldForm:
     if isinstance(value, (bool, int, float, complex, np.generic)):
         return FieldForm(str(np.asarray(value).dtype))
     if isinstance(value, (list, tuple)):
-        return form_of_value(np.asarray(value))
+        try:
+            return form_of_value(np.asarray(value))
+        except ValueError:
+            # Of lists that differ in length.
+            return FieldForm(type(value).__name__)
     return FieldForm(type(value).__name__)
 
 

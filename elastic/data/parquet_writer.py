@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from elastic.data.fields import FieldForm, form_of_rows, form_of_value
 from elastic.data.parquet_columns import is_read
-from elastic.data.writers import arrays_of, stacked_arrays, type_of
+from elastic.data.writers import arrays_of, check_unicode, stacked_arrays, type_of
 from elastic.errors import DataError
 
 _GROUP_BYTES: Final = 8 << 20
@@ -66,6 +66,10 @@ def _column(name: str, values: Sequence[Any]) -> tuple[Any, FieldForm]:
                 return _lists(name, arrays)
         whole = stacked_arrays(name, values, arrays)
         return _rows(whole), form_of_rows(whole)
+    # Arrow decodes the characters of NumPy.
+    except (UnicodeEncodeError, UnicodeDecodeError):
+        check_unicode(name, values)
+        raise
     except (pa.ArrowException, TypeError) as error:
         raise DataError(
             f"field {name!r} holds {form_of_value(first)}, which is no column of Parquet "

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from elastic.data.exact import RoundedError, array_of, common_type
 from elastic.data.extras import Extra
 from elastic.data.fields import FieldForm, fields_of, form_of_rows, form_of_value, forms_of
-from elastic.errors import DataError
+from elastic.errors import DataError, legible
 
 _IMAGE_DIMENSIONS: Final = (2, 3)
 """Of a grey one, and of one with colours."""
@@ -41,14 +41,20 @@ def columns_of(records: Sequence[Any]) -> dict[str, list[Any]]:
     """The values of each field.
 
     Raises:
-        DataError: A record has other fields than the first one.
+        DataError: A record has other fields than the first one, or one whose name is no text.
     """
     rows = [fields_of(record) for record in records]
     names = list(rows[0])
+    for name in names:
+        if not isinstance(name, str) or legible(name) != name:
+            raise DataError(
+                f"record 0: the name of the field {name!r} is no text: name it otherwise in "
+                "prepare_data"
+            )
     for index, row in enumerate(rows):
         if row.keys() != rows[0].keys():
             raise DataError(
-                f"record {index} has the fields {', '.join(row)}, but the first one has "
+                f"record {index} has the fields {', '.join(map(str, row))}, but the first one has "
                 f"{', '.join(names)}: give all records the same fields"
             )
     return {name: [row[name] for row in rows] for name in names}
@@ -66,6 +72,11 @@ def arrays_of(name: str, values: Sequence[Any]) -> list[NDArray[Any]]:
             arrays.append(array_of(value))
         except RoundedError as error:
             raise _rounded(name, index, error.number) from error
+        except ValueError as error:
+            raise DataError(
+                f"record {index}: field {name!r} holds lists of different lengths in a list, which "
+                "are no array: make one list of them in prepare_data"
+            ) from error
     _check_text(name, values, arrays)
     _check_bytes(name, arrays)
     return arrays
@@ -75,12 +86,18 @@ def type_of(name: str, arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
     """The type that all values of a field can have.
 
     Raises:
-        DataError: A number would become another one.
+        DataError: A number would become another one, or some are no numbers.
     """
     try:
         return common_type(arrays)
     except RoundedError as error:
         raise _rounded(name, error.index, error.number) from error
+    except TypeError as error:
+        found = ", ".join(dict.fromkeys(str(array.dtype) for array in arrays))
+        raise DataError(
+            f"field {name!r} holds {found}, which no type has together: make it the same in all "
+            "records in prepare_data"
+        ) from error
 
 
 def _rounded(name: str, index: int, number: int) -> DataError:
@@ -197,8 +214,33 @@ def _write_csv(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
     writer.writerow(columns)
     for row in zip(*columns.values(), strict=True):
         writer.writerow([value.item() if isinstance(value, np.generic) else value for value in row])
-    path.write_text(out.getvalue(), "utf-8", newline="")
+    _write_text(path, out.getvalue(), columns)
     return forms_of(records)
+
+
+def _write_text(path: Path, text: str, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write a file that is made of these values."""
+    try:
+        path.write_text(text, "utf-8", newline="")
+    except UnicodeEncodeError:
+        for name, values in columns.items():
+            check_unicode(name, values)
+        raise
+
+
+def check_unicode(name: str, values: Sequence[Any]) -> None:
+    """Name the value that cannot be written as UTF-8; asked once that has failed.
+
+    Raises:
+        DataError: There is one.
+    """
+    for index, value in enumerate(values):
+        for item in np.asarray(value, object).flat:
+            if isinstance(item, str) and legible(item) != item:
+                raise DataError(
+                    f"record {index}: field {name!r} holds {item!r}, which is no text that can be "
+                    "encoded: decode it with the encoding that it has, or with errors='replace'"
+                )
 
 
 def _is_number(form: FieldForm) -> bool:
@@ -222,8 +264,9 @@ def _write_lines(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
             raise DataError(
                 f"record {index} holds a line end, so it would become two: choose another --format"
             )
-        lines.append(f"{line}\n")
-    path.write_text("".join(lines), "utf-8", newline="")
+        lines.append(line)
+    text = "".join(f"{line}\n" for line in lines)
+    _write_text(path, text, {next(iter(fields_of(records[0]))): lines})
     return forms_of(records)
 
 

@@ -277,6 +277,20 @@ def test_tfrecord(tmp_path, read_all):
         ("parquet", [{"x": 1}, {"x": b"2"}], "record 1: field 'x' holds bytes in a list or among"),
         ("npz", [{"x": [b"ab\0", b"c"]}], "record 0: field 'x' holds bytes in a list or among oth"),
         ("npz", [{"x": 1}, {"x": b"2"}], "record 1: field 'x' holds bytes in a list or among"),
+        ("npz", [{"x": [1]}, {"x": [[1], []]}], "record 1: field 'x' holds lists of different len"),
+        ("parquet", [{"x": [[1, 2], [3]]}], "record 0: field 'x' holds lists of different lengths"),
+        ("csv", [{"x": [[1, 2], [3]]}], "record 0: field 'x' holds list, which no field of CSV"),
+        ("parquet", [{"x": "a"}, {"x": "\ud800"}], r"record 1: field 'x' holds '\ud800', which is"),
+        ("parquet", [{"x": ["a", "\ud800"]}], r"record 0: field 'x' holds '\ud800', which is no"),
+        ("csv", [{"y": 1, "x": "a"}, {"y": 2, "x": "\ud800"}], r"record 1: field 'x' holds '\ud8"),
+        ("lines", ["a", "b\ud800"], r"record 1: field 'text' holds 'b\ud800', which is no text"),
+        *(
+            (name, [record], f"record 0: the name of the field {key} is no text: name it")
+            for name in ("npz", "parquet", "csv")
+            for record, key in (({0: 1.0}, "0"), ({"\ud800": 1.0}, r"'\ud800'"))
+        ),
+        ("npz", [{"0": 1}, {0: 1, None: 2}], "record 1 has the fields 0, None, but the first one"),
+        ("npz", [{"x": np.datetime64("2020")}, {"x": 1}], "field 'x' holds datetime64[Y], int64,"),
         ("csv", [{"x": [1, 2]}], "record 0: field 'x' holds int64 (2), which no field of CSV can"),
         ("csv", [{"x": None}], "record 0: field 'x' holds NoneType, which no field of CSV can be"),
         ("lines", [{"a": "b", "c": "d"}], "record 0 is a dict, not one text"),
@@ -515,6 +529,7 @@ def test_forms():
         "z": "float64 (of several shapes)",
         "t": "str",
     }
+    assert str(forms_of([{"x": [[1, 2], [3]]}])["x"]) == "list"
     assert [list(forms_of([record])) for record in ("a", 1, (1, 2))] == [
         ["text"],
         ["value"],
