@@ -265,7 +265,9 @@ def _write_lines(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
                 f"record {index} holds a line end, so it would become two: choose another --format"
             )
         lines.append(line)
-    text = "".join(f"{line}\n" for line in lines)
+    # Readers take one byte order mark at the begin of a file for no part of the text.
+    mark = "\ufeff" if lines[0].startswith("\ufeff") else ""
+    text = mark + "".join(f"{line}\n" for line in lines)
     _write_text(path, text, {next(iter(fields_of(records[0]))): lines})
     return forms_of(records)
 

@@ -242,9 +242,12 @@ def test_row_groups_are_small(tmp_path):
     assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 4
 
 
-def test_lines(tmp_path, read_all):
-    WRITERS["lines"].write(["a", "", "é"], tmp_path / "a.txt")
-    assert read_all(tmp_path / "a.txt") == ["a", "", "é"]
+@pytest.mark.parametrize(
+    "lines", [["a", "", "é"], ["\ufeffa", "\ufeffb"], ["\ufeff"], ["\ufeff\ufeffa", "b"]]
+)
+def test_lines(tmp_path, read_all, lines):
+    WRITERS["lines"].write(lines, tmp_path / "a.txt")
+    assert read_all(tmp_path / "a.txt") == lines
 
 
 def test_tfrecord(tmp_path, read_all):
