@@ -234,7 +234,7 @@ def _as_numbers(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.kind not in "iu":
         return array.astype(dtype)
     if array.dtype.kind == "U":
-        array = array.astype(np.int64)
+        array = array.astype(np.int64 if dtype.kind == "i" else np.uint64)
     with np.errstate(invalid="ignore"):
         whole = array.astype(dtype)
     # NumPy wraps around and cuts off without a word.
