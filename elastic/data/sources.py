@@ -37,7 +37,8 @@ def list_files(origin: str) -> list[str]:
     names: dict[str, str] = {}
     for part in parts:
         for name in _list_part(part):
-            names.setdefault(name if is_address(name) else os.path.abspath(name), name)  # noqa: PTH100 (resolving links would make one of two links to a file)
+            path = name.removeprefix("file://")
+            names.setdefault(path if is_address(path) else os.path.abspath(path), name)  # noqa: PTH100 (resolving links would make one of two links to a file)
     for name in names.values():
         if legible(name) != name:
             raise DataError(

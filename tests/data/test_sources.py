@@ -66,6 +66,14 @@ def test_several_sources(tree, monkeypatch, origin, expected):
     assert shard_names(origin) == expected
 
 
+def test_an_address_of_a_local_file_names_it_no_second_time(tree, monkeypatch):
+    monkeypatch.chdir(tree)
+    assert shard_names(f"a.csv,file://{tree}/a.csv,file://{tree},{tree}/b.csv") == [
+        "a.csv",
+        f"file://{tree}/b.csv",
+    ]
+
+
 def test_several_sources_are_one(tree, read_all):
     (tree / "c.csv").write_text("5,6\n")
     assert read_all(f"{tree}/c.csv,{tree}/deep/**/*.csv") == [
