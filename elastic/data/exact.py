@@ -51,10 +51,12 @@ def common_type(arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
 
     Raises:
         RoundedError: There is none for these numbers.
-        TypeError: There is none for what they are, such as numbers and dates.
+        TypeError: There is none for what they are, such as numbers and text.
     """
     kinds = dict.fromkeys(array.dtype for array in arrays)
     common = np.result_type(*kinds)
+    if common.kind in "US" and any(kind.kind != common.kind for kind in kinds):
+        raise TypeError("NumPy would make text of numbers")
     if len(kinds) == 1 or common.kind not in "fc":
         return common
     if all(kind.kind in "biu" for kind in kinds):

@@ -1,5 +1,6 @@
 """A writer of predictions that is killed before and after each of its file operations."""
 
+import io
 import os
 import signal
 import subprocess
@@ -7,11 +8,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from elastic.data.predictions.files import BEGUN, SystemFiles, write_whole
 from elastic.data.predictions.folder import MANIFEST, OWNER, Part, PredictionFolder
-from elastic.data.predictions.parts import Predictions, columns, part_name, range_of
+from elastic.data.predictions.parts import Predictions, columns, encode, part_name, range_of
 from elastic.errors import JobSpecError, ModelDefError
 from elastic.policy.records import RecordRange
 
@@ -183,6 +185,64 @@ def test_another_jobs_folder_is_refused_and_named(tmp_path):
             folder.claim("other", "new", resume=resume, overwrite=False)
         assert "--resume" not in str(raised.value)
     assert (folder.path / MANIFEST).exists()
+
+
+def parts_of(*outputs):
+    starts = np.cumsum([0, *map(len, outputs)])
+    return [
+        Predictions("s", np.arange(start, start + len(output)), output)
+        for start, output in zip(starts, outputs, strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind"),
+    [
+        ([np.array([1, 2]), np.array([1.7, 2.9])], "double"),
+        ([np.array([1.7]), np.array([2])], "double"),
+        (
+            [np.ones((1, 2, 2), int), np.full((1, 2, 2), 1.5)],
+            "list<element: list<element: double>>",
+        ),
+        ([np.array([1, 2]), np.array([2**63 + 1], np.uint64)], "uint64"),
+        ([np.ones(1, np.float32), np.ones(1)], "double"),
+        ([np.array(["a"]), np.array(["longer"])], "string"),
+    ],
+)
+def test_minibatches_of_several_types_are_one_column(outputs, kind):
+    table = pq.read_table(io.BytesIO(encode(parts_of(*outputs), "parquet")))
+    assert str(table.schema.field("prediction").type) == kind
+    expected = [value for output in outputs for value in output.tolist()]
+    assert table.column("prediction").to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (
+            [np.array([0.5]), np.array([2**53 + 1])],
+            r"gives float64, int64 .* \(9007199254740993 is",
+        ),
+        ([np.array([1]), np.array(["a"])], r"gives int64, <U1 for the column 'prediction' in min"),
+        (
+            [np.array([1]), np.array(["2020"], "M8[D]")],
+            r"gives int64, datetime64\[D\] for the colum",
+        ),
+    ],
+)
+def test_minibatches_of_types_that_no_column_has_are_an_error(outputs, message):
+    with pytest.raises(ModelDefError, match=message):
+        encode(parts_of(*outputs), "parquet")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", [object, str])
+def test_text_that_cannot_be_encoded_is_named(form, kind):
+    outputs = [np.array(["a"], kind), np.array(["b", "\ud800"], kind)]
+    with pytest.raises(
+        ModelDefError, match=r"gives '\\ud800' for record 2 in the column 'predicti"
+    ):
+        encode(parts_of(*outputs), form)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.errors import ModelDefError
+from elastic.data.exact import RoundedError, common_type
+from elastic.errors import ModelDefError, legible
 from elastic.policy.records import RecordRange
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
@@ -56,7 +57,8 @@ def encode(parts: Sequence[Predictions], form: str) -> bytes:
         form: `csv` or `parquet`.
 
     Raises:
-        ModelDefError: The model gives other outputs for some minibatches than for others.
+        ModelDefError: The model gives other outputs for some minibatches than for others, or text
+            that cannot be encoded.
     """
     tables = [columns(part) for part in parts]
     for table in tables[1:]:
@@ -67,8 +69,15 @@ def encode(parts: Sequence[Predictions], form: str) -> bytes:
             )
     shards = [part.shard for part in parts for _ in part.indices]
     indices = np.concatenate([part.indices for part in parts]) if parts else np.array([], np.int64)
-    joined = {name: _joined([table[name] for table in tables]) for name in (tables or [{}])[0]}
-    return (_parquet if form == "parquet" else _csv)(shards, indices, joined)
+    arrays = {name: [table[name] for table in tables] for name in (tables or [{}])[0]}
+    if form == "parquet":
+        arrays = {name: _of_one_type(name, each) for name, each in arrays.items()}
+    joined = {name: _joined(each) for name, each in arrays.items()}
+    try:
+        return (_parquet if form == "parquet" else _csv)(shards, indices, joined)
+    except UnicodeEncodeError:
+        _check_unicode(indices, joined)
+        raise
 
 
 def columns(part: Predictions) -> Columns:
@@ -114,6 +123,31 @@ def _named(name: str, outputs: Any, *, is_top: bool) -> Iterator[tuple[str, NDAr
             return
     for key, value in items:
         yield from _named(f"{prefix}{key}", value, is_top=False)
+
+
+def _of_one_type(name: str, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """The same predictions in the type that all of them can have."""
+    try:
+        kind = common_type(arrays)
+    except (TypeError, RoundedError) as error:
+        found = ", ".join(dict.fromkeys(str(array.dtype) for array in arrays))
+        raise ModelDefError(
+            f"the model gives {found} for the column {name!r} in minibatches of one task, which no "
+            f"column of Parquet can hold together ({error}): make them the same"
+        ) from error
+    return [array.astype(kind, copy=False) for array in arrays]
+
+
+def _check_unicode(indices: NDArray[np.int64], values: Mapping[str, list[Any]]) -> None:
+    """Name the prediction that cannot be written as UTF-8."""
+    for name, column in values.items():
+        for index, value in zip(indices, column, strict=True):
+            for item in np.asarray(value, object).flat:
+                if isinstance(item, str) and legible(item) != item:
+                    raise ModelDefError(
+                        f"the model gives {str(item)!r} for record {index} in the column {name!r}, "
+                        "which is no text that can be encoded: decode it with errors='replace'"
+                    )
 
 
 def _joined(arrays: Sequence[NDArray[Any]]) -> list[Any]:
@@ -162,7 +196,7 @@ def _parquet(
 
 
 def _arrow(pa: Any, column: list[Any]) -> Any:
-    """An Arrow array; of arrays, one of lists."""
+    """An Arrow array of values of one type; of arrays, one of lists."""
     if not column or not isinstance(column[0], np.ndarray):
         first = column[0] if column else None
         kind = pa.from_numpy_dtype(first.dtype) if isinstance(first, np.generic) else None
