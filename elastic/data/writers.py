@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.exact import RoundedError, array_of, common_type
+from elastic.data.exact import RoundedError, common_type, unrounded
 from elastic.data.extras import Extra
 from elastic.data.fields import FieldForm, fields_of, form_of_rows, form_of_value, forms_of
 from elastic.errors import DataError, legible
@@ -69,14 +69,16 @@ def arrays_of(name: str, values: Sequence[Any]) -> list[NDArray[Any]]:
     arrays: list[NDArray[Any]] = []
     for index, value in enumerate(values):
         try:
-            arrays.append(array_of(value))
-        except RoundedError as error:
-            raise _rounded(name, index, error.number) from error
+            arrays.append(np.asarray(value))
         except ValueError as error:
             raise DataError(
                 f"record {index}: field {name!r} holds lists of different lengths in a list, which "
                 "are no array: make one list of them in prepare_data"
             ) from error
+    try:
+        arrays = unrounded(values, arrays)
+    except RoundedError as error:
+        raise _rounded(name, error.index, error.number) from error
     _check_text(name, values, arrays)
     _check_bytes(name, arrays)
     return arrays

@@ -192,6 +192,7 @@ def test_numbers_of_several_types_stay_what_they_are(
         ([0.5, 2**63 - 1], 1, 2**63 - 1),
         ([0.5, 2**64 - 1], 1, 2**64 - 1),
         ([[1, 2], [ODD, 0.5]], 1, ODD),
+        ([[0.5, 1.5], [0.5, ODD]], 1, ODD),
         ([[-1, HASH], [1, 2]], 0, HASH),
         ([np.zeros(2), np.array([0, ODD])], 1, ODD),
         ([1j, ODD], 1, ODD),
@@ -211,6 +212,7 @@ def test_numbers_that_would_be_rounded_are_refused(tmp_path, format_name, values
         ([[], []], "float64"),
         ([[0.5], [1, 2]], "float64"),
         ([[True], []], "bool"),
+        ([[0.5], [], [1e300, 2**60]], "float64"),
     ],
 )
 def test_lists_of_any_length_have_one_type(tmp_path, read_all, values, dtype):
