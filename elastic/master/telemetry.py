@@ -160,12 +160,14 @@ class Telemetry:
         """What was told last, or what the cut stands for where that is more."""
         ledger = coordinator.ledger
         total = ledger.epoch * ledger.num_records + ledger.records_done
-        rejected = self._board.earlier_rejected_gradients
+        rejected = Counter(kept.rejected)
+        # The status knows those that nobody has asked for since, but not why they were refused.
+        rejected[STALE] += max(self._board.earlier_rejected_gradients - rejected.total(), 0)
         return Counts(
             max(kept.records_committed, total - len(ledger.skipped_records)),
             max(kept.records_computed_again, ledger.computed_again),
             max(kept.updates, coordinator.store.version),
-            kept.rejected or ({STALE: rejected} if rejected else {}),
+            +rejected,
             kept.exits,
         )
 

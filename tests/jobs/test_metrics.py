@@ -1,5 +1,6 @@
 """`--metrics_port`: what a running job exports, and that the dashboard asks for nothing else."""
 
+import asyncio
 import json
 import re
 import socket
@@ -19,13 +20,16 @@ from support.thread_job import (
     write_records,
 )
 
+from elastic.master.cutter import Cutter
 from elastic.master.status_board import StatusBoard
-from elastic.master.telemetry import Telemetry
+from elastic.master.telemetry import COUNTS_NAME, Telemetry
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.records import Shard, Task, TaskKind
-from elastic.spec.status import JobPhase
+from elastic.spec.status import JobPhase, JobStatus, Progress
 from elastic.telemetry import metrics
+from elastic.telemetry.kept_counts import KeptCounts
 from elastic.telemetry.metrics import series_names
+from elastic.telemetry.samples import LEASE_LOST, STALE, Counts
 
 DASHBOARD = Path(__file__).parents[2] / "manifests" / "grafana-dashboard.json"
 
@@ -115,6 +119,30 @@ def test_counters_do_not_fall_when_a_master_is_killed(tmp_path):
     for name in names:
         assert value(after, name) >= value(before, name) > 0
     assert value(after, "elastic_master_restarts_total") == 1
+
+
+@pytest.mark.parametrize(
+    ("scraped", "told", "begun_with"),
+    [
+        pytest.param({LEASE_LOST: 2}, 10, {LEASE_LOST: 2, STALE: 8}, id="refused-since"),
+        pytest.param({LEASE_LOST: 2, STALE: 9}, 10, {LEASE_LOST: 2, STALE: 9}, id="told-late"),
+        pytest.param({}, 10, {STALE: 10}, id="never-scraped"),
+        pytest.param({}, 0, {}, id="none"),
+    ],
+)
+def test_refused_gradients_are_at_least_those_of_the_status(tmp_path, scraped, told, begun_with):
+    """Prometheus may have asked last long before the master died."""
+    spec = obedient_spec(write_records(tmp_path / "train.npz"), metrics_port=free_ports())
+    env = ThreadJob(spec, tmp_path / "cuts").environment
+    env.runner.publish_status(JobStatus(job_name="job", progress=Progress(rejected_gradients=told)))
+    KeptCounts(env.recovery_dir.with_name(COUNTS_NAME)).keep(Counts(rejected=scraped))
+    telemetry = Telemetry(env, StatusBoard(spec, env.runner), is_first_life=False)
+    coordinator = ServedMaster().coordinator
+    cutter = Cutter(coordinator, env.recovery_dir, None, 0, 0, "job", "run", pytest.fail)
+    telemetry.start()
+    telemetry.attach(coordinator, cutter)
+    assert telemetry.sample().counts.rejected == begun_with
+    asyncio.run(telemetry.close())
 
 
 def answers(port):
