@@ -146,6 +146,8 @@ async def open_training(
         parts.commit_log,
         board.note,
     )
+    # A job may end without another gradient.
+    coordinator.loss = None if cut is None else cut.loss
     cutter = _cutter(parts, coordinator)
     parts.telemetry.attach(coordinator, cutter)
     evaluator = await _steer(parts, coordinator, cutter, steering, sources, cut)

@@ -371,6 +371,7 @@ def test_a_job_that_is_done_is_not_trained_on(data, folder, tmp_path):
     assert status.phase is JobPhase.SUCCEEDED
     assert _counts(status) == [1.0] * NUM_RECORDS
     assert status.metrics == first.metrics
+    assert status.progress.loss == first.progress.loss is not None
     assert not events(status, "Evaluated")
 
 
