@@ -35,10 +35,18 @@ def done_fraction(status: JobStatus) -> float | None:
 
     A job of `max_steps` has only the records of so many updates.
     """
-    progress = status.progress
+    share = _done_share(status.progress)
+    return None if share is None else share[0] / share[1]
+
+
+def _done_share(progress: Progress) -> tuple[int, int] | None:
+    """What is done and what there is: in updates where these end the job, else in records."""
     if progress.records_total <= 0:
         return None
-    return min(progress.records_done / _records_expected(progress), 1.0)
+    done, total = progress.records_done, progress.records_total
+    if ends_by_steps(progress):
+        done, total = progress.model_version, progress.max_steps
+    return min(done, total), total
 
 
 def _records_expected(progress: Progress) -> float:
@@ -64,8 +72,9 @@ def ends_by_steps(progress: Progress) -> bool:
 
 def percent_text(status: JobStatus) -> str:
     """`25%`, or `-` while the total is unknown; 100% only when nothing is left."""
-    fraction = done_fraction(status)
-    return "-" if fraction is None else f"{int(fraction * 100)}%"
+    share = _done_share(status.progress)
+    # In whole numbers: 29 of 100 as a fraction is a little less than 29%.
+    return "-" if share is None else f"{100 * share[0] // share[1]}%"
 
 
 def eta_s(status: JobStatus) -> float | None:

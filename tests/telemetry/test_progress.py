@@ -152,6 +152,27 @@ def test_nearly_done_is_not_done():
     assert percent_text(running(progress=progress)) == "99%"
 
 
+def test_percents_are_exact():
+    def shown(**progress):
+        return percent_text(running(progress=Progress(**progress)))
+
+    percents = [f"{done}%" for done in range(101)]
+    assert [shown(records_done=done, records_total=100) for done in range(101)] == percents
+    in_steps = {"records_total": 9999, "max_steps": 100}
+    assert [
+        shown(records_done=7 * done, model_version=done, **in_steps) for done in range(101)
+    ] == percents
+
+
+@pytest.mark.parametrize("steps", [3, 49, 143, 10**6])
+def test_all_steps_but_one_are_not_all(steps):
+    progress = Progress(
+        records_done=7 * (steps - 1), records_total=10**9, model_version=steps - 1, max_steps=steps
+    )
+    shown = percent_text(running(progress=progress))
+    assert shown == f"{100 * (steps - 1) // steps}%" != "100%"
+
+
 def recorded(width, **options):
     return Console(
         file=io.StringIO(), width=width, force_terminal=True, legacy_windows=False, **options
