@@ -34,6 +34,7 @@ from elastic.spec.status import (
     JobStatus,
     Progress,
     WorkerStatus,
+    with_present_speed,
 )
 
 log = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ class StatusBoard:
         """The status as of now."""
         audits, audits_left_out = self._told_audits()
         now_s = self.time.end_s()
-        return JobStatus(
+        status = JobStatus(
             job_name=self._spec.job_name,
             kind=self._spec.kind,
             phase=self.phase,
@@ -184,6 +185,7 @@ class StatusBoard:
             evaluation=self._evaluation(),
             time_split=self.time.split(now_s if self._ended_s is None else self._ended_s),
         )
+        return with_present_speed(status)
 
     def _progress(self) -> Progress:
         coordinator, ledger = self.coordinator, self._counting()

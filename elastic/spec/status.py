@@ -76,7 +76,10 @@ class WorkerStatus(_Published):
     records_done: int = Field(
         default=0, description="Records whose gradients of this launch were accepted."
     )
-    samples_per_s: float = Field(default=0.0, description="Its speed now, in records a second.")
+    samples_per_s: float = Field(
+        default=0.0,
+        description="Its speed now, in records a second; 0 unless the job is `Running`.",
+    )
     last_exit: str = Field(default="", description="How its launch before this one ended.")
     message: str = Field(
         default="", description="Why it does not run yet; empty where it does, or nobody knows."
@@ -128,7 +131,9 @@ class Progress(_Published):
     loss: float | None = Field(
         default=None, description="Of the newest minibatch; `null` before the first."
     )
-    samples_per_s: float = Field(default=0.0, description="The speed now, in records a second.")
+    samples_per_s: float = Field(
+        default=0.0, description="The speed now, in records a second; 0 unless it is `Running`."
+    )
     rejected_gradients: int = Field(default=0, description="Gradients that were refused.")
 
 
@@ -240,6 +245,18 @@ class JobStatus(_Published):
     time_split: TimeSplit = Field(
         default_factory=TimeSplit, description="What the time of the job was spent on."
     )
+
+
+def with_present_speed(status: JobStatus) -> JobStatus:
+    """The same status without the speed told last, where the job does not run any more."""
+    if status.phase is JobPhase.RUNNING:
+        return status
+    at_rest = {"samples_per_s": 0.0}
+    change = {
+        "progress": status.progress.model_copy(update=at_rest),
+        "workers": tuple(worker.model_copy(update=at_rest) for worker in status.workers),
+    }
+    return status.model_copy(update=change)
 
 
 def _without_unknown(stored: Any, read: ModelWrapValidatorHandler[JobStatus]) -> JobStatus:

@@ -1,13 +1,16 @@
-"""What the master remembers of its job's events."""
+"""What the master tells of its job, and what it remembers over its lives."""
 
+import pytest
 from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
 from support.served_master import ServedMaster
 
 from elastic.master.status_board import MAX_EVENTS, StatusBoard
+from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.runner import LocalReplicaRunner
-from elastic.spec.status import JobPhase, JobStatus, Progress
+from elastic.rpc import elastic_pb2 as pb
+from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 
 def test_what_happens_often_does_not_push_out_what_happened_once():
@@ -36,6 +39,56 @@ def test_refused_gradients_are_those_of_all_lives():
     board.coordinator = master.coordinator
     master.coordinator.rejected_gradients = 8
     assert board.build().progress.rejected_gradients == 250
+
+
+RUNNING = JobStatus(
+    job_name="a",
+    phase=JobPhase.RUNNING,
+    started_s=1.0,
+    progress=Progress(samples_per_s=80.0),
+    workers=(
+        WorkerStatus(index=0, launch=1, phase="Running", records_done=70, samples_per_s=80.0),
+    ),
+)
+
+
+def board_of(*told, launch=1):
+    """The board of a master that follows what was told, and sees one worker that runs."""
+    runner = FakeReplicaRunner()
+    for status in told:
+        runner.publish_status(status)
+    board = StatusBoard(make_spec("a.B", "data"), runner)
+    board.replicas = (Replica(ReplicaId("worker", 0, launch), ReplicaPhase.RUNNING),)
+    return board
+
+
+def register(coordinator, launch=1):
+    return coordinator.sessions.open(pb.RegisterRequest(worker_index=0, launch=launch))
+
+
+def speeds(board):
+    status = board.build()
+    [worker] = status.workers
+    return status.progress.samples_per_s, worker.samples_per_s
+
+
+def test_the_speed_told_last_is_not_that_of_a_job_that_recovers():
+    board = board_of(RUNNING)
+    assert board.phase is JobPhase.RECOVERING
+    assert speeds(board) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("phase", [JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED])
+def test_a_job_that_has_ended_has_no_speed(phase):
+    board, coordinator = board_of(), ServedMaster().coordinator
+    board.coordinator = coordinator
+    session = register(coordinator)
+    for _ in range(10):
+        coordinator._note_contribution(session, 8, 0.01)
+    board.set_phase(JobPhase.RUNNING)
+    assert min(speeds(board)) > 0
+    board.set_phase(phase)
+    assert speeds(board) == (0.0, 0.0)
 
 
 def test_a_damaged_status_is_replaced_by_the_next(tmp_path, caplog):

@@ -22,7 +22,7 @@ from elastic.platforms.kubernetes.record import (
 )
 from elastic.spec.cluster_forms import state_volume
 from elastic.spec.job import JobSpec
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import JobPhase, JobStatus, with_present_speed
 
 STATUS_UNREADABLE: Final = "StatusUnreadable"
 """The reason of a job whose status is damaged, or of a newer version: the rest is its pod's."""
@@ -62,6 +62,16 @@ def job_status(
         now_s: By the API server's clock, which its objects' times are of.
         warnings: Messages of warning events about the pod, oldest first; see `needs_warnings`.
     """
+    return with_present_speed(_job_status(record, status_map, master, now_s, warnings))
+
+
+def _job_status(
+    record: Manifest,
+    status_map: Manifest | None,
+    master: Manifest | None,
+    now_s: float,
+    warnings: Sequence[str],
+) -> JobStatus:
     submission = submission_of(record)
     problem = ""
     try:

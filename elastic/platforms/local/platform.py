@@ -20,7 +20,7 @@ from elastic.platforms.local.submission import job_lock, lock_of, submit_job
 from elastic.spec.job import JobSpec
 from elastic.spec.names import other_jobs
 from elastic.spec.since import Since
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import JobPhase, JobStatus, with_present_speed
 
 COMMANDS: Final = {
     # -P: a file of the working folder must not stand in for one of our imports.
@@ -98,10 +98,10 @@ class LocalPlatform:
         # Read after the look: a job that ended in between has published its end by now.
         status = self._published(directory)
         if is_attended and not status.phase.is_final:
-            return self._between_masters(directory, status)
+            return with_present_speed(self._between_masters(directory, status))
         if not status.phase.is_final:
             status = self._abandoned(directory, status)
-        return with_seen_workers(directory, status)
+        return with_present_speed(with_seen_workers(directory, status))
 
     def spec(self, job_name: str) -> JobSpec:
         """The specification the job was submitted with.

@@ -13,7 +13,7 @@ from elastic.platforms.kubernetes.names import STATUS_KEY
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission
 from elastic.spec.job import JobSpec, WorkerRange
-from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
+from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 SPEC = JobSpec(
     job_name="mnist", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
@@ -180,6 +180,20 @@ def test_a_master_between_two_lives_recovers(code, reason, words, message):
     assert status.message == (
         f"the master ended ({message}) and is started again, after 2 restarts so far"
     )
+
+
+def speeds(status):
+    return [status.progress.samples_per_s, *(worker.samples_per_s for worker in status.workers)]
+
+
+def test_a_job_has_the_speed_told_last_only_while_it_runs():
+    worker = WorkerStatus(index=0, launch=1, phase="Running", samples_per_s=5.0)
+    told = {"progress": Progress(samples_per_s=5.0), "workers": (worker,)}
+    running, ended = RUNNING.model_copy(update=told), ENDED.model_copy(update=told)
+    assert speeds(look(running, UP)) == [5.0, 5.0]
+    assert speeds(look(running, master(**waiting("CrashLoopBackOff")))) == [0.0, 0.0]
+    assert speeds(look(running, master("Failed"))) == [0.0]
+    assert speeds(look(ended, None)) == [0.0, 0.0]
 
 
 def test_a_master_on_a_node_that_is_lost_is_said():

@@ -8,7 +8,7 @@ from support.local_jobs import eventually
 
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.presence import seen_workers
-from elastic.spec.status import JobPhase, WorkerStatus
+from elastic.spec.status import JobPhase, Progress, WorkerStatus
 
 FIRST = ReplicaId("worker", 0, 1)
 RUNNING = WorkerStatus(index=0, launch=1, phase="Running", pid=7, samples_per_s=5.0)
@@ -38,7 +38,8 @@ def test_what_is_seen_counts(told, observed, alive, is_job_final, phase, pid, la
 
 def publish(directory, phase, pid):
     worker = RUNNING.model_copy(update={"pid": pid})
-    status = directory.status().model_copy(update={"phase": phase, "workers": (worker,)})
+    change = {"phase": phase, "workers": (worker,), "progress": Progress(samples_per_s=5.0)}
+    status = directory.status().model_copy(update=change)
     directory.write_status(status)
 
 
@@ -55,6 +56,7 @@ def test_an_ended_job_has_no_running_worker(jobs, worker, phase):
     (seen,) = platform.status("job").workers
     assert (seen.phase, seen.pid) == ("Failed", None)
     assert seen.last_exit == "was killed: deleted (SIGTERM)"
+    assert platform.status("job").progress.samples_per_s == 0.0
 
 
 def test_a_job_without_master_shows_who_is_left_and_how_to_end_it(jobs, worker):
@@ -68,6 +70,7 @@ def test_a_job_without_master_shows_who_is_left_and_how_to_end_it(jobs, worker):
     eventually(lambda: len(jobs.members()) == 1)
     status = eventually(lambda: (s := platform.status("job")).reason == "NoMaster" and s)
     assert [(w.phase, w.pid) for w in status.workers] == [("Running", pid)]
+    assert status.workers[0].samples_per_s == status.progress.samples_per_s == 0.0
     assert status.message == (
         "its master is gone, and its other processes wait for one (1 alive); "
         "`elastic train --resume` goes on from its last cut, `elastic kill job` ends it"
