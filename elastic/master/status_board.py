@@ -4,6 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,25 @@ from elastic.spec.status import (
 log = logging.getLogger(__name__)
 
 MAX_EVENTS: Final = 50
+
+
+@dataclass(slots=True)
+class _Launch:
+    """Records of one launch of a worker, over all of its sessions."""
+
+    number: int
+    records_before: int = 0
+    session: WorkerSession | None = None
+
+    def add(self, session: WorkerSession) -> None:
+        """Count a session too, which goes on; the one before has ended."""
+        if session is not self.session:
+            self.records_before = self.records_done
+            self.session = session
+
+    @property
+    def records_done(self) -> int:
+        return self.records_before + (0 if self.session is None else self.session.records_done)
 
 
 class StatusBoard:
@@ -81,7 +101,9 @@ class StatusBoard:
         self._events = list(self._base.events)
         self._audits = (self._base.audits, self._base.audits_left_out)
         self._num_audited: int | None = None
-        self._records_done: dict[int, tuple[int, int]] = {}
+        # Of a job that was submitted again, the launches begin anew.
+        told = self._base.workers if was_running else ()
+        self._launches = {row.index: _Launch(row.launch, row.records_done) for row in told}
         self._published: JobStatus | None = None
         self.coordinator: Coordinator | None = None
         self.steering: Steering | None = None
@@ -305,10 +327,12 @@ class StatusBoard:
 
     def _records_of(self, worker: ReplicaId, session: WorkerSession | None) -> int:
         """What this launch has done; its session ends before its pod or process does."""
-        if session is not None:
-            self._records_done[worker.index] = (worker.launch, session.records_done)
-        launch, done = self._records_done.get(worker.index, (worker.launch, 0))
-        return done if launch == worker.launch else 0
+        launch = self._launches.get(worker.index)
+        if launch is None or launch.number != worker.launch:
+            launch = self._launches[worker.index] = _Launch(worker.launch)
+        if session is not None and session.launch == launch.number:
+            launch.add(session)
+        return launch.records_done
 
 
 _CLOCKS: Final = {"updated_s", "time_split"}

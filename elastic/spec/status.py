@@ -74,7 +74,9 @@ class WorkerStatus(_Published):
     )
     pid: int | None = Field(default=None, description="Its process, on the machine it runs on.")
     records_done: int = Field(
-        default=0, description="Records whose gradients of this launch were accepted."
+        default=0,
+        description="Records whose gradients of this launch were accepted, by all lives of the "
+        "master: what was lost with the time since its last cut, and accepted again, counts again.",
     )
     samples_per_s: float = Field(
         default=0.0,

@@ -91,6 +91,51 @@ def test_a_job_that_has_ended_has_no_speed(phase):
     assert speeds(board) == (0.0, 0.0)
 
 
+def records_done(board):
+    [worker] = board.build().workers
+    return worker.records_done
+
+
+def test_the_records_of_a_worker_outlive_its_master():
+    board, coordinator = board_of(RUNNING), ServedMaster().coordinator
+    assert records_done(board) == 70
+    board.coordinator = coordinator
+    session = register(coordinator)
+    assert records_done(board) == 70
+    coordinator._note_contribution(session, 8, 0.01)
+    assert records_done(board) == 78
+    # Its session ends before anybody has seen how its process does.
+    coordinator.lose(session.worker, 0)
+    assert records_done(board) == 78
+
+
+def test_a_worker_that_registers_again_goes_on_with_its_records():
+    board, coordinator = board_of(), ServedMaster().coordinator
+    board.coordinator = coordinator
+    for number in (1, 2, 3):
+        session = register(coordinator)
+        coordinator._note_contribution(session, 8, 0.01)
+        assert records_done(board) == 8 * number
+        coordinator.lose(session.worker, 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "launch"),
+    [
+        pytest.param(RUNNING, 2, id="another-launch"),
+        pytest.param(
+            RUNNING.model_copy(update={"phase": JobPhase.PENDING}), 1, id="another-submission"
+        ),
+    ],
+)
+def test_another_launch_begins_with_no_records(told, launch):
+    board, coordinator = board_of(told, launch=launch), ServedMaster().coordinator
+    assert records_done(board) == 0
+    board.coordinator = coordinator
+    coordinator._note_contribution(register(coordinator, launch), 8, 0.01)
+    assert records_done(board) == 8
+
+
 def test_a_damaged_status_is_replaced_by_the_next(tmp_path, caplog):
     directory = JobDirectory(tmp_path)
     directory.status_path.write_text("{")
