@@ -123,6 +123,11 @@ class Coordinator:
             self.training_done.set()
         self._end_if_due()
 
+    @property
+    def samples_per_s(self) -> float:
+        """Records that count per second, now."""
+        return self.rate.per_second(time.monotonic(), self.liveness.typical_step_s)
+
     # -- tasks ---------------------------------------------------------------------------------
 
     def lease(self, session: WorkerSession, working_on: int | None = None) -> Task | NoTask:

@@ -2,9 +2,16 @@
 
 import asyncio
 import secrets
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from elastic.rpc import elastic_pb2 as pb
+
+WINDOW_S: Final = 10.0
+"""What a speed is told of."""
+WINDOW_STEPS: Final = 5.0
+"""Unless so many typical steps take longer."""
 
 
 @dataclass(slots=True)
@@ -31,29 +38,48 @@ class WorkerSession:
 
 @dataclass(slots=True)
 class RateMeter:
-    """Records per second over a sliding window."""
+    """Records per second over a sliding window.
 
-    window_s: float = 10.0
-    _marks: list[tuple[float, int]] = field(default_factory=list)
+    Every record but those of the oldest mark was done since that mark, which opens the span: of
+    steps that take longer than the window, there are always two marks.
+    """
+
+    _marks: deque[tuple[float, int]] = field(default_factory=deque)
+    _records: int = 0
+    _window_s: float = WINDOW_S
 
     def add(self, now_s: float, records: int) -> None:
         """Count records that were done now."""
+        if self._marks:
+            self._records += records
         self._marks.append((now_s, records))
         self._drop(now_s)
 
-    def per_second(self, now_s: float) -> float:
-        """The rate over the window, or over the time since the first record if shorter."""
+    def per_second(self, now_s: float, step_s: float | None = None) -> float:
+        """The rate over the window, or over the time since the first record if shorter.
+
+        Args:
+            now_s: Now, by the clock of `add`.
+            step_s: What a step typically takes, if that is known. The records of all workers may
+                come at once, so the window holds several of such steps; nor is it a standstill
+                that nothing comes while one is under way.
+        """
+        step_s = step_s or 0.0
+        self._window_s = max(WINDOW_S, WINDOW_STEPS * step_s)
         self._drop(now_s)
-        if not self._marks:
+        if len(self._marks) < 2:
             return 0.0
-        # The oldest mark only opens the span: its records were done before it.
-        span_s = now_s - self._marks[0][0]
-        records = sum(count for _, count in self._marks[1:])
-        return records / span_s if span_s > 0 else 0.0
+        (opened_s, _), (first_s, _), last_s = self._marks[0], self._marks[1], self._marks[-1][0]
+        # After a pause the mark before it is old, and says nothing of the speed since.
+        opened_s = max(opened_s, first_s - self._window_s)
+        ends_s = max(last_s, now_s - step_s)
+        span_s = max(ends_s - opened_s, step_s)
+        return self._records / span_s if span_s > 0 else 0.0
 
     def _drop(self, now_s: float) -> None:
-        if len(self._marks) > 2 and self._marks[0][0] < now_s - self.window_s:
-            self._marks = [mark for mark in self._marks if mark[0] >= now_s - self.window_s]
+        while len(self._marks) > 2 and self._marks[1][0] <= now_s - self._window_s:
+            self._marks.popleft()
+            self._records -= self._marks[0][1]
 
 
 class Sessions:

@@ -225,7 +225,7 @@ class StatusBoard:
             model_version=coordinator.store.version,
             max_steps=self._spec.max_steps,
             loss=coordinator.loss,
-            samples_per_s=round(coordinator.rate.per_second(time.monotonic()), 1),
+            samples_per_s=round(coordinator.samples_per_s, 1),
             rejected_gradients=self.earlier_rejected_gradients + coordinator.rejected_gradients,
         )
 
@@ -308,6 +308,7 @@ class StatusBoard:
             if r.id.role == WORKER
         }
         now_s = time.monotonic()
+        step_s = self.coordinator.liveness.typical_step_s if self.coordinator else None
         rows = []
         for index, replica in sorted(newest.items()):
             session = self.coordinator.sessions.of_index(index) if self.coordinator else None
@@ -318,7 +319,7 @@ class StatusBoard:
                     phase=replica.phase,
                     pid=None if replica.phase.is_final else replica.pid,
                     records_done=self._records_of(replica.id, session),
-                    samples_per_s=round(session.rate.per_second(now_s), 1) if session else 0.0,
+                    samples_per_s=_speed(session, now_s, step_s),
                     last_exit=self.last_exits.get(index, ""),
                     message=replica.message if replica.phase is ReplicaPhase.PENDING else "",
                 )
@@ -333,6 +334,10 @@ class StatusBoard:
         if session is not None and session.launch == launch.number:
             launch.add(session)
         return launch.records_done
+
+
+def _speed(session: WorkerSession | None, now_s: float, step_s: float | None) -> float:
+    return 0.0 if session is None else round(session.rate.per_second(now_s, step_s), 1)
 
 
 _CLOCKS: Final = {"updated_s", "time_split"}

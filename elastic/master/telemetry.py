@@ -176,7 +176,7 @@ class Telemetry:
             return
         workers, counts, ledger = self._workers(), self._counts(), coordinator.ledger
         values: list[tuple[str, float]] = [
-            ("throughput/samples_per_s", coordinator.rate.per_second(time.monotonic())),
+            ("throughput/samples_per_s", coordinator.samples_per_s),
             ("workers/running", workers[ReplicaPhase.RUNNING.lower()]),
             ("workers/desired", workers["desired"]),
             ("updates/rejected_gradients", sum(counts.rejected.values())),
@@ -212,7 +212,7 @@ class Telemetry:
             coordinator.store.version,
             coordinator.loss,
             self._learning_rate,
-            coordinator.rate.per_second(time.monotonic()),
+            coordinator.samples_per_s,
             self._workers(),
             {"queued": ledger.num_queued, "leased": ledger.num_leased},
             dict(board.metrics),
@@ -228,7 +228,7 @@ class Telemetry:
             replace(counts, records_committed=max(self._earlier.records_committed, done)),
             self._board.master_restarts,
             model_version=coordinator.store.version,
-            samples_per_s=coordinator.rate.per_second(time.monotonic()),
+            samples_per_s=coordinator.samples_per_s,
             workers=self._workers(),
             tasks={"queued": ledger.num_queued, "leased": ledger.num_leased},
             evaluation=dict(self._board.metrics),

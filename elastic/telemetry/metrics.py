@@ -73,7 +73,9 @@ LEARNING_RATE: Final = Metric(
     "elastic_learning_rate", Kind.GAUGE, "Learning rate of the next update."
 )
 THROUGHPUT: Final = Metric(
-    "elastic_samples_per_second", Kind.GAUGE, "Records per second over the last ten seconds."
+    "elastic_samples_per_second",
+    Kind.GAUGE,
+    "Records per second over the last ten seconds, or five steps where those take longer.",
 )
 WORKERS: Final = Metric(
     "elastic_workers", Kind.GAUGE, "Workers: `desired`, `pending`, `running`.", "state"
