@@ -1,7 +1,9 @@
 """Parquet files: a record is one row, as a dict of its columns."""
 
 import io
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, pairwise
@@ -22,8 +24,12 @@ from elastic.spec.names import nearest
 
 Columns: TypeAlias = dict[str, Column]
 
-_BLOCK_BYTES: Final = 1 << 18
-"""Rows copied at a time: a copy of this size is still in the cache when the rows are used."""
+_BLOCK_BYTES: Final = 1 << 20
+"""Rows copied at a time: so many that what is done once for all of them costs next to nothing, and so
+few that the copy is still in the cache when they are used."""
+
+_MAX_IDLE_FILES: Final = 4
+"""More than threads read at once; each keeps its file open."""
 
 _MAX_LAYOUTS_BYTES: Final = 64 << 20
 """Footers that a process keeps parsed."""
@@ -78,6 +84,30 @@ class _Stream(io.RawIOBase):
         return data
 
 
+class _ArrowFiles:
+    """Files opened by Arrow, each of which only one thread may use at a time.
+
+    To open one for each row group costs as much as to decode fifty records of 12 KB.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[tuple[SourceFile, Any]] = []
+
+    @contextmanager
+    def use(self, file: SourceFile, footer: Any) -> Iterator[Any]:
+        """A `pyarrow.parquet.ParquetFile` for the calling thread alone."""
+        with self._lock:
+            # By identity: a file that was opened again may be another one.
+            at = next((i for i, (known, _) in enumerate(self._idle) if known is file), None)
+            opened = None if at is None else self._idle.pop(at)[1]
+        opened = opened or _open(file, footer)
+        yield opened
+        # After an error it is opened anew.
+        with self._lock:
+            self._idle = [*self._idle, (file, opened)][-_MAX_IDLE_FILES:]
+
+
 class ParquetReader:
     """Rows of the chosen columns as dict name → value, decoded by row groups.
 
@@ -87,6 +117,7 @@ class ParquetReader:
     def __init__(self, files: OpenFiles, options: ReaderOptions) -> None:
         self._files = files
         self._chosen = options.columns
+        self._opened = _ArrowFiles()
         self._groups = RecentlyUsed[Columns](options.cache_mb << 20, _size_of)
         self._layouts = RecentlyUsed[FileLayout](
             _MAX_LAYOUTS_BYTES, lambda layout: int(layout.footer.serialized_size)
@@ -123,7 +154,9 @@ class ParquetReader:
                 # goes faster into the memory that this one had.
                 yield from _rows(
                     file.name,
-                    self._groups.get((file.name, group), partial(_read_group, file, layout, group)),
+                    self._groups.get(
+                        (file.name, group), partial(self._read_group, file, layout, group)
+                    ),
                     range(begin, end),
                     start - begin,
                     stop - begin,
@@ -132,6 +165,20 @@ class ParquetReader:
     def forms(self, name: str) -> dict[str, ColumnForm]:
         """What the records of a file hold."""
         return self._layout_of(self._files.get(name)).forms
+
+    def _read_group(self, file: SourceFile, layout: FileLayout, group: int) -> Columns:
+        begin, end = layout.group_starts[group : group + 2]
+        where = f"{file.name}, row group {group} (records [{begin}, {end})) cannot be decoded"
+
+        def read() -> Columns:
+            # One thread: the others belong to the step that is computed meanwhile.
+            with self._opened.use(file, layout.footer) as opened:
+                table = opened.read_row_group(group, columns=list(layout.forms), use_threads=False)
+            if table.num_rows != end - begin:
+                raise DataError(f"{where} (it has {table.num_rows} rows): write the file again")
+            return {name: decode(table.column(name), form) for name, form in layout.forms.items()}
+
+        return _with_arrow(where, read)
 
     def _layout_of(self, file: SourceFile) -> FileLayout:
         return self._layouts.get(file.name, lambda: _read_layout(file, self._chosen))
@@ -170,24 +217,7 @@ def _read_layout(file: SourceFile, chosen: tuple[str, ...] | None) -> FileLayout
     )
 
 
-def _read_group(file: SourceFile, layout: FileLayout, group: int) -> Columns:
-    begin, end = layout.group_starts[group : group + 2]
-    where = f"{file.name}, row group {group} (records [{begin}, {end})) cannot be decoded"
-
-    def read() -> Columns:
-        # One thread: the others belong to the step that is computed meanwhile.
-        table = _open(file, layout.footer).read_row_group(
-            group, columns=list(layout.forms), use_threads=False
-        )
-        if table.num_rows != end - begin:
-            raise DataError(f"{where} (it has {table.num_rows} rows): write the file again")
-        return {name: decode(table.column(name), form) for name, form in layout.forms.items()}
-
-    return _with_arrow(where, read)
-
-
 def _open(file: SourceFile, footer: Any = None) -> Any:
-    # Opened for each use: an open ParquetFile must not be used by two threads.
     return pq.ParquetFile(
         pa.PythonFile(_Stream(file), mode="r"),
         metadata=footer,

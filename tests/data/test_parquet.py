@@ -353,13 +353,13 @@ def test_a_task_reads_its_row_groups_once(tmp_path, monkeypatch):
 
     path = write(tmp_path / "a.parquet", {"x": range(4000)}, row_group_size=1000)
     read = []
-    plain_read = parquet._read_group
+    plain_read = parquet.ParquetReader._read_group
 
-    def counting(file, layout, group):
+    def counting(self, file, layout, group):
         read.append(group)
-        return plain_read(file, layout, group)
+        return plain_read(self, file, layout, group)
 
-    monkeypatch.setattr(parquet, "_read_group", counting)
+    monkeypatch.setattr(parquet.ParquetReader, "_read_group", counting)
     reader = open_reader(str(path), 2, {"cache_mb": 0}, None)
     (shard,) = reader.create_shards()
     assert read == []
