@@ -25,8 +25,8 @@ from elastic.spec.names import nearest
 Columns: TypeAlias = dict[str, Column]
 
 _BLOCK_BYTES: Final = 1 << 20
-"""Rows copied at a time: so many that what is done once for all of them costs next to nothing, and so
-few that the copy is still in the cache when they are used."""
+"""Rows copied at a time: so many that what is done once for all costs little, and so few that the
+copy is still in the cache when they are used."""
 
 _MAX_IDLE_FILES: Final = 4
 """More than threads read at once; each keeps its file open."""

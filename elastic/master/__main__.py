@@ -69,7 +69,8 @@ def _run(environment: MasterEnvironment, on_hang: Callable[[str], None]) -> None
     from elastic.master.run import Master
 
     async def run() -> None:
-        watch = HangWatch(max(environment.spec.hang_timeout, LEAST_S), on_hang)
+        spec = environment.spec
+        watch = HangWatch(max(spec.hang_timeout, LEAST_S), spec.start_timeout, on_hang)
         watch.start()
         try:
             await Master(environment, watch.over).run()

@@ -146,7 +146,7 @@ class Coordinator:
             return self._task_to_follow(session, working_on)
         task = self._next_task(session)
         if isinstance(task, Task) and task.kind is TaskKind.TRAINING:
-            self._computing.add(session.key)
+            self._start_computing(session)
         else:
             self._stop_computing(session)
         # Also without a task: who is told to wait asks again at once, or hangs.
@@ -373,6 +373,14 @@ class Coordinator:
         if self.sessions.find(session.key) is session:
             self._computing.add(session.key)
             self.liveness.progressed(session.worker, time.monotonic())
+
+    def _start_computing(self, session: WorkerSession) -> None:
+        now_s = time.monotonic()
+        if not self._computing:
+            self.rate.resume(now_s)
+        if session.key not in self._computing:
+            session.rate.resume(now_s)
+        self._computing.add(session.key)
 
     def _stop_computing(self, session: WorkerSession) -> None:
         """One worker fewer can fill the group: those who wait for it may have to go on."""

@@ -23,8 +23,14 @@ _NEXT: Final = "the next version"
 
 R = TypeVar("R")
 
-Watched: TypeAlias = Callable[[], AbstractContextManager[None]]
-"""Has somebody look, while the context lasts, whether the calling thread comes to an end."""
+Watched: TypeAlias = Callable[[str], AbstractContextManager[None]]
+"""Has somebody look, while the context lasts, whether the calling thread comes to an end with the
+work that is named."""
+
+
+def unwatched(_name: str) -> AbstractContextManager[None]:
+    """Nobody looks."""
+    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +56,7 @@ class ParameterStore:
     ledger together holds it.
     """
 
-    def __init__(
-        self, model: Model, updater: Updater | None, watched: Watched = nullcontext
-    ) -> None:
+    def __init__(self, model: Model, updater: Updater | None, watched: Watched = unwatched) -> None:
         """Take a model.
 
         Args:
@@ -99,7 +103,7 @@ class ParameterStore:
         gradients, state, scale = total.mean()
         update = partial(self._apply, gradients, state, scale, state_share)
         if not self._is_read:
-            await self._run(update)
+            await self._run("update", update)
             self.version += 1
             self._drop_packed()
             return
@@ -107,7 +111,7 @@ class ParameterStore:
         self._is_read = False
         buffer = self._buffers.take(_NEXT)
         try:
-            packed = await self._run(partial(self._apply_and_pack, update, buffer))
+            packed = await self._run("update", partial(self._apply_and_pack, update, buffer))
             self.version += 1
             self._drop_packed()
             buffer.readers.add(self)
@@ -155,7 +159,7 @@ class ParameterStore:
             raise CheckpointError(f"version {version} does not fit this model")
         buffer = self._buffers.take(reader)
         arrays = [*parameters.values(), *state.values()]
-        await self._run(partial(self.layout.fill, buffer.data, arrays))
+        await self._run("copy", partial(self.layout.fill, buffer.data, arrays))
         self._kept[version] = PackedModel(
             version, self.layout, len(parameters), self.layout.views(buffer.data), buffer
         )
@@ -176,7 +180,7 @@ class ParameterStore:
 
     async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
         """Parameters, state and optimizer for a cut; the caller holds `lock`."""
-        return await self._run(self._copy)
+        return await self._run("copy", self._copy)
 
     def load(
         self,
@@ -216,7 +220,7 @@ class ParameterStore:
     async def _pack_newest(self) -> PackedModel:
         if self._packed is None:
             buffer = self._buffers.take(self)
-            self._packed = await self._run(partial(self._pack, buffer, self.version))
+            self._packed = await self._run("copy", partial(self._pack, buffer, self.version))
         return self._packed
 
     def _apply_and_pack(self, update: Callable[[], None], buffer: ModelBuffer) -> PackedModel:
@@ -244,13 +248,13 @@ class ParameterStore:
             UpdaterState({n: a.copy() for n, a in optimizer.tensors.items()}, optimizer.values),
         )
 
-    async def _run(self, work: Callable[[], R]) -> R:
+    async def _run(self, name: str, work: Callable[[], R]) -> R:
         if self.layout.size_bytes < INLINE_BYTES:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(None, self._run_watched, work)
+        return await asyncio.get_running_loop().run_in_executor(None, self._run_watched, name, work)
 
-    def _run_watched(self, work: Callable[[], R]) -> R:
-        with self._watched():
+    def _run_watched(self, name: str, work: Callable[[], R]) -> R:
+        with self._watched(name):
             return work()
 
 

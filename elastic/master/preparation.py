@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from elastic.frameworks import load_framework
 from elastic.frameworks.base import Model
 from elastic.master.cuts import list_cuts, read_cut
 from elastic.master.manifest import MANIFEST
-from elastic.master.parameters import ParameterStore, Watched
+from elastic.master.parameters import ParameterStore, Watched, unwatched
 from elastic.master.sampling import first_part, sample_batch
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
@@ -76,7 +75,7 @@ def build_store(
     sources: Sources,
     sample: Task,
     at: Callable[[str], None] = _untold,
-    watched: Watched = nullcontext,
+    watched: Watched = unwatched,
 ) -> ParameterStore:
     """Build model and, to train, optimizer, with the parameters of the seed or of a file.
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from elastic.master.coordinator import Coordinator
 from elastic.master.destinations import check_destinations
 from elastic.master.environment import MasterEnvironment
 from elastic.master.one_pass import open_one_pass, pinned
-from elastic.master.parameters import Watched
+from elastic.master.parameters import Watched, unwatched
 from elastic.master.preparation import (
     Sources,
     build_store,
@@ -53,7 +52,7 @@ class Cancelled(Exception):  # noqa: N818 - no error: the user asked for it
 class Master:
     """Owns the parts of a running job and the order in which they start and stop."""
 
-    def __init__(self, environment: MasterEnvironment, watched: Watched = nullcontext) -> None:
+    def __init__(self, environment: MasterEnvironment, watched: Watched = unwatched) -> None:
         """Take what the platform gives, and what looks at the work on parameters."""
         self._env = environment
         self._watched = watched

@@ -55,6 +55,12 @@ class RateMeter:
         self._marks.append((now_s, records))
         self._drop(now_s)
 
+    def resume(self, now_s: float) -> None:
+        """Begin anew after a pause, of which the speed since says nothing."""
+        if self._marks:
+            self._marks = deque([(now_s, 0)])
+            self._records = 0
+
     def per_second(self, now_s: float, step_s: float | None = None) -> float:
         """The rate over the window, or over the time since the first record if shorter.
 
@@ -69,9 +75,7 @@ class RateMeter:
         self._drop(now_s)
         if len(self._marks) < 2:
             return 0.0
-        (opened_s, _), (first_s, _), last_s = self._marks[0], self._marks[1], self._marks[-1][0]
-        # After a pause the mark before it is old, and says nothing of the speed since.
-        opened_s = max(opened_s, first_s - self._window_s)
+        (opened_s, _), (last_s, _) = self._marks[0], self._marks[-1]
         ends_s = max(last_s, now_s - step_s)
         span_s = max(ends_s - opened_s, step_s)
         return self._records / span_s if span_s > 0 else 0.0

@@ -1,5 +1,6 @@
 """Which line of the user's own code an exception came from."""
 
+import site
 import sysconfig
 import traceback
 from pathlib import Path
@@ -11,6 +12,7 @@ from elastic.errors import ElasticError
 _NOT_USER_CODE: Final = (
     str(Path(__file__).resolve().parent.parent) + "/",
     *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    f"{site.getusersitepackages()}/",
     "<",
 )
 _GENERATED_FILE: Final = "__autograph_generated_file"

@@ -20,7 +20,7 @@ async def on_the_loop(_watch, function, *arguments):
 
 async def in_a_thread(watch, function, *arguments):
     def work():
-        with watch.over():
+        with watch.over("work"):
             function(*arguments)
 
     await asyncio.to_thread(work)
@@ -29,7 +29,7 @@ async def in_a_thread(watch, function, *arguments):
 anywhere = pytest.mark.parametrize("do", [on_the_loop, in_a_thread])
 
 
-def watched(work, limit_s, monkeypatch):
+def watched(work, limit_s, monkeypatch, first_s=None):
     """What the watch tells while `work` is done; it is given an event that the watch sets."""
     monkeypatch.setattr(hang_watch, "TICK_S", 0.05)
     told, was_told = [], threading.Event()
@@ -39,7 +39,7 @@ def watched(work, limit_s, monkeypatch):
         was_told.set()
 
     async def run():
-        watch = HangWatch(limit_s, tell)
+        watch = HangWatch(limit_s, first_s or limit_s, tell)
         watch.start()
         try:
             await work(watch, was_told)
@@ -85,7 +85,7 @@ def test_what_goes_on_now_and_then_is_left_alone(do, monkeypatch):
 def test_a_thread_is_watched_no_longer_than_it_asks_for(monkeypatch):
     async def work(watch, _):
         def fail():
-            with watch.over():
+            with watch.over("work"):
                 raise RuntimeError
 
         def fail_and_stay():
@@ -96,3 +96,19 @@ def test_a_thread_is_watched_no_longer_than_it_asks_for(monkeypatch):
         await asyncio.to_thread(fail_and_stay)
 
     assert watched(work, 0.3, monkeypatch) == []
+
+
+def test_the_first_work_may_compile_and_a_later_one_take_as_long_several_times(monkeypatch):
+    async def work(watch, was_told):
+        def take(name, seconds):
+            with watch.over(name):
+                was_told.wait(seconds)
+
+        await asyncio.to_thread(take, "update", 0.9)
+        await asyncio.to_thread(take, "update", 2.0)
+        assert not was_told.is_set()
+        await asyncio.to_thread(take, "copy", 30.0)
+
+    [message] = watched(work, 0.3, monkeypatch, first_s=1.5)
+    assert "take (" in message
+    assert message.endswith(" hangs: training has stood still for 1.5 s")

@@ -68,14 +68,19 @@ def test_the_speed_of_slow_steps_falls_once_one_is_overdue():
     assert rates[5] < 0.01
 
 
-def test_after_a_pause_the_speed_is_back_within_the_window():
+def test_a_pause_is_no_part_of_the_speed_after_it():
     meter = meter_of(*(number / 10 for number in range(100)))
-    for number in range(300):
+    meter.resume(600.0)
+    assert meter.per_second(600.0) == 0.0
+    for number in range(1, 300):
         meter.add(600.0 + number / 10, RECORDS)
-        if number in (50, 101):
-            rate = meter.per_second(600.0 + number / 10)
-            assert rate > 100.0
-    assert rate == pytest.approx(320.0, rel=0.02)
+        assert meter.per_second(600.0 + number / 10) == pytest.approx(320.0)
+
+
+@pytest.mark.parametrize("gap_s", [16.0, 40.0])
+def test_steps_that_follow_each_other_more_slowly_than_they_take_have_their_speed(gap_s):
+    meter = meter_of(*(gap_s * number for number in range(10)))
+    assert meter.per_second(9 * gap_s, 2.0) == pytest.approx(RECORDS / gap_s)
 
 
 def test_what_many_gradients_a_second_cost_does_not_grow():
