@@ -23,7 +23,7 @@ from elastic.telemetry.event_log import EventLog
 from elastic.telemetry.job_text import job_text
 from elastic.telemetry.kept_counts import KeptCounts
 from elastic.telemetry.meter import JobMeter
-from elastic.telemetry.samples import STALE, Counts, JobSample, Point, Window
+from elastic.telemetry.samples import EVALUATION, STALE, Counts, JobSample, Point, Window
 
 if TYPE_CHECKING:
     from elastic.telemetry.prometheus import JobExporter
@@ -86,8 +86,16 @@ class Telemetry:
         self._exporter = exporter
         self.look()
 
-    def attach(self, coordinator: Coordinator, cutter: Cutter) -> None:
-        """Begin with the job as it was restored."""
+    def attach(
+        self, coordinator: Coordinator, cutter: Cutter, evaluates_as_before: bool = True
+    ) -> None:
+        """Begin with the job as it was restored.
+
+        Args:
+            coordinator: Of the job.
+            cutter: Of the job.
+            evaluates_as_before: Whether a version has the same results as before its cut.
+        """
         self._coordinator = coordinator
         coordinator.meter = self.meter
         cutter.on_written = self.meter.on_checkpoint_s
@@ -107,6 +115,7 @@ class Telemetry:
             version + 1 if version else 0,
             job_text(self._spec),
             on_failure,
+            EVALUATION if evaluates_as_before else None,
         )
         self._log.start()
 
@@ -129,7 +138,7 @@ class Telemetry:
     def evaluated(self, version: int, metrics: dict[str, float]) -> None:
         """Tell the results of an evaluation at the version that was evaluated."""
         if self._log is not None:
-            values = tuple((f"evaluation/{name}", value) for name, value in metrics.items())
+            values = tuple((f"{EVALUATION}{name}", value) for name, value in metrics.items())
             self._log.write(Point(version, time.time(), values))
 
     def exited(self, reason: ExitReason | None) -> None:

@@ -149,15 +149,15 @@ async def open_training(
     # A job may end without another gradient.
     coordinator.loss = None if cut is None else cut.loss
     cutter = _cutter(parts, coordinator)
-    parts.telemetry.attach(coordinator, cutter)
-    evaluator = await _steer(parts, coordinator, cutter, steering, sources, cut)
     cutter.evaluated_on = _digest(sources.evaluation_shards)
+    # Who resumes a job may have other records, or other metrics, in mind.
+    evaluated = cut if cut is not None and cut.evaluated_on == cutter.evaluated_on else None
+    parts.telemetry.attach(coordinator, cutter, evaluates_as_before=evaluated is not None)
+    evaluator = await _steer(parts, coordinator, cutter, steering, sources, cut)
     # Metrics of a cut are those of its last record: training on makes them old.
-    if cut is not None and coordinator.training_done.is_set():
-        is_same = cut.evaluated_on == cutter.evaluated_on
-        # Who resumes a job may have other records, or other metrics, in mind.
-        if is_same and (not metric_names or set(metric_names) == cut.metrics.keys()):
-            cutter.metrics = cut.metrics
+    if evaluated is not None and coordinator.training_done.is_set():
+        is_same = not metric_names or set(metric_names) == evaluated.metrics.keys()
+        cutter.metrics = evaluated.metrics if is_same else {}
 
     async def on_update() -> None:
         parts.telemetry.updated()

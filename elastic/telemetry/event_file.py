@@ -18,7 +18,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from elastic.telemetry.samples import Point
 
-_NAME: Final = re.compile(r"events\.out\.tfevents\.(\d+)\.")
+NAME: Final = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 class EventFile:
@@ -111,6 +111,6 @@ class EventFile:
 
 def _next_name(folder: Path) -> str:
     """A name after all others: readers go through the files by name, and never back."""
-    times = [int(m[1]) for path in folder.iterdir() if (m := _NAME.match(path.name))]
+    times = [int(m[1]) for path in folder.iterdir() if (m := NAME.match(path.name))]
     time_s = max(int(time.time()), *(t + 1 for t in times)) if times else int(time.time())
     return f"events.out.tfevents.{time_s:010d}.{socket.gethostname()}.{os.getpid()}"

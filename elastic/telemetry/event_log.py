@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -45,7 +46,12 @@ class EventLog:
     """The event files of one life of a master. `write` and `close` are for one thread."""
 
     def __init__(
-        self, folder: Path, first_step: int, about: str, on_failure: Callable[[str], None]
+        self,
+        folder: Path,
+        first_step: int,
+        about: str,
+        on_failure: Callable[[str], None],
+        once: str | None = None,
     ) -> None:
         """Keep the parts; `start` begins to write.
 
@@ -54,11 +60,15 @@ class EventLog:
             first_step: Steps from this one on are written anew, whatever stands there.
             about: Markdown that is kept beside the curves.
             on_failure: Told once, on another thread, why nothing can be written.
+            once: How the tags begin of values that may come again, as those before `first_step`
+                do that a cut has not seen come: what stands there of them is not written again.
         """
         self._folder = folder
         self._first_step: int | None = first_step
         self._about = about
         self._on_failure = on_failure
+        self._once = once
+        self._told: frozenset[tuple[str, int]] = frozenset()
         self._has_failed = False
         self._is_useless = False
         self._file: EventFile | None = None
@@ -125,13 +135,23 @@ class EventLog:
             self._open()
             assert self._file is not None
         for point in points:
-            self._file.write_point(point)
+            if (untold := self._untold(point)).values:
+                self._file.write_point(untold)
         self._file.flush()
+
+    def _untold(self, point: Point) -> Point:
+        if not self._told:
+            return point
+        values = tuple(each for each in point.values if (each[0], point.step) not in self._told)
+        return replace(point, values=values)
 
     def _open(self) -> None:
         # Not before it is needed: it takes a third of a second.
         from elastic.telemetry.event_file import EventFile
+        from elastic.telemetry.told_values import told_values
 
+        if self._once is not None and self._first_step and self._folder.is_dir():
+            self._told = told_values(self._folder, self._once, self._first_step)
         self._file = EventFile(self._folder, self._first_step)
         # What this life has written stands, also after a pause.
         self._first_step = None

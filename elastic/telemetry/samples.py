@@ -10,6 +10,9 @@ STALE: Final = "stale"
 LEASE_LOST: Final = "lease_lost"
 """Its task had been given to another worker by then."""
 
+EVALUATION: Final = "evaluation/"
+"""How the names begin of what an evaluation gives."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:

@@ -1,11 +1,23 @@
 """`--tensorboard_log_dir`: the curves of whole jobs, read as TensorBoard reads them."""
 
+import shutil
+
 import numpy as np
 import pytest
 from support.curves import curve, read, tags, text
+from support.gate import Gate
 from support.local_job import LocalJob
-from support.thread_job import ThreadJob, events, obedient_spec, run_job, write_records
+from support.thread_job import (
+    ThreadJob,
+    events,
+    held_spec,
+    obedient_spec,
+    run_job,
+    write_records,
+)
 
+from elastic.master.cuts import list_cuts
+from elastic.master.manifest import read_manifest
 from elastic.policy.sampling import DENSE_UPDATES
 from elastic.spec.status import JobPhase
 from elastic.spec.time_split import TimeCategory
@@ -114,3 +126,47 @@ def test_a_master_that_is_killed_leaves_one_curve(tmp_path):
     steps = [step for step, _ in curve(folder, "train/loss")]
     assert steps == list(range(1, num_records // 8 + 1))
     assert len(list(folder.iterdir())) == 2
+
+
+def test_an_evaluation_that_a_lost_master_has_told_is_not_told_again(tmp_path):
+    """Its newest cut was taken in the midst of it, so that it is done again."""
+    folder, cuts, kept = (tmp_path / name for name in ("events", "cuts", "kept"))
+    gate = Gate(tmp_path / "gate")
+    test = write_records(tmp_path / "test.npz")
+    spec = held_spec(
+        write_records(tmp_path / "train.npz"), gate, mode="evaluation", num_epochs=2,
+        tensorboard_log_dir=str(folder), evaluation_data_dir=str(test), recovery_interval=0.05,
+        evaluation_at_epoch_end=True, records_per_task=40,
+    )  # fmt: skip
+    # Its first step only checks the new model.
+    gate.allow(0, 1)
+    with gate, ThreadJob(spec, cuts) as job:
+        job.wait_until(lambda _: any(_evaluated(path) == 5 for path in list_cuts(cuts)))
+        shutil.copytree(cuts, kept)
+        gate.open()
+        assert job.wait().phase is JobPhase.SUCCEEDED
+    before = curve(folder, "evaluation/mean_index")
+    status = ThreadJob(spec.model_copy(update={"resume": True}), kept).run()
+    assert [int(told.split()[1]) for told in events(status, "Evaluated")] == [5, 10]
+    assert [step for step, _ in before] == [5, 10]
+    assert curve(folder, "evaluation/mean_index") == before
+    assert [step for step, _ in curve(folder, "train/loss")] == list(range(1, 11))
+
+
+def _evaluated(cut):
+    """The version that was under evaluation when a cut was taken."""
+    evaluating = read_manifest(cut).steering["evaluating"]
+    return evaluating and evaluating[0]
+
+
+def test_an_evaluation_on_other_records_is_told_beside_the_one_before(tmp_path):
+    folder = tmp_path / "events"
+    train = write_records(tmp_path / "train.npz")
+    spec = obedient_spec(
+        train, tensorboard_log_dir=str(folder), evaluation_data_dir=str(train), records_per_task=40
+    )
+    assert run_job(spec, tmp_path).phase is JobPhase.SUCCEEDED
+    other = write_records(tmp_path / "other.npz", num_records=8)
+    change = {"resume": True, "evaluation_data_dir": str(other)}
+    assert run_job(spec.model_copy(update=change), tmp_path).phase is JobPhase.SUCCEEDED
+    assert curve(folder, "evaluation/mean_index") == [(5, 19.5), (5, 3.5)]

@@ -13,9 +13,20 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from elastic.telemetry import event_file, event_log
 from elastic.telemetry.event_log import EventLog
-from elastic.telemetry.samples import Point
+from elastic.telemetry.samples import EVALUATION, Point
+from elastic.telemetry.told_values import told_values
 
 PATIENCE_S = 60.0
+
+
+def evaluate(folder, first_step, points, once=EVALUATION):
+    """One life of a master, which tells results by name of some steps."""
+    log = EventLog(folder, first_step, "", pytest.fail, once)
+    log.start()
+    for step, values in points:
+        told = tuple((EVALUATION + name, value) for name, value in values.items())
+        log.write(Point(step, 1000.0 + step, told))
+    log.close(PATIENCE_S)
 
 
 def write(folder, first_step, points, on_failure=pytest.fail):
@@ -63,6 +74,51 @@ def test_a_value_of_an_earlier_version_stays_beside_later_ones(tmp_path):
     log.close(PATIENCE_S)
     assert curve(tmp_path, "train/loss") == [(10, 1.0), (11, 2.0)]
     assert curve(tmp_path, "evaluation/accuracy") == [(4, 0.5)]
+
+
+LOSS, ACCURACY = EVALUATION + "loss", EVALUATION + "accuracy"
+
+
+def test_an_evaluation_that_is_done_again_is_told_once(tmp_path):
+    """A cut of version 5 was taken while 3 and 5 were evaluated, and the master lost after 8."""
+    evaluate(tmp_path, 0, [(3, {"loss": 3.0}), (5, {"loss": 5.0}), (8, {"loss": 8.0})])
+    write(tmp_path, 6, [(6, 60.0)])
+    evaluate(tmp_path, 6, [(3, {"loss": 3.0}), (5, {"loss": 5.0, "accuracy": 0.5})])
+    evaluate(tmp_path, 6, [(5, {"loss": 5.0, "accuracy": 0.5}), (8, {"loss": 8.5})])
+    assert curve(tmp_path, LOSS) == [(3, 3.0), (5, 5.0), (8, 8.5)]
+    assert curve(tmp_path, ACCURACY) == [(5, 0.5)]
+
+
+def test_an_evaluation_that_no_longer_stands_is_told_again(tmp_path):
+    evaluate(tmp_path, 0, [(3, {"loss": 3.0}), (5, {"loss": 5.0})])
+    evaluate(tmp_path, 4, [])
+    evaluate(tmp_path, 6, [(3, {"loss": 3.5}), (5, {"loss": 5.5})])
+    assert curve(tmp_path, LOSS) == [(3, 3.0), (5, 5.5)]
+    evaluate(tmp_path, 0, [(3, {"loss": 3.75})])
+    assert curve(tmp_path, LOSS) == [(3, 3.75)]
+
+
+def test_another_evaluation_of_the_same_version_is_told_too(tmp_path):
+    evaluate(tmp_path, 0, [(5, {"loss": 5.0})])
+    evaluate(tmp_path, 6, [(5, {"loss": 0.25})], once=None)
+    assert curve(tmp_path, LOSS) == [(5, 5.0), (5, 0.25)]
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        pytest.param(b"\x20", id="half-a-head"),
+        pytest.param(b"\xff" * 12, id="longer-than-its-file"),
+        pytest.param(b"\x02" + bytes(11) + b"\xff\xff" + bytes(4), id="no-event"),
+    ],
+)
+def test_what_a_killed_master_has_left_unfinished_is_passed_over(tail, tmp_path):
+    evaluate(tmp_path, 0, [(5, {"loss": 5.0})])
+    [path] = tmp_path.iterdir()
+    with path.open("ab") as file:
+        file.write(tail)
+    assert told_values(tmp_path, EVALUATION, 6) == {(LOSS, 5)}
+    assert told_values(tmp_path, EVALUATION, 5) == set()
 
 
 def test_a_folder_that_cannot_be_made_is_told_once(tmp_path):
