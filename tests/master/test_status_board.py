@@ -143,3 +143,22 @@ def test_a_damaged_status_is_replaced_by_the_next(tmp_path, caplog):
     assert "status.json is damaged" in caplog.text
     assert board.publish()
     assert directory.status().phase is JobPhase.STARTING
+
+
+def test_a_pause_of_the_workers_is_no_part_of_the_speed():
+    board, coordinator = board_of(), ServedMaster().coordinator
+    board.coordinator = coordinator
+    board.set_phase(JobPhase.RUNNING)
+    session = register(coordinator)
+    coordinator.lease(session)
+    for _ in range(10):
+        coordinator._note_contribution(session, 8, 0.01)
+    coordinator.lease(session)
+    assert min(speeds(board)) > 0
+    # As for an evaluation.
+    coordinator.is_held = True
+    coordinator.lease(session)
+    assert min(speeds(board)) > 0
+    coordinator.is_held = False
+    coordinator.lease(session)
+    assert speeds(board) == (0.0, 0.0)
