@@ -54,17 +54,19 @@ def unrounded(values: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> list[NDA
     numbers = np.concatenate([arrays[index].reshape(-1) for index in unsure]) if unsure else None
     if numbers is not None and (np.abs(numbers) >= _ALL_EXACT).any():
         for index in unsure:
-            result[index] = _made_again(index, values[index])
+            result[index] = _made_again(index, values[index], arrays[index])
     return result
 
 
-def _made_again(index: int, value: Any) -> NDArray[Any]:
+def _made_again(index: int, value: Any, array: NDArray[Any]) -> NDArray[Any]:
     items = np.asarray(value, object).flat
     try:
-        kind = common_type([np.asarray(item) for item in items] or [np.asarray(value)])
+        kind = common_type([np.asarray(item) for item in items] or [array])
     except RoundedError as error:
         raise RoundedError(index, error.number) from error
-    return np.asarray(value, kind)
+    # Nothing was rounded where floating-point numbers are right, and the type is that of NumPy
+    # then, as in lists without large numbers.
+    return array if kind.kind in "fc" else np.asarray(value, kind)
 
 
 def common_type(arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:

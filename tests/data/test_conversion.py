@@ -223,6 +223,16 @@ def test_lists_of_any_length_have_one_type(tmp_path, read_all, values, dtype):
     assert {item.dtype.name for item in found} == {dtype}
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "longdouble"])
+@pytest.mark.parametrize("number", [float("inf"), 2.0**60])
+def test_large_numbers_in_lists_leave_the_type_of_the_field_alone(tmp_path, dtype, number):
+    kinds = set()
+    for each in (1, number):
+        record = {"x": [np.array([1, 2], dtype), np.array([each, 3], dtype)]}
+        kinds.add(WRITERS["npz"].write([record], tmp_path / f"{each}.npz")["x"].kind)
+    assert kinds == {np.dtype(dtype).name}
+
+
 def test_lists_of_different_types_are_refused_where_one_would_be_rounded(tmp_path):
     with pytest.raises(DataError, match=f"record 1: field 'x' holds {ODD}, which would be rounded"):
         WRITERS["parquet"].write([{"x": [0.5]}, {"x": [1, ODD]}], tmp_path / "a")
