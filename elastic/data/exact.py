@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 _ALL_EXACT: Final = 2.0**53
 """Doubles have every whole number below."""
+_OF_WHOLE_NUMBERS: Final = "dgDG"
+"""Doubles and what is wider: NumPy puts whole numbers of more bits than a narrower type has only
+there."""
 
 
 class RoundedError(ValueError):
@@ -47,7 +50,7 @@ def unrounded(values: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> list[NDA
     unsure = [
         index
         for index, (value, array) in enumerate(zip(values, arrays, strict=True))
-        if isinstance(value, (list, tuple)) and array.dtype.kind in "fc"
+        if isinstance(value, (list, tuple)) and array.dtype.char in _OF_WHOLE_NUMBERS
     ]
     result = list(arrays)
     # All at once: to look at each takes three times as long as to make it.

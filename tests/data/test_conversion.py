@@ -233,6 +233,12 @@ def test_large_numbers_in_lists_leave_the_type_of_the_field_alone(tmp_path, dtyp
     assert kinds == {np.dtype(dtype).name}
 
 
+def test_half_precision_in_lists_is_written_without_a_warning(tmp_path):
+    # Warnings are errors here.
+    forms = WRITERS["npz"].write([{"x": [np.float16(1), np.float16("inf")]}], tmp_path / "a.npz")
+    assert forms["x"].kind == "float16"
+
+
 def test_lists_of_different_types_are_refused_where_one_would_be_rounded(tmp_path):
     with pytest.raises(DataError, match=f"record 1: field 'x' holds {ODD}, which would be rounded"):
         WRITERS["parquet"].write([{"x": [0.5]}, {"x": [1, ODD]}], tmp_path / "a")
