@@ -53,12 +53,25 @@ def unrounded(values: Sequence[Any], arrays: Sequence[NDArray[Any]]) -> list[NDA
         if isinstance(value, (list, tuple)) and array.dtype.char in _OF_WHOLE_NUMBERS
     ]
     result = list(arrays)
-    # All at once: to look at each takes three times as long as to make it.
-    numbers = np.concatenate([arrays[index].reshape(-1) for index in unsure]) if unsure else None
-    if numbers is not None and (np.abs(numbers) >= _ALL_EXACT).any():
-        for index in unsure:
+    large = [unsure[place] for place in _with_large([arrays[index] for index in unsure])]
+    for index in large:
+        result[index] = _made_again(index, values[index], arrays[index])
+    if any(result[index].dtype.kind in "iu" for index in large):
+        # Signed ones beside unsigned ones, which may be so in the other lists of the field too.
+        for index in set(unsure).difference(large):
             result[index] = _made_again(index, values[index], arrays[index])
     return result
+
+
+def _with_large(arrays: Sequence[NDArray[Any]]) -> list[int]:
+    """Which of these hold a number that may have been another, whole one."""
+    if not arrays:
+        return []
+    # All at once: to look at each takes three times as long as to make it.
+    sizes = np.abs(np.concatenate([array.reshape(-1) for array in arrays]).real)
+    places = np.flatnonzero((sizes >= _ALL_EXACT) & (sizes < np.inf))
+    ends = np.cumsum([array.size for array in arrays])
+    return [int(index) for index in np.unique(np.searchsorted(ends, places, side="right"))]
 
 
 def _made_again(index: int, value: Any, array: NDArray[Any]) -> NDArray[Any]:

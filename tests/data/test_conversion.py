@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from elastic.data import exact
 from elastic.data.conversion import Plan, _cast, cut_units
 from elastic.data.conversion_folder import ConversionFolder
 from elastic.data.conversion_processes import write_units
+from elastic.data.exact import unrounded
 from elastic.data.fields import forms_of
 from elastic.data.writers import WRITERS
 from elastic.errors import DataError, ModelDefError
@@ -237,6 +239,28 @@ def test_half_precision_in_lists_is_written_without_a_warning(tmp_path):
     # Warnings are errors here.
     forms = WRITERS["npz"].write([{"x": [np.float16(1), np.float16("inf")]}], tmp_path / "a.npz")
     assert forms["x"].kind == "float16"
+
+
+def test_all_lists_of_whole_numbers_with_and_without_a_sign_have_one_type():
+    values = [[np.int64(1), np.uint64(2)], [0.5, float("inf")], [np.int64(1), np.uint64(HASH)]]
+    arrays = unrounded(values, [np.asarray(value) for value in values])
+    assert [array.dtype.name for array in arrays] == ["uint64", "float64", "uint64"]
+    assert arrays[2].tolist() == [1, HASH]
+
+
+def test_only_lists_with_large_numbers_are_made_again(monkeypatch):
+    again = []
+    made_again = exact._made_again
+
+    def note(index, *args):
+        again.append(index)
+        return made_again(index, *args)
+
+    monkeypatch.setattr(exact, "_made_again", note)
+    values = [[], [0.5], [float("inf"), float("nan")], [-1e20, 1], [], [2], [3, 2.0**53], [1j]]
+    arrays = [np.asarray(value) for value in values]
+    assert all(one is other for one, other in zip(unrounded(values, arrays), arrays, strict=True))
+    assert again == [3, 6]
 
 
 def test_lists_of_different_types_are_refused_where_one_would_be_rounded(tmp_path):
