@@ -80,7 +80,7 @@ class ConversionFolder:
         _write_json(self._state / f"{index}.json", [asdict(file) for file in files])
 
     def finish(self) -> None:
-        """Say what is there, and let readers in.
+        """Say what is there, and let readers in; closes the folder.
 
         Raises:
             DataError: There are no records, files differ in what a field holds, or somebody has
@@ -110,7 +110,11 @@ class ConversionFolder:
             },
         )
         # In one step: a run that is killed here leaves no state of which a part is gone.
-        shutil.rmtree(self._state.rename(self._root / _FINISHED))
+        state = self._state.rename(self._root / _FINISHED)
+        # NFS keeps a removed file in its folder for as long as it is open, as the lock is.
+        self.close()
+        # All is there for readers, who skip what is left of it.
+        shutil.rmtree(state, ignore_errors=True)
 
     def _names(self) -> set[str]:
         return {path.name for path in self._root.iterdir()}

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import re
+import shutil
 from contextlib import closing
 
 import numpy as np
@@ -409,6 +410,35 @@ def test_a_folder_that_another_run_fills_is_left_alone(tmp_path, tables, read_al
         with pytest.raises(DataError, match="is not empty"):
             convert(plan)
     assert len(read_all(out)) == 25
+
+
+@pytest.mark.parametrize("is_open_elsewhere", [False, True])
+def test_a_conversion_ends_well_where_open_files_stay_in_their_folder(
+    tmp_path, tables, read_all, monkeypatch, is_open_elsewhere
+):
+    remove = shutil.rmtree
+
+    def remove_on_nfs(folder, ignore_errors=False):
+        with (folder / "lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_open = is_open_elsewhere
+            except BlockingIOError:
+                is_open = True
+        if not is_open:
+            remove(folder, ignore_errors)
+            return
+        (folder / "lock").rename(folder / ".nfs0001")
+        if not ignore_errors:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    monkeypatch.setattr(shutil, "rmtree", remove_on_nfs)
+    out = tmp_path / "out"
+    assert convert(Plan((tables,), str(out)))["num_records"] == 25
+    assert (out / ".finished").exists() == is_open_elsewhere
+    assert len(read_all(out)) == 25
+    with pytest.raises(DataError, match=f"{out} is not empty"):
+        convert(Plan((tables,), str(out)))
 
 
 def test_a_run_that_finishes_while_another_one_begins(tmp_path, tables, read_all, monkeypatch):
