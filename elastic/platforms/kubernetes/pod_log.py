@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import dropwhile
 from typing import Final
@@ -20,6 +20,11 @@ from elastic.platforms.kubernetes.names import (
 
 SILENCE_S: Final = 60.0
 """A quiet stream is opened anew after so long, in case its connection has died in silence."""
+NUM_REMEMBERED: Final = 10_000
+"""Time stamps of given lines that are kept, some 1.5 MB: what they span, a clock may be set back.
+
+Those of the second that the next read begins with are kept however many they are.
+"""
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
@@ -53,7 +58,10 @@ class PodLog:
         metadata = pod["metadata"]
         self._path = object_path("pods", metadata["namespace"], metadata["name"]) + "/log"
         self._last_stamp = ""
-        self._num_at_last: float = 0
+        self._latest_stamp = ""
+        self._tail_stamp = ""
+        # How many lines of each stamp were given, in the order in which they came.
+        self._num_given: dict[str, float] = {}
         self._since = "" if since_s is None else _stamp(since_s)
         self._tail = tail
 
@@ -79,12 +87,21 @@ class PodLog:
         if tail == 0:
             # No line will tell the next read where this one began.
             self._tail, self._since = None, max(since, _stamp(self._cluster.now_s()), key=_order)
-        # Nobody knows how many lines of the same time stood before a tail.
-        num_before = 0 if tail is None else math.inf
-        for stamp, text in dropwhile(self._known(), self._stamped(query)):
-            if stamp != self._last_stamp:
-                self._last_stamp, self._num_at_last, num_before = stamp, num_before, 0
-            self._num_at_last += 1
+        last, latest, num_left = self._last_stamp, self._latest_stamp, self._num_given.copy()
+        for stamp, text in dropwhile(self._is_before_tail, self._stamped(query)):
+            # What a read repeats comes before what is new, so of equal stamps the first are known.
+            if num_left.get(stamp, 0) > 0:
+                num_left[stamp] -= 1
+                continue
+            if tail is not None and not self._tail_stamp:
+                # Nobody knows how many lines of the same time stood before a tail.
+                self._tail_stamp, self._num_given[stamp] = stamp, math.inf
+            # A forgotten line from before the clock was set back: were the stream to end here, a
+            # read from its time on would lack what is new.
+            is_repeated = num_left.get(last, 0) > 0 and (
+                _order(last) < _order(stamp) <= _order(latest)
+            )
+            self._remember(stamp, is_last=not is_repeated)
             if since and _order(stamp) < _order(since):
                 continue
             yield LogLine(self.replica, text.removesuffix("\r"), stamp)
@@ -98,22 +115,28 @@ class PodLog:
                 )
             yield stamp, text
 
-    def _known(self) -> Callable[[tuple[str, str]], bool]:
-        """Tells the lines that a read repeats, which come first, from those that are new.
+    def _is_before_tail(self, line: tuple[str, str]) -> bool:
+        """Tells the lines that the API gives only because it takes no fraction of a second."""
+        stamp, first = line[0], self._tail_stamp
+        return stamp[:19] == first[:19] and _order(stamp) < _order(first)
 
-        Within a read no stamp tells that: CRI-O gives the same one to all lines that were written
-        at once, and a node whose clock was set back gives earlier ones.
+    def _remember(self, stamp: str, *, is_last: bool) -> None:
+        """Count a line, by its exact stamp.
+
+        No comparison of stamps tells what a read repeats: CRI-O gives the same one to all lines
+        that were written at once, and a node whose clock was set back gives earlier ones, so that
+        a read from these on has lines with later stamps first. Nor does the mere number of lines:
+        those of a rotated file are gone.
         """
-        last, num_left = self._last_stamp, self._num_at_last
-
-        def is_known(line: tuple[str, str]) -> bool:
-            nonlocal num_left
-            if line[0] != last:
-                return _order(line[0]) < _order(last)
-            num_left -= 1
-            return num_left >= 0
-
-        return is_known
+        if is_last:
+            self._last_stamp = stamp
+        self._latest_stamp = max(self._latest_stamp, stamp, key=_order)
+        self._num_given[stamp] = self._num_given.get(stamp, 0) + 1
+        while len(self._num_given) > NUM_REMEMBERED:
+            oldest = next(iter(self._num_given))
+            if oldest[:19] == self._last_stamp[:19]:
+                break
+            del self._num_given[oldest]
 
 
 def replica_name(pod: Manifest) -> str:

@@ -6,6 +6,7 @@ import pytest
 from support.fake_api import Answer, FakeApi
 from support.pods import pod, running
 
+from elastic.platforms.kubernetes import pod_log
 from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog
 
 DATE = "Thu, 01 Jan 2026 00:00:07 GMT"
@@ -56,6 +57,45 @@ def test_so_may_lines_that_a_tail_has_left_out():
 def test_a_line_may_have_an_earlier_stamp_than_the_one_before(early):
     texts, _ = read(body("07.5 one", f"{early} two", "07.6 three"), body("07.6 three", "08.0 four"))
     assert texts == [["one", "two", "three"], ["four"]]
+
+
+SET_BACK = ("40.1 line 0", "41.1 line 1", "41.1 line 2", "10.5 back 0", "11.5 back 1")
+
+
+def test_after_a_clock_was_set_back_a_read_begins_with_later_stamps():
+    then = body(*SET_BACK[:3], SET_BACK[4], "11.6 back 2")
+    much_later = then + body("40.3 back 3", "41.1 at the same time again")
+    texts, asked = read(body(*SET_BACK), then, then, much_later, much_later)
+    assert texts[1:] == [["back 2"], [], ["back 3", "at the same time again"], []]
+    assert asked[1]["sinceTime"] == ["2026-01-01T00:00:11Z"]
+    assert asked[4]["sinceTime"] == ["2026-01-01T00:00:41Z"]
+
+
+def test_nor_does_it_hide_what_comes_after_the_file_has_changed():
+    texts, _ = read(body(*SET_BACK), body("11.7 of the next file", "40.2 too"))
+    assert texts[1] == ["of the next file", "too"]
+
+
+def test_what_a_tail_left_out_of_its_first_second_stays_out_when_the_clock_was_set_back():
+    before = body("41.0 before the tail", *SET_BACK[1:])
+    texts, _ = read(body(*SET_BACK[2:]), before + body("11.6 back 2"), tail=3)
+    assert texts[1] == ["back 2"]
+
+
+def test_forgotten_lines_may_come_twice_and_hide_nothing_new_where_the_stream_ends(monkeypatch):
+    monkeypatch.setattr(pod_log, "NUM_REMEMBERED", 2)
+    again = body(*SET_BACK[:3], SET_BACK[4], "11.6 back 2")
+    texts, asked = read(body(*SET_BACK), body(*SET_BACK[:3]), again, body("11.6 back 2"))
+    assert [asked[at]["sinceTime"] for at in (1, 2, 3)] == [["2026-01-01T00:00:11Z"]] * 3
+    assert texts[2][-1] == "back 2"
+    assert texts[3] == []
+
+
+def test_all_lines_of_the_last_second_are_remembered(monkeypatch):
+    monkeypatch.setattr(pod_log, "NUM_REMEMBERED", 2)
+    burst = body("07.1 a", "07.2 b", "07.3 c", "07.4 d")
+    texts, _ = read(burst, burst + body("08.0 later"))
+    assert texts[1] == ["later"]
 
 
 def test_what_is_no_longer_there_hides_nothing_new():
