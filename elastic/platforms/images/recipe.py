@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -18,6 +18,11 @@ _ESCAPE: Final = re.compile(
     r"(?:#[ \t]*\w+[ \t]*=.*\n)*?#[ \t]*escape[ \t]*=[ \t]*([\\`])[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
+_MAY_HOLD_DOCUMENTS: Final = re.compile(r"\s*(?:ONBUILD\s+)*(?:RUN|COPY|ADD)\s", re.IGNORECASE)
+# A word of the shell, which quotes and backslashes hold together.
+_WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
+_HERE_DOCUMENT: Final = re.compile(r"\d*<<(-?)([^<]+)")
+_QUOTING: Final = re.compile(r"""["']|\\(?=.)""")
 _VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 
 
@@ -69,13 +74,34 @@ def _joined(dockerfile: str) -> str:
     """Every instruction on one line, however many it was written on, and nothing else."""
     found = _ESCAPE.match(dockerfile)
     escape = re.escape(found[1] if found else "\\")
-    # Neither ends an instruction that goes on.
-    lines = [
-        line
-        for line in dockerfile.split("\n")
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
-    return re.sub(rf"(?<!{escape}){escape}[ \t]*\n", "", "\n".join(lines))
+    goes_on = re.compile(rf"(?<!{escape}){escape}[ \t]*$")
+    instructions, begun = [], ""
+    lines = iter(dockerfile.split("\n"))
+    for line in lines:
+        # Neither ends an instruction that goes on.
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        begun += goes_on.sub("", line)
+        if not goes_on.search(line):
+            _pass_here_documents(begun, lines)
+            instructions.append(begun)
+            begun = ""
+    return "\n".join([*instructions, begun])
+
+
+def _pass_here_documents(instruction: str, lines: Iterator[str]) -> None:
+    """Take the here-documents of an instruction, which follow it in order, from the lines.
+
+    Source:
+        heredocsFromLine and Parse in BuildKit, frontend/dockerfile/parser/parser.go: the `<<`
+        begins a word, and one without its end takes all lines.
+    """
+    if not _MAY_HOLD_DOCUMENTS.match(instruction):
+        return
+    for word in _WORD.findall(instruction):
+        if found := _HERE_DOCUMENT.fullmatch(word):
+            end, indent = _QUOTING.sub("", found[2]), "\t" if found[1] else ""
+            any(line.removesuffix("\r").lstrip(indent) == end for line in lines)
 
 
 def _expanded(word: str, values: Mapping[str, str]) -> str:

@@ -36,6 +36,31 @@ def test_the_images_that_a_recipe_begins_from(dockerfile, expected):
     assert base_images(dockerfile, {"IMAGE_BASE": "given:2"}) == expected
 
 
+@pytest.mark.parametrize(
+    "run",
+    [
+        "RUN <<EOF\nfrom b import c\nEOF",
+        "run python3 <<'EOF' > /x\n# here\n\nfrom b import c \\\nEOF",
+        'RUN <<"E F" sh\nfrom b\nE F',
+        "RUN <<\\EOF\nfrom b\nEOF",
+        "RUN <<-EOF\n\tfrom b\n\tEOF",
+        "RUN <<EOF\n\tEOF\nfrom b\nEOF",
+        "RUN 3<<ONE \\\n  <<-TWO cat\nfrom b\nTWO\nfrom b\nONE\nfrom b\n\tTWO",
+        "COPY --chmod=755 <<EOF /x\nfrom b\nEOF",
+        "ONBUILD ADD <<EOF /x\nfrom b\nEOF",
+        "RUN <<EOF\r\nfrom b\r\nEOF\r",
+        # None of these begins one.
+        "RUN echo '<<EOF'",
+        "RUN echo $((1<<2)) 1 << 2",
+        "RUN cat <<<EOF",
+        'RUN ["cat", "<<EOF"]',
+        "ENV X <<EOF",
+    ],
+)
+def test_the_lines_of_a_here_document_are_no_instructions(run):
+    assert base_images(f"FROM a\n{run}\nFROM d", {}) == ["a", "d"]
+
+
 def test_a_from_without_an_image_is_refused():
     with pytest.raises(JobSpecError, match=r"FROM \$B in elastic.Dockerfile names no image"):
         base_images("ARG B\nFROM $B", {})
