@@ -117,8 +117,8 @@ def _check_whole(folder: Path, names: Sequence[str]) -> None:
         return
     if missing := sorted(files.keys() - {PurePath(name).name for name in names}):
         raise DataError(
-            f"{folder} has no {missing[0]}, though its {MANIFEST} names {len(files)} files and "
-            f"{len(missing)} of them are missing: copy all of it again, or remove {MANIFEST} if "
+            f"{folder} has no {missing[0]}, though its {MANIFEST} names {len(files)} files "
+            f"({len(missing)} missing): copy all of it again, or remove {MANIFEST} if "
             "the others alone are meant"
         )
 

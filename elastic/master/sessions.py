@@ -56,8 +56,11 @@ class RateMeter:
         self._drop(now_s)
 
     def resume(self, now_s: float) -> None:
-        """Begin anew after a pause, of which the speed since says nothing."""
-        if self._marks:
+        """Work begins again: after a pause longer than the window, so does what is told of it.
+
+        Shorter ones, as at the end of an epoch, are a part of the speed.
+        """
+        if self._marks and now_s - self._marks[-1][0] > self._window_s:
             self._marks = deque([(now_s, 0)])
             self._records = 0
 

@@ -77,6 +77,16 @@ def test_a_pause_is_no_part_of_the_speed_after_it():
         assert meter.per_second(600.0 + number / 10) == pytest.approx(320.0)
 
 
+def test_a_short_pause_is_a_part_of_the_speed():
+    meter = meter_of(*(number / 10 for number in range(100)))
+    for number in range(1, 400):
+        if number % 10 == 1:
+            meter.resume(12.0 + number / 8)
+        meter.add(12.0 + number / 8, RECORDS)
+    assert meter.per_second(12.0 + 399 / 8) == pytest.approx(RECORDS * 8, rel=0.01)
+    assert len(meter._marks) > 50
+
+
 @pytest.mark.parametrize("gap_s", [16.0, 40.0])
 def test_steps_that_follow_each_other_more_slowly_than_they_take_have_their_speed(gap_s):
     meter = meter_of(*(gap_s * number for number in range(10)))

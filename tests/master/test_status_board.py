@@ -1,5 +1,7 @@
 """What the master tells of its job, and what it remembers over its lives."""
 
+import time
+
 import pytest
 from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
@@ -145,20 +147,35 @@ def test_a_damaged_status_is_replaced_by_the_next(tmp_path, caplog):
     assert directory.status().phase is JobPhase.STARTING
 
 
-def test_a_pause_of_the_workers_is_no_part_of_the_speed():
+def test_a_long_pause_of_the_workers_is_no_part_of_the_speed(monkeypatch):
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
     board, coordinator = board_of(), ServedMaster().coordinator
     board.coordinator = coordinator
     board.set_phase(JobPhase.RUNNING)
     session = register(coordinator)
     coordinator.lease(session)
-    for _ in range(10):
-        coordinator._note_contribution(session, 8, 0.01)
-    coordinator.lease(session)
-    assert min(speeds(board)) > 0
-    # As for an evaluation.
-    coordinator.is_held = True
-    coordinator.lease(session)
-    assert min(speeds(board)) > 0
-    coordinator.is_held = False
-    coordinator.lease(session)
+
+    def train():
+        nonlocal now_s
+        for _ in range(10):
+            now_s += 0.1
+            coordinator._note_contribution(session, 8, 0.01)
+
+    def evaluate_for(taken_s):
+        nonlocal now_s
+        coordinator.is_held = True
+        coordinator.lease(session)
+        now_s += taken_s
+        coordinator.is_held = False
+        coordinator.lease(session)
+
+    train()
+    assert speeds(board) == pytest.approx((80.0, 80.0))
+    evaluate_for(60.0)
     assert speeds(board) == (0.0, 0.0)
+    train()
+    assert speeds(board) == pytest.approx((80.0, 80.0))
+    evaluate_for(1.0)
+    train()
+    assert speeds(board) == pytest.approx((160 / 3, 160 / 3), abs=0.1)
