@@ -145,8 +145,10 @@ class Coordinator:
         if working_on is not None:
             return self._task_to_follow(session, working_on)
         task = self._next_task(session)
+        if isinstance(task, Task):
+            self._begin_work(session, task)
         if isinstance(task, Task) and task.kind is TaskKind.TRAINING:
-            self._start_computing(session)
+            self._computing.add(session.key)
         else:
             self._stop_computing(session)
         # Also without a task: who is told to wait asks again at once, or hangs.
@@ -374,13 +376,20 @@ class Coordinator:
             self._computing.add(session.key)
             self.liveness.progressed(session.worker, time.monotonic())
 
-    def _start_computing(self, session: WorkerSession) -> None:
+    def _begin_work(self, session: WorkerSession, task: Task) -> None:
+        """Leave what nobody has worked out of the speeds."""
         now_s = time.monotonic()
-        if not self._computing:
-            self.rate.resume(now_s)
-        if session.key not in self._computing:
+        others = [other for other in self.sessions.all() if other is not session]
+        if task.kind is TaskKind.TRAINING:
+            was_at_work = session.key in self._computing
+            is_alone = not any(other.key in self._computing for other in others)
+        else:
+            was_at_work, ledger = False, self._ledger_of(task.task_id)
+            is_alone = not any(ledger.holds_lease(other.worker) for other in others)
+        if not was_at_work:
             session.rate.resume(now_s)
-        self._computing.add(session.key)
+            if is_alone:
+                self.rate.resume(now_s)
 
     def _stop_computing(self, session: WorkerSession) -> None:
         """One worker fewer can fill the group: those who wait for it may have to go on."""
@@ -532,5 +541,9 @@ class Coordinator:
         loss = self.epoch_loss.mean
         self.epoch_loss.clear()
         await self.on_epoch_end(audit.epoch, loss)
+        # Callbacks may have taken long.
+        now_s = time.monotonic()
+        for meter in (self.rate, *(session.rate for session in self.sessions.all())):
+            meter.resume(now_s)
         if self.ledger.is_finished:
             self.training_done.set()

@@ -50,7 +50,8 @@ class HangWatch:
         Args:
             limit_s: How long the loop may give no answer; and a piece of work may take, or
                 `PATIENCE` times the longest of its name where that is more.
-            first_s: How long the first work of a name may take at the least, which may compile.
+            first_s: How long the first two of a name may take at the least: one may compile, and
+                the other is the first to tell what is usual.
             on_hang: Told where the user's code stands; called from the thread, once.
         """
         self._limit_s = limit_s
@@ -61,8 +62,8 @@ class HangWatch:
         self._answered = threading.Event()
         self._works = {self._loop_thread: _Work(limit_s)}
         """What each thread that is watched is at."""
-        self._longest_s: dict[str, float] = {}
-        """The longest work that came to an end, by name."""
+        self._longest_s: dict[str, float | None] = {}
+        """The longest work that came to an end, by name; the first teaches nothing."""
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hang-watch", daemon=True)
@@ -89,7 +90,8 @@ class HangWatch:
         finally:
             with self._lock:
                 del self._works[thread]
-                self._longest_s[name] = max(work.taken_s, self._longest_s.get(name, 0.0))
+                is_first = name not in self._longest_s
+                self._longest_s[name] = None if is_first else max(work.taken_s, longest_s or 0.0)
 
     def _run(self) -> None:
         self._ask()

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +24,11 @@ def told_values(folder: Path, tags: str, first_step: int) -> frozenset[tuple[str
         first_step: From this step on, nothing stands any more.
 
     Raises:
-        OSError: A file cannot be read.
+        OSError: The folder cannot be read.
     """
     told: set[tuple[str, int]] = set()
     for path in sorted(path for path in folder.iterdir() if NAME.match(path.name)):
-        for event in _events(path):
+        for event in _readable_events(path):
             if event.session_log.status == event_pb2.SessionLog.START:
                 told = {value for value in told if value[1] < event.step}
             told |= {
@@ -38,6 +39,12 @@ def told_values(folder: Path, tags: str, first_step: int) -> frozenset[tuple[str
     return frozenset(value for value in told if value[1] < first_step)
 
 
+def _readable_events(path: Path) -> Iterator["event_pb2.Event"]:
+    # What cannot be read may be told twice; all other curves are worth more.
+    with suppress(OSError):
+        yield from _events(path)
+
+
 def _events(path: Path) -> Iterator["event_pb2.Event"]:
     """The events of a file, up to one that a killed master has not written whole."""
     size_bytes = path.stat().st_size
@@ -45,7 +52,7 @@ def _events(path: Path) -> Iterator["event_pb2.Event"]:
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
             length, _ = _HEAD.unpack(head)
             # Of a damaged file it may be any number: more than there is, or than memory holds.
-            if length > size_bytes - file.tell():
+            if length + _CHECKSUM_BYTES > size_bytes - file.tell():
                 return
             try:
                 yield event_pb2.Event.FromString(file.read(length))

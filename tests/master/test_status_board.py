@@ -1,5 +1,6 @@
 """What the master tells of its job, and what it remembers over its lives."""
 
+import asyncio
 import time
 
 import pytest
@@ -11,6 +12,8 @@ from elastic.master.status_board import MAX_EVENTS, StatusBoard
 from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.runner import LocalReplicaRunner
+from elastic.policy.ledger import Audit
+from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
@@ -179,3 +182,43 @@ def test_a_long_pause_of_the_workers_is_no_part_of_the_speed(monkeypatch):
     evaluate_for(1.0)
     train()
     assert speeds(board) == pytest.approx((160 / 3, 160 / 3), abs=0.1)
+
+
+def test_a_callback_that_takes_long_is_no_part_of_the_speed(monkeypatch):
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    board, coordinator = board_of(), ServedMaster().coordinator
+    board.coordinator = coordinator
+    board.set_phase(JobPhase.RUNNING)
+    session = register(coordinator)
+    coordinator.lease(session)
+    for _ in range(10):
+        now_s += 0.1
+        coordinator._note_contribution(session, 8, 0.01)
+
+    async def upload(_epoch, _loss):
+        nonlocal now_s
+        now_s += 600.0
+
+    coordinator.on_epoch_end = upload
+    asyncio.run(coordinator._end_epoch(Audit(0, 80, 80, 0)))
+    for _ in range(10):
+        now_s += 0.1
+        coordinator._note_contribution(session, 8, 0.01)
+        assert speeds(board) == pytest.approx((80.0, 80.0))
+
+
+def test_nor_is_a_pause_of_a_job_that_trains_nothing(monkeypatch):
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    coordinator = ServedMaster().coordinator
+    session = register(coordinator)
+    coordinator._note_contribution(session, 8, 0.01)
+    now_s += 600.0
+    records = RecordRange(0, 0, 8)
+    coordinator._begin_work(
+        session, Task(0, 1, TaskKind.PREDICTION, 0, records, Shard("a", 0, 8), model_version=1)
+    )
+    now_s += 0.1
+    coordinator._note_contribution(session, 8, 0.01)
+    assert coordinator.samples_per_s == pytest.approx(80.0)

@@ -121,6 +121,19 @@ def test_what_a_killed_master_has_left_unfinished_is_passed_over(tail, tmp_path)
     assert told_values(tmp_path, EVALUATION, 5) == set()
 
 
+def test_a_value_without_its_whole_checksum_was_not_told(tmp_path):
+    evaluate(tmp_path, 0, [(4, {"loss": 4.0}), (5, {"loss": 5.0})])
+    [path] = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    assert told_values(tmp_path, EVALUATION, 6) == {(LOSS, 4)}
+
+
+def test_a_file_that_cannot_be_read_stops_no_curve(tmp_path):
+    evaluate(tmp_path, 0, [(5, {"loss": 5.0})])
+    (tmp_path / "events.out.tfevents.0000000001.gone").symlink_to(tmp_path / "gone")
+    assert told_values(tmp_path, EVALUATION, 6) == {(LOSS, 5)}
+
+
 def test_a_folder_that_cannot_be_made_is_told_once(tmp_path):
     (tmp_path / "file").write_text("")
     said = []

@@ -135,7 +135,10 @@ class PodLog:
         while len(self._num_given) > NUM_REMEMBERED:
             oldest = next(iter(self._num_given))
             if oldest[:19] == self._last_stamp[:19]:
-                break
+                if is_last or len(self._num_given) <= 2 * NUM_REMEMBERED:
+                    break
+                # Its line has left with a rotated file: nothing repeats it, and all would be kept.
+                self._last_stamp = stamp
             del self._num_given[oldest]
 
 

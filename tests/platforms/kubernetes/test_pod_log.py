@@ -98,6 +98,17 @@ def test_all_lines_of_the_last_second_are_remembered(monkeypatch):
     assert texts[1] == ["later"]
 
 
+def test_a_last_line_that_has_left_with_its_file_does_not_keep_the_reads_where_they_are(
+    monkeypatch,
+):
+    monkeypatch.setattr(pod_log, "NUM_REMEMBERED", 3)
+    later = body(*(f"{second} of the next file" for second in range(12, 24)))
+    texts, asked = read(body("50.0 first", "11.0 set back"), later, later)
+    assert asked[1]["sinceTime"] == ["2026-01-01T00:00:11Z"]
+    assert len(texts[1]) == 12
+    assert asked[2]["sinceTime"] == ["2026-01-01T00:00:23Z"]
+
+
 def test_what_is_no_longer_there_hides_nothing_new():
     texts, _ = read(body(*TRACEBACK), body("08.0 of the next file"))
     assert texts[1] == ["of the next file"]
