@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from elastic.policy.liveness import HANG_FACTOR
 from elastic.spec.user_frames import stuck_in
 
 log = logging.getLogger(__name__)
@@ -17,10 +18,6 @@ log = logging.getLogger(__name__)
 TICK_S: Final = 0.5
 LEAST_S: Final = 10.0
 """However short `hang_timeout` is: on a busy machine the first update compiles for seconds."""
-
-
-PATIENCE: Final = 5.0
-"""Times the longest work of its name, as workers have with their steps."""
 
 
 @dataclass(slots=True)
@@ -49,7 +46,7 @@ class HangWatch:
 
         Args:
             limit_s: How long the loop may give no answer; and a piece of work may take, or
-                `PATIENCE` times the longest of its name where that is more.
+                `HANG_FACTOR` times the longest of its name where that is more.
             first_s: How long the first two of a name may take at the least: one may compile, and
                 the other is the first to tell what is usual.
             on_hang: Told where the user's code stands; called from the thread, once.
@@ -83,7 +80,7 @@ class HangWatch:
         thread = threading.get_ident()
         with self._lock:
             longest_s = self._longest_s.get(name)
-            limit_s = self._first_s if longest_s is None else PATIENCE * longest_s
+            limit_s = self._first_s if longest_s is None else HANG_FACTOR * longest_s
             work = self._works[thread] = _Work(max(limit_s, self._limit_s))
         try:
             yield

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 from support.fake_platform import FakeReplicaRunner
@@ -150,26 +151,42 @@ def test_a_damaged_status_is_replaced_by_the_next(tmp_path, caplog):
     assert directory.status().phase is JobPhase.STARTING
 
 
-def test_a_long_pause_of_the_workers_is_no_part_of_the_speed(monkeypatch):
-    now_s = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+class Clock:
+    """Stands still but for what a test lets pass."""
+
+    def __init__(self, monkeypatch):
+        self.now_s = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def training():
     board, coordinator = board_of(), ServedMaster().coordinator
     board.coordinator = coordinator
     board.set_phase(JobPhase.RUNNING)
     session = register(coordinator)
     coordinator.lease(session)
+    return board, coordinator, session
 
-    def train():
-        nonlocal now_s
-        for _ in range(10):
-            now_s += 0.1
-            coordinator._note_contribution(session, 8, 0.01)
+
+def train_for_a_second(clock, coordinator, session):
+    for _ in range(10):
+        clock.now_s += 0.1
+        coordinator._note_contribution(session, 8, 0.01)
+
+
+def test_a_long_pause_of_the_workers_is_no_part_of_the_speed(clock):
+    board, coordinator, session = training()
+    train = partial(train_for_a_second, clock, coordinator, session)
 
     def evaluate_for(taken_s):
-        nonlocal now_s
         coordinator.is_held = True
         coordinator.lease(session)
-        now_s += taken_s
+        clock.now_s += taken_s
         coordinator.is_held = False
         coordinator.lease(session)
 
@@ -184,41 +201,28 @@ def test_a_long_pause_of_the_workers_is_no_part_of_the_speed(monkeypatch):
     assert speeds(board) == pytest.approx((160 / 3, 160 / 3), abs=0.1)
 
 
-def test_a_callback_that_takes_long_is_no_part_of_the_speed(monkeypatch):
-    now_s = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    board, coordinator = board_of(), ServedMaster().coordinator
-    board.coordinator = coordinator
-    board.set_phase(JobPhase.RUNNING)
-    session = register(coordinator)
-    coordinator.lease(session)
-    for _ in range(10):
-        now_s += 0.1
-        coordinator._note_contribution(session, 8, 0.01)
+def test_a_callback_that_takes_long_is_no_part_of_the_speed(clock):
+    board, coordinator, session = training()
+    train_for_a_second(clock, coordinator, session)
 
     async def upload(_epoch, _loss):
-        nonlocal now_s
-        now_s += 600.0
+        clock.now_s += 600.0
 
     coordinator.on_epoch_end = upload
     asyncio.run(coordinator._end_epoch(Audit(0, 80, 80, 0)))
-    for _ in range(10):
-        now_s += 0.1
-        coordinator._note_contribution(session, 8, 0.01)
-        assert speeds(board) == pytest.approx((80.0, 80.0))
+    train_for_a_second(clock, coordinator, session)
+    assert speeds(board) == pytest.approx((80.0, 80.0))
 
 
-def test_nor_is_a_pause_of_a_job_that_trains_nothing(monkeypatch):
-    now_s = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+def test_nor_is_a_pause_of_a_job_that_trains_nothing(clock):
     coordinator = ServedMaster().coordinator
     session = register(coordinator)
     coordinator._note_contribution(session, 8, 0.01)
-    now_s += 600.0
+    clock.now_s += 600.0
     records = RecordRange(0, 0, 8)
     coordinator._begin_work(
         session, Task(0, 1, TaskKind.PREDICTION, 0, records, Shard("a", 0, 8), model_version=1)
     )
-    now_s += 0.1
+    clock.now_s += 0.1
     coordinator._note_contribution(session, 8, 0.01)
     assert coordinator.samples_per_s == pytest.approx(80.0)
