@@ -17,6 +17,7 @@ from elastic.platforms.local.liveness import has_master, has_supervisor, members
 from elastic.platforms.local.logs import follow_logs, read_logs
 from elastic.platforms.local.presence import with_seen_workers
 from elastic.platforms.local.submission import job_lock, lock_of, submit_job
+from elastic.platforms.local.supervisor import start_supervisor
 from elastic.spec.job import JobSpec
 from elastic.spec.names import other_jobs
 from elastic.spec.since import Since
@@ -37,10 +38,14 @@ class LocalPlatform:
     """Jobs of one user on this machine, below `home` (`$ELASTIC_HOME` or `~/.elastic`)."""
 
     def __init__(
-        self, home: Path | None = None, commands: Mapping[str, tuple[str, ...]] = COMMANDS
+        self,
+        home: Path | None = None,
+        commands: Mapping[str, tuple[str, ...]] = COMMANDS,
+        start_supervisor: Callable[[JobDirectory], None] = start_supervisor,
     ) -> None:
         self._jobs_path = (default_home() if home is None else home.absolute()) / "jobs"
         self._commands = commands
+        self._start_supervisor = start_supervisor
 
     def submit(self, spec: JobSpec) -> None:
         """Start the job's master, below a supervisor that outlives this process, and return.
@@ -53,7 +58,7 @@ class LocalPlatform:
         if not spec.job_name:
             raise JobSpecError("the job has no name: pass --job_name")
         with job_lock(self._jobs_path, spec.job_name, SUBMIT_LOCK_TIMEOUT_S):
-            submit_job(self._jobs_path, spec, self._commands)
+            submit_job(self._jobs_path, spec, self._commands, self._start_supervisor)
 
     def now_s(self) -> float:
         """Seconds since the epoch by this machine's clock, on which the jobs run."""

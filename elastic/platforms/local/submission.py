@@ -4,7 +4,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,6 @@ from elastic.platforms.local.directory import JobDirectory, Submission
 from elastic.platforms.local.files import Lock, entries, exists, remove
 from elastic.platforms.local.killing import end_members, readable_status
 from elastic.platforms.local.liveness import has_master, has_supervisor
-from elastic.platforms.local.supervisor import start_supervisor
 from elastic.policy.resumption import resumed
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
@@ -55,7 +54,10 @@ def lock_of(jobs_path: Path, job_name: str) -> Lock:
 
 
 def submit_job(
-    jobs_path: Path, spec: JobSpec, commands: Mapping[str, tuple[str, ...]]
+    jobs_path: Path,
+    spec: JobSpec,
+    commands: Mapping[str, tuple[str, ...]],
+    start_supervisor: Callable[[JobDirectory], None],
 ) -> JobDirectory:
     """Place the job and start its supervisor; the caller holds the job's lock.
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import elastic
 from elastic.errors import PlatformError
-from elastic.platforms.local.directory import JobDirectory
+from elastic.platforms.local.directory import JobDirectory, Submission
 from elastic.platforms.local.files import last_line
 from elastic.platforms.local.processes import JOB_UID_VARIABLE, REPLICA_VARIABLE, SHARE_VARIABLE
 from elastic.platforms.local.reconciler import Reconciler
@@ -38,10 +38,6 @@ def start_supervisor(directory: JobDirectory) -> None:
     submission = directory.submission()
     if submission is None:
         raise PlatformError(f"{directory.path} holds no job: submit it again")
-    environment = os.environ | _import_environment() | {JOB_UID_VARIABLE: submission.uid}
-    own_share = environment.pop(SHARE_VARIABLE, "").split(",")
-    for variable in (REPLICA_VARIABLE, *own_share):
-        environment.pop(variable, None)
     log_path = directory.supervisor_log_path
     try:
         with log_path.open("ab") as log:
@@ -49,7 +45,7 @@ def start_supervisor(directory: JobDirectory) -> None:
             # of the import path (-P).
             done = subprocess.run(
                 [sys.executable, "-P", "-m", SUPERVISOR_MODULE, str(directory.path)],
-                env=environment,
+                env=supervisor_environment(submission),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -64,6 +60,15 @@ def start_supervisor(directory: JobDirectory) -> None:
             f"cannot start a supervisor for {directory.path}: {last_line(log_path)}: "
             f"read {log_path}"
         )
+
+
+def supervisor_environment(submission: Submission) -> dict[str, str]:
+    """What a supervisor is started with: what this process has, but for what is its own alone."""
+    environment = os.environ | _import_environment() | {JOB_UID_VARIABLE: submission.uid}
+    own_share = environment.pop(SHARE_VARIABLE, "").split(",")
+    for variable in (REPLICA_VARIABLE, *own_share):
+        environment.pop(variable, None)
+    return environment
 
 
 def main(arguments: list[str]) -> int:
