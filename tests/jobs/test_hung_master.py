@@ -28,7 +28,8 @@ def test_a_master_that_stands_still_is_started_again_and_nothing_is_lost(tmp_pat
         minibatch_size=4,
         num_epochs=3,
     )
-    with LocalJob(spec, tmp_path) as job:
+    # Where a process hangs is told by its stack, which is that of a process as users start it.
+    with LocalJob(spec, tmp_path, is_cold=True) as job:
         status = job.succeed()
         log = job.logs()
     assert (status.master_restarts, status.worker_failures) == (1, 0)

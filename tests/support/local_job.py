@@ -14,14 +14,17 @@ from elastic.master.cuts import read_cut
 from elastic.platforms.base import ReplicaPhase
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.platform import LocalPlatform
+from elastic.platforms.local.supervisor import start_supervisor
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
+from support import warm
+from support.bounds import Stillness
 from support.datasets import MODEL_ZOO
 from support.gate import Gate
 
 POLL_S = 0.05
 PATIENCE_S = 600.0
-"""For what comes about by itself; only a job that stands still takes so long."""
+"""For what comes about by itself, however slowly."""
 
 
 def make_spec(model_def, data, **settings):
@@ -41,10 +44,12 @@ def make_spec(model_def, data, **settings):
 class LocalJob:
     """One submitted job; leaving the context kills whatever is left of it."""
 
-    def __init__(self, spec: JobSpec, home: Path) -> None:
+    def __init__(self, spec: JobSpec, home: Path, is_cold: bool = False) -> None:
+        """A job, whose processes begin warm but where a test is about how they begin."""
+        start = start_supervisor if is_cold else warm.starts(spec)
         self.spec = spec
         self.home = home
-        self.platform = LocalPlatform(home)
+        self.platform = LocalPlatform(home, start_supervisor=start)
         self.directory = JobDirectory(home / "jobs" / spec.job_name)
 
     def __enter__(self) -> "LocalJob":
@@ -59,21 +64,22 @@ class LocalJob:
 
     def wait_until(self, condition, timeout_s=PATIENCE_S) -> JobStatus:
         """Poll until `condition(status)`; fails with the job's own words."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            status = self.status()
-            if condition(status):
-                return status
-            if time.monotonic() > deadline or status.phase.is_final:
-                raise AssertionError(f"not reached: {status}\n{self.logs()}")
-            time.sleep(POLL_S)
+        return self._poll(condition, timeout_s, may_end=False)
 
     def wait(self, timeout_s=PATIENCE_S) -> JobStatus:
         """Wait for the end of the job, however that is."""
-        deadline = time.monotonic() + timeout_s
-        while not (status := self.status()).phase.is_final:
-            if time.monotonic() > deadline:
-                raise AssertionError(f"still {status}\n{self.logs()}")
+        return self._poll(lambda status: status.phase.is_final, timeout_s, may_end=True)
+
+    def _poll(self, condition, timeout_s, may_end) -> JobStatus:
+        deadline, stillness = time.monotonic() + timeout_s, Stillness()
+        while not condition(status := self.status()):
+            try:
+                assert may_end or not status.phase.is_final, f"it has ended: {status}"
+                assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {status}"
+                stillness.look(status)
+            except AssertionError as error:
+                error.add_note(self.logs())
+                raise
             time.sleep(POLL_S)
         return status
 

@@ -1,0 +1,75 @@
+"""Local jobs whose processes are forked from one that has imported their framework already.
+
+Starting Python with torch takes some two seconds of a core, with TensorFlow four, and a job is
+three processes and more. What a test says about jobs that are broken is the same where they begin
+as a copy of a process that is ready; what they begin with otherwise is what tests of the command
+line and of the supervisor are about, which start them as users do.
+"""
+
+import atexit
+import functools
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from elastic.errors import PlatformError
+from elastic.platforms.local.supervisor import start_supervisor, supervisor_environment
+
+PARENT = Path(__file__).with_name("parent.py")
+START_VARIABLE = "ELASTIC_TEST_START"
+"""`cold` has every process of every job start as users' do."""
+
+ROOM_VARIABLE = "ELASTIC_TEST_ROOM"
+ROOM_BYTES = 32_768
+
+
+def starts(spec):
+    """What starts the supervisor of a job, by the framework that the job's module imports."""
+    if os.environ.get(START_VARIABLE) == "cold":
+        return start_supervisor
+    module = spec.model_def.split(".")[:-1]
+    text = Path(spec.model_zoo, *module).with_suffix(".py").read_text()
+    uses_keras = re.search(r"^(import|from) (keras|tensorflow)\b", text, re.MULTILINE)
+    return _parent("keras" if uses_keras else "torch").start_supervisor
+
+
+@functools.cache
+def _parent(framework):
+    return WarmParent(framework)
+
+
+class WarmParent:
+    """A process that has imported a framework; one for all tests of this process."""
+
+    def __init__(self, framework):
+        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # A process can write over the environment that it was started with, but not enlarge it.
+        # One thread each: threads that wait for work are not there after a fork.
+        ours = {ROOM_VARIABLE: "." * ROOM_BYTES, "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(PARENT), str(theirs.fileno()), framework],
+            env=os.environ | ours | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        atexit.register(self._close)
+
+    def start_supervisor(self, directory):
+        """As `elastic.platforms.local.supervisor.start_supervisor`."""
+        environment = supervisor_environment(directory.submission())
+        request = {"job_dir": str(directory.path), "environment": environment}
+        self._connection.send(json.dumps(request).encode())
+        code = self._connection.recv(64)
+        if code != b"0":
+            raise PlatformError(f"a warm supervisor ended with {code}: {directory.path}")
+
+    def _close(self):
+        self._connection.close()
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
