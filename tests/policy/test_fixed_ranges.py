@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from support.bounds import until
 
 from elastic.policy.fixed_ranges import FixedRangeLedger
 from elastic.policy.ledger import (
@@ -113,7 +114,7 @@ def test_each_record_counts_once_in_any_order_of_events(seed):
     book = ledger(skip=100)
     counted = {}
     held = {}
-    while not book.is_finished:
+    for _ in until(lambda: book.is_finished):
         worker = rng.choice("uvw")
         if worker not in held:
             task = book.lease(worker)

@@ -4,6 +4,7 @@ import json
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
+from support.bounds import until
 
 from elastic.policy.aggregation import UpdateRule, is_update_due
 from elastic.policy.ledger import Audit, Ledger, LedgerConfig, NoTask, Refusal
@@ -26,6 +27,8 @@ class Job:
         self.leases = {}
         self.following = {}
         self.old_reports = []
+        self.num_done = 0
+        """Tasks that were leased and reports that were made, which come to an end."""
         self.saved = self._cut()
 
     def _cut(self):
@@ -54,12 +57,14 @@ class Job:
             task = self.following.pop(worker, None) or self.ledger.lease(worker)
             if not isinstance(task, NoTask):
                 self.leases[worker] = [task, task.records.start]
+                self.num_done += 1
             return
         task, start = self.leases[worker]
         end = min(start + self.minibatch_size, task.records.end)
         report = (task, start, end)
         staged = self.ledger.stage(task.task_id, task.attempt, start, end)
         assert not isinstance(staged, Refusal)
+        self.num_done += 1
         self.group.append(staged)
         self.old_reports.append(report)
         if end == task.records.end:
@@ -165,12 +170,12 @@ def test_every_record_counts_exactly_once(
     job = Job([Shard("data", 0, num_records)], config, rule, minibatch_size)
     for event, worker in schedule:
         job.do(event, worker)
-    for _ in range(20 * num_epochs * (num_records + 1)):  # the survivors finish
-        if job.ledger.is_finished:
-            break
+    num_rounds = 20 * num_epochs * (num_records + 1)
+    for _ in until(lambda: job.ledger.is_finished, num_rounds):  # the survivors finish
+        before = job.num_done
         for worker in "abcd":
             job.do("step", worker)
-    assert job.ledger.is_finished
+        assert job.num_done > before, f"nobody finds anything to do: {job.ledger.snapshot()}"
     for epoch in range(num_epochs):
         assert sorted(job.counts[epoch]) == list(range(num_records))
     assert job.ledger.audits == [Audit(e, num_records, num_records, 0) for e in range(num_epochs)]

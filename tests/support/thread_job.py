@@ -19,12 +19,13 @@ from elastic.rpc.client import MasterClient
 from elastic.spec.job import JobSpec
 from elastic.worker.assembly import assemble
 from elastic.worker.loop import Worker
+from support.bounds import STILL_S, Stillness
 from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
 
 ZOO = Path(__file__).parent / "zoo"
 PATIENCE_S = 600.0
-"""For what comes about by itself; only a job that stands still takes so long."""
+"""For what comes about by itself, however slowly."""
 POLL_S = 0.01
 
 
@@ -45,7 +46,10 @@ class ThreadRunner(FakeReplicaRunner):
         super().launch(replica)
         self.run(replica)
         self._stopping[replica] = threading.Event()
-        thread = threading.Thread(target=self._work, args=(replica,), name=replica.name)
+        # One that hangs in spite of everything must not keep all tests from ending.
+        thread = threading.Thread(
+            target=self._work, args=(replica,), name=replica.name, daemon=True
+        )
         self._threads.append(thread)
         thread.start()
 
@@ -94,16 +98,13 @@ class ThreadJob:
         self.environment = MasterEnvironment(
             spec, "token", uuid.uuid4().hex, self.runner, recovery_dir, "127.0.0.1"
         )
-        self._thread = threading.Thread(target=self._run_quietly, name="master")
+        self._thread = threading.Thread(target=self._run_quietly, name="master", daemon=True)
         self._error = None
 
     def run(self):
         """Run to the end; returns the last status."""
-        try:
-            asyncio.run(self._main())
-        finally:
-            self.runner.join()
-        return self.runner.statuses[-1]
+        with self:
+            return self.wait()
 
     def __enter__(self):
         """Run in the background."""
@@ -112,23 +113,29 @@ class ThreadJob:
 
     def __exit__(self, *_):
         self.runner.ask(cancelled=True)
-        self._thread.join()
+        self._thread.join(STILL_S)
 
     def wait_until(self, condition):
         """Poll a job in the background until `condition(statuses)`; it must not end before."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, stillness = time.monotonic() + PATIENCE_S, Stillness()
         while not condition(self.runner.statuses):
             assert self._thread.is_alive(), f"the job ended before: {self.runner.statuses[-1:]}"
             assert time.monotonic() < deadline, f"not reached: {self.runner.statuses[-1:]}"
+            stillness.look(self._last_status())
             time.sleep(POLL_S)
 
     def wait(self):
         """Wait for the end of a job in the background; returns the last status."""
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive(), "the job has not ended"
+        stillness = Stillness()
+        while self._thread.is_alive():
+            stillness.look(self._last_status())
+            self._thread.join(POLL_S)
         if self._error is not None:
             raise self._error
         return self.runner.statuses[-1]
+
+    def _last_status(self):
+        return next(iter(self.runner.statuses[-1:]), None)
 
     async def _main(self):
         # Made inside the loop: it keeps hold of the loop it belongs to.
@@ -136,7 +143,10 @@ class ThreadJob:
 
     def _run_quietly(self):
         try:
-            self.run()
+            try:
+                asyncio.run(self._main())
+            finally:
+                self.runner.join()
         except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
             self._error = error
 
