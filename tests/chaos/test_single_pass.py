@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from support.gate import Gate
 from support.local_job import LocalJob, break_at_random
+from support.seeds import drawn
 from support.single_pass import (
     logits_in,
     logits_of,
@@ -23,12 +24,12 @@ from elastic.spec.model_def import SymbolNames, load_model_def
 NUM_RECORDS = 211  # no multiple of a task or a minibatch
 FREE_RECORDS = 150
 """From here on workers wait, so that no job ends before its last fault."""
-SEEDS_IN_CI = 2
-SEEDS_IN_SOAK = 10
+NUM_SEEDS = 10
+NUM_DRAWN = 2
+NOW = drawn(range(NUM_SEEDS), NUM_DRAWN, "single pass")
 
 SEEDS = [
-    pytest.param(seed, marks=[] if seed < SEEDS_IN_CI else [pytest.mark.soak])
-    for seed in range(SEEDS_IN_SOAK)
+    pytest.param(seed, marks=[] if seed in NOW else [pytest.mark.soak]) for seed in range(NUM_SEEDS)
 ]
 
 
