@@ -17,6 +17,13 @@ from elastic.spec.status import JobPhase
 
 MODELS = {"torch": "rows_torch.CustomModel", "keras": "rows_keras.custom_model"}
 
+# A framework sees records, not files: Keras is given each form of them, torch each format.
+FORMS = {case.dataset_fn: case for case in reversed(FORMATS)}
+CASES = [
+    *(pytest.param(case, "torch", id=f"{case.name}-torch") for case in FORMATS),
+    *(pytest.param(case, "keras", id=f"{case.name}-keras") for case in FORMS.values()),
+]
+
 
 def write(case, folder):
     """The training and the evaluation data of a format."""
@@ -82,15 +89,13 @@ def expected(tmp_path_factory):
     return find
 
 
-@pytest.mark.parametrize("framework", MODELS)
-@pytest.mark.parametrize("case", FORMATS, ids=IDS)
+@pytest.mark.parametrize(("case", "framework"), CASES)
 def test_training_with_evaluation(tmp_path, expected, case, framework):
     status = run_job(spec_of(case, framework, *write(case, tmp_path)), tmp_path)
     assert metrics_of(status) == pytest.approx(expected(framework).metrics, rel=1e-6)
 
 
-@pytest.mark.parametrize("framework", MODELS)
-@pytest.mark.parametrize("case", FORMATS, ids=IDS)
+@pytest.mark.parametrize(("case", "framework"), CASES)
 def test_evaluating(tmp_path, expected, case, framework):
     _, test = write(case, tmp_path)
     spec = single_pass_of(
@@ -102,8 +107,7 @@ def test_evaluating(tmp_path, expected, case, framework):
     )
 
 
-@pytest.mark.parametrize("framework", MODELS)
-@pytest.mark.parametrize("case", FORMATS, ids=IDS)
+@pytest.mark.parametrize(("case", "framework"), CASES)
 def test_predicting(tmp_path, expected, case, framework):
     _, test = write(case, tmp_path)
     spec = single_pass_of(
