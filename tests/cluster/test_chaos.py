@@ -2,17 +2,17 @@
 worker ends but by what was done to it, and each end is told."""
 
 import pytest
-from support.cluster import eventually, needs_cluster
+from support.cluster import eventually, needs_whole_cluster
 from support.event_history import EventHistory, endings
 from support.faults import KINDS, Breaker
 from support.pod_history import PodHistory, unexplained
 from support.statuses import each_epoch
 from support.whole_jobs import Workshop
 
-pytestmark = needs_cluster
+pytestmark = needs_whole_cluster
 
 NUM_RECORDS = 1600
-NUM_EPOCHS = 40
+NUM_EPOCHS = 20
 NUM_FAULTS = 30
 NUM_WORKERS = 4
 SETTLED_WITHIN_S = 180.0
@@ -76,7 +76,7 @@ def test_every_record_counts_once_whatever_breaks(workshop):
         num_workers=str(NUM_WORKERS),
         grads_to_wait=2,
         num_epochs=NUM_EPOCHS,
-        model_params={"num_records": NUM_RECORDS, "delay_ms": 150},
+        model_params={"num_records": NUM_RECORDS, "delay_ms": 300},
         checkpoint_steps=200,
         keep_checkpoint_max=2,
         max_worker_failures=100,

@@ -9,7 +9,7 @@ from support.whole_jobs import Workshop
 pytestmark = needs_cluster
 
 NUM_RECORDS = 400
-NUM_EPOCHS = 80
+NUM_EPOCHS = 20
 CUT_S = 3.0
 
 
@@ -25,7 +25,7 @@ def test_a_worker_that_is_deleted_while_the_watch_is_cut_is_replaced(workshop):
         "cut",
         num_workers="2",
         num_epochs=NUM_EPOCHS,
-        model_params={"num_records": NUM_RECORDS, "delay_ms": 100},
+        model_params={"num_records": NUM_RECORDS, "delay_ms": 400},
     )
     job.until(lambda s: [w.records_done > 0 for w in s.workers] == [True, True])
     breaker = Breaker(job, seed=0)

@@ -4,14 +4,14 @@ import time
 from contextlib import suppress
 
 import pytest
-from support.cluster import eventually, needs_cluster
+from support.cluster import eventually, needs_whole_cluster
 from support.room import filler, free_cpu
 from support.whole_jobs import Workshop
 
 from elastic.platforms.kubernetes.names import collection_path, object_path
 from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog
 
-pytestmark = needs_cluster
+pytestmark = needs_whole_cluster
 
 NUM_RECORDS = 400
 NUM_EPOCHS = 20

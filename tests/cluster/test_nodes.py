@@ -3,18 +3,18 @@
 import time
 
 import pytest
-from support.cluster import needs_cluster
+from support.cluster import needs_whole_cluster
 from support.nodes import SimulatedNode
 from support.statuses import each_epoch
 from support.whole_jobs import Workshop
 
 pytestmark = [
-    *needs_cluster,
+    *needs_whole_cluster,
     pytest.mark.skipif(not SimulatedNode.names(), reason="the cluster has no simulated node"),
 ]
 
 NUM_RECORDS = 400
-NUM_EPOCHS = 80
+NUM_EPOCHS = 20
 SOON_S = 60.0
 SETTLED_S = 3.0
 FALLEN = {1, 2}
@@ -128,7 +128,7 @@ def test_workers_of_a_lost_node_are_replaced_and_no_other_is_touched(workshop, n
         "nodes",
         num_workers="3",
         num_epochs=NUM_EPOCHS,
-        model_params={"num_records": NUM_RECORDS, "delay_ms": 100},
+        model_params={"num_records": NUM_RECORDS, "delay_ms": 400},
         cluster_spec=str(cluster_spec),
         # A simulated node has no image, and gets any as soon as it asks for it.
         image_pull_policy="IfNotPresent",

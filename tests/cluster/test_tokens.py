@@ -16,7 +16,7 @@ from elastic.platforms.kubernetes.record import spec_of, submission_of
 pytestmark = needs_cluster
 
 NUM_RECORDS = 400
-NUM_EPOCHS = 60
+NUM_EPOCHS = 15
 STRANGER = "stranger"
 
 
@@ -32,7 +32,7 @@ def _submit(workshop, name):
         name,
         num_workers="1",
         num_epochs=NUM_EPOCHS,
-        model_params={"num_records": NUM_RECORDS, "delay_ms": 50},
+        model_params={"num_records": NUM_RECORDS, "delay_ms": 200},
     )
 
 

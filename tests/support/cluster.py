@@ -1,7 +1,8 @@
 """A real cluster for tests: $ELASTIC_TEST_KUBECONFIG names it; each module has its namespace.
 
 Import `namespace` and what else a module needs into its conftest or into itself, and mark the
-module with `pytestmark = needs_cluster`.
+module with `pytestmark = needs_cluster`; or with `needs_whole_cluster`, where it breaks or fills
+what all share (a node, the API server): others run beside each other, it runs by itself.
 """
 
 import os
@@ -31,6 +32,8 @@ needs_cluster = [
     # and these tests kill API servers and cut connections.
     pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
 ]
+
+needs_whole_cluster = [*needs_cluster, pytest.mark.alone]
 
 PROGRAM = """
 import ctypes, os, signal, sys, time

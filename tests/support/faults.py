@@ -70,7 +70,7 @@ class Breaker:
         for kind in self._deck(num_faults):
             done = False
             while not done:
-                time.sleep(self._rng.uniform(0.5, 4.0))
+                time.sleep(self._rng.uniform(0.2, 2.0))
                 status = self._job.status()
                 assert not status.phase.is_final, f"over after {self.faults}: {status}"
                 done = self._break(kind)

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from contextlib import suppress
 
 import pytest
 from support.api_proxy import ApiProxy, cluster_through
@@ -10,7 +11,7 @@ from support.cluster import KUBECONFIG, eventually, needs_cluster
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes import names
 from elastic.platforms.kubernetes.platform import KubernetesPlatform
-from elastic.platforms.kubernetes.pod_log import _order, _whole_second
+from elastic.platforms.kubernetes.pod_log import ExcuseError, _order, _whole_second
 from elastic.platforms.kubernetes.record import dump_last_words
 from elastic.spec.status import JobPhase
 
@@ -111,7 +112,13 @@ class TestLogs:
         with pytest.raises(PlatformError, match="no container was restarted"):
             list(jobs.platform.logs(job_name, [], False, None, previous=True))
         eventually(lambda: jobs.has_started(job_name) and has_restarted())
-        lines = texts(jobs.platform.logs(job_name, [], False, None, previous=True))
+
+        def of_the_life_before():
+            # It crashes again and again, and the node may be about to remove what is asked for.
+            with suppress(ExcuseError):
+                return texts(jobs.platform.logs(job_name, [], False, None, previous=True))
+
+        lines = eventually(of_the_life_before)
         assert lines == ["master does crash", "these are its last words"]
 
     def test_of_a_replaced_worker_there_are_its_last_words(self, jobs, job_name):
