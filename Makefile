@@ -26,13 +26,8 @@ quickstart: $(VENV)/.runtime ## Train on handwritten digits with two workers, on
 	@$(BIN)/python -m model_zoo.digits.quickstart
 
 .PHONY: test
-test: $(VENV)/.dev ## Run all checks and tests but the long chaos runs
-	@$(MAKE) --no-print-directory lint
-# Those of a cluster one after the other: all share its one node, and break it.
-	@failed=0; \
-	$(BIN)/pytest -m "not soak and not cluster" -n auto --maxprocesses 4 --dist worksteal || failed=1; \
-	$(BIN)/pytest -m "cluster and not soak" || failed=1; \
-	exit $$failed
+test: $(VENV)/.dev ## Run all checks and tests but the long chaos runs, and tell where the time went
+	@$(BIN)/python tests/run.py $(if $(LIMIT_MINUTES),--limit_minutes $(LIMIT_MINUTES))
 
 .PHONY: lint
 lint: $(VENV)/.dev ## Format, lint, types, layers, generated files
@@ -44,8 +39,8 @@ lint: $(VENV)/.dev ## Format, lint, types, layers, generated files
 	@$(BIN)/python -m elastic.client.keyword_source | diff -u elastic/client/keywords.py - || (echo "elastic/client/keywords.py is stale: run make docs"; exit 1)
 
 .PHONY: soak
-soak: $(VENV)/.dev ## Kill workers and the master at random, 20 seeds a mode
-	@$(BIN)/pytest tests/chaos/test_counting.py
+soak: $(VENV)/.dev ## Kill workers and the master at random: all seeds, every process started anew
+	@ELASTIC_TEST_START=cold $(BIN)/pytest tests/chaos
 
 .PHONY: bench
 bench: $(VENV)/.dev ## Measure the ratios of benchmarks/RESULTS.md

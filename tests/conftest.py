@@ -4,11 +4,28 @@ import signal
 import subprocess
 
 import pytest
+from support import seeds
+
+pytest_plugins = ["support.time_by_cause"]
+
+# Before processes are started beside each other at midnight.
+seeds.drawn_by()
 
 # A shell starts what it runs in the background with SIGINT ignored, nohup with SIGHUP, and children
 # inherit that: the tests that press Ctrl-C or close a terminal would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+PURE = ("policy", "spec", "rpc", "telemetry")
+PURE_TIMEOUT_S = 60
+
+
+def pytest_collection_modifyitems(items):
+    """Nothing starts in tests of pure code, so that one which takes long goes on for ever."""
+    for item in items:
+        if item.path.parent.name in PURE:
+            item.add_marker(pytest.mark.timeout(PURE_TIMEOUT_S))
 
 
 @pytest.fixture

@@ -1,0 +1,42 @@
+"""`make test`: what fails and what takes too long fails it, and the rest is run all the same."""
+
+import sys
+
+import pytest
+import run
+
+
+def _part(name, program):
+    return run.Part(name, [sys.executable, "-c", program])
+
+
+@pytest.mark.parametrize(
+    ("programs", "limit", "code", "words"),
+    [
+        pytest.param(
+            {"a": "", "b": ""}, "1", 0, "time: 0.0 min (a 0.0, b 0.0), 0 tests", id="good"
+        ),
+        pytest.param(
+            {"a": "raise SystemExit(1)", "b": "print('ran')"}, "1", 1, "failed: a", id="bad"
+        ),
+        pytest.param({"a": "", "b": ""}, "0", 1, "0 are allowed: see the table", id="late"),
+    ],
+)
+def test_the_end_of_a_run(programs, limit, code, words, monkeypatch, capfd):
+    parts = [_part(name, program) for name, program in programs.items()]
+    monkeypatch.setattr(run, "parts", lambda: parts)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--limit_minutes", limit])
+    assert run.main() == code
+    out = capfd.readouterr().out
+    assert words in out
+    assert ("ran" in out) is (code == 1 and limit == "1")
+    assert "ELASTIC_TEST_SEED=" in out
+
+
+def test_every_test_belongs_to_one_part():
+    """By its marks; those of soak to none."""
+    marks = [part.command[part.command.index("-m") + 1] for part in run.parts()[1:]]
+    kinds = [(c, a, s) for c in (0, 1) for a in (0, 1) for s in (0, 1) if c or not a]
+    for cluster, alone, soak in kinds:
+        names = {"cluster": bool(cluster), "alone": bool(alone), "soak": bool(soak)}
+        assert sum(bool(eval(mark, {}, names)) for mark in marks) == (not soak)

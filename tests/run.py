@@ -1,0 +1,111 @@
+"""`make test`: all checks and tests, part by part, and where the time went.
+
+A part is one command. One that fails does not keep the next from running; a part that has a
+limit of time for the whole run behind it fails where the run took longer.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support import seeds
+from support.time_by_cause import CAUSES, REPORT_VARIABLE, sum_of, table
+
+BIN = Path(sys.executable).parent
+LOCAL = "not cluster and not soak"
+SHARED_CLUSTER = "cluster and not alone and not soak"
+WHOLE_CLUSTER = "cluster and alone and not soak"
+# More than a machine of two cores computes at once: the others wait meanwhile.
+NUM_LOCAL = max(3, min(8, os.cpu_count() or 1))
+NUM_IN_CLUSTER = 4
+
+
+@dataclass
+class Part:
+    """One command, and once it has run, what it took.
+
+    Attributes:
+        name: As the table calls it.
+        command: What is run.
+        seconds: How long it took.
+        is_good: Whether it succeeded.
+        tests: Seconds by cause, by test.
+    """
+
+    name: str
+    command: list[str]
+    seconds: float = 0.0
+    is_good: bool = False
+    tests: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "report.json"
+            environment = os.environ | {REPORT_VARIABLE: str(report)}
+            began_s = time.monotonic()
+            self.is_good = not subprocess.run(self.command, env=environment, check=False).returncode
+            self.seconds = time.monotonic() - began_s
+            if report.exists():
+                self.tests = json.loads(report.read_text())
+
+
+def parts():
+    """All parts, in the order in which they are run."""
+    in_cluster = ["-n", str(NUM_IN_CLUSTER), "--dist", "loadscope", "--no-loadscope-reorder"]
+    side_by_side = in_cluster if os.environ.get("ELASTIC_TEST_KUBECONFIG") else []
+    return [
+        Part("lint", ["make", "--no-print-directory", "lint"]),
+        Part("tests", _pytest(LOCAL, "-n", str(NUM_LOCAL), "--dist", "worksteal")),
+        Part("in the cluster", _pytest(SHARED_CLUSTER, *side_by_side)),
+        Part("the cluster alone", _pytest(WHOLE_CLUSTER)),
+    ]
+
+
+def _pytest(marks, *options):
+    return [str(BIN / "pytest"), "-m", marks, *options]
+
+
+def report(done):
+    """Lines that tell where the time of all parts went."""
+    tests = {name: causes for part in done for name, causes in part.tests.items()}
+    yield ""
+    yield from table(tests)
+    yield ""
+    for part in done:
+        yield f"{part.name:28}{len(part.tests):6}{part.seconds / 60:11.1f} min"
+    causes = sum_of(tests.values())
+    shares = ", ".join(f"{cause} {causes[cause] / (causes.total() or 1):.0%}" for cause in CAUSES)
+    minutes = ", ".join(f"{part.name} {part.seconds / 60:.1f}" for part in done)
+    total_s = sum(part.seconds for part in done)
+    yield f"time: {total_s / 60:.1f} min ({minutes}), {len(tests)} tests: {shares}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--limit_minutes", type=float, help="fail where the run takes longer")
+    limit_minutes = parser.parse_args().limit_minutes
+    seeds.drawn_by()
+    done = parts()
+    for part in done:
+        part.run()
+    for line in report(done):
+        print(line)
+    print(f"seeds were drawn by {seeds.VARIABLE}={seeds.drawn_by()}, which repeats them")
+    failed = [part.name for part in done if not part.is_good]
+    if failed:
+        print("failed: " + ", ".join(failed))
+    minutes = sum(part.seconds for part in done) / 60
+    is_late = limit_minutes is not None and minutes > limit_minutes
+    if is_late:
+        print(f"too slow: {minutes:.1f} min, and {limit_minutes:g} are allowed: see the table")
+    return 1 if failed or is_late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
