@@ -6,6 +6,7 @@ import random
 import select
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -46,7 +47,7 @@ class LocalJob:
 
     def __init__(self, spec: JobSpec, home: Path, is_cold: bool = False) -> None:
         """A job, whose processes begin warm but where a test is about how they begin."""
-        start = start_supervisor if is_cold else warm.starts(spec)
+        start = start_supervisor if is_cold else partial(warm.start_supervisor, spec)
         self.spec = spec
         self.home = home
         self.platform = LocalPlatform(home, start_supervisor=start)

@@ -32,7 +32,7 @@ def test_sigterm_ends_the_minibatch_commits_it_and_no_other(tmp_path):
     with LocalJob(spec, tmp_path) as job, gate:
         gate.allow(0, 2, launch=1)
         # It is in the middle of its third minibatch.
-        status = job.wait_until(lambda s: gate.waits_for(0, launch=1) == 3)
+        status = job.wait_until(lambda s: s.workers and gate.waits_for(0, launch=1) == 3)
         [worker] = status.workers
         os.kill(worker.pid, signal.SIGTERM)
         gate.allow(0, 100, launch=1)

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from elastic.errors import PlatformError
-from elastic.platforms.local.supervisor import start_supervisor, supervisor_environment
+from elastic.platforms.local import supervisor
 
 PARENT = Path(__file__).with_name("parent.py")
 START_VARIABLE = "ELASTIC_TEST_START"
@@ -28,14 +28,14 @@ ROOM_VARIABLE = "ELASTIC_TEST_ROOM"
 ROOM_BYTES = 32_768
 
 
-def starts(spec):
-    """What starts the supervisor of a job, by the framework that the job's module imports."""
+def start_supervisor(spec, directory):
+    """Start a supervisor of the job, whose processes have the framework that its module imports."""
     if os.environ.get(START_VARIABLE) == "cold":
-        return start_supervisor
+        return supervisor.start_supervisor(directory)
     module = spec.model_def.split(".")[:-1]
     text = Path(spec.model_zoo, *module).with_suffix(".py").read_text()
     uses_keras = re.search(r"^(import|from) (keras|tensorflow)\b", text, re.MULTILINE)
-    return _parent("keras" if uses_keras else "torch").start_supervisor
+    return _parent("keras" if uses_keras else "torch").start_supervisor(directory)
 
 
 @functools.cache
@@ -62,7 +62,7 @@ class WarmParent:
 
     def start_supervisor(self, directory):
         """As `elastic.platforms.local.supervisor.start_supervisor`."""
-        environment = supervisor_environment(directory.submission())
+        environment = supervisor.supervisor_environment(directory.submission())
         request = {"job_dir": str(directory.path), "environment": environment}
         self._connection.send(json.dumps(request).encode())
         code = self._connection.recv(64)
