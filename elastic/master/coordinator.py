@@ -27,6 +27,7 @@ from elastic.policy.aggregation import (
     is_update_due,
     judge_gradient,
     should_hold_reply,
+    should_wait_to_begin,
 )
 from elastic.policy.ending import Ending, ending_at
 from elastic.policy.evaluation import may_evaluate
@@ -354,16 +355,39 @@ class Coordinator:
         await self._apply_if_due()
         return True
 
+    async def admit(self, session: WorkerSession) -> None:
+        """Let a worker that is about to begin wait for an update that others are about to fill.
+
+        What it computed on the version before that would only be refused.
+        """
+        is_at_work = session.key in self._computing
+        has_records = self.ledger.num_queued > 0 and not self._trains_nothing
+        if is_at_work or not has_records or self._evaluation_for(session) is not None:
+            return
+        with self.serving(session):
+            await self._wait_for_update(
+                lambda: should_wait_to_begin(
+                    self._rule,
+                    self._group.count,
+                    len(self._computing),
+                    len(self.sessions.all()),
+                )
+            )
+
     async def _hold(self, session: WorkerSession) -> None:
         """Let a worker wait for its group as long as others can still fill it."""
+        self._computing.discard(session.key)
+        await self._wait_for_update(
+            lambda: should_hold_reply(self._rule, self._group.count, len(self._computing))
+        )
+        if self.sessions.find(session.key) is session:
+            self._computing.add(session.key)
+            self.liveness.progressed(session.worker, time.monotonic())
+
+    async def _wait_for_update(self, is_worth_it: Callable[[], bool]) -> None:
         deadline = time.monotonic() + hold_limit_s(self.liveness.typical_step_s)
         version = self.store.version
-        self._computing.discard(session.key)
-        while (
-            self.store.version == version
-            and not self.training_done.is_set()
-            and should_hold_reply(self._rule, self._group.count, len(self._computing))
-        ):
+        while self.store.version == version and not self.training_done.is_set() and is_worth_it():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 break
@@ -372,9 +396,6 @@ class Coordinator:
                 await asyncio.wait_for(woken.wait(), left_s)
             except TimeoutError:
                 break
-        if self.sessions.find(session.key) is session:
-            self._computing.add(session.key)
-            self.liveness.progressed(session.worker, time.monotonic())
 
     def _begin_work(self, session: WorkerSession, task: Task) -> None:
         """Leave what nobody has worked out of the speeds."""

@@ -88,6 +88,8 @@ class MasterServicer:
         """Lease the next range."""
         session = self._session(request.session)
         working_on = request.working_on if request.HasField("working_on") else None
+        if working_on is None:
+            await self._coordinator.admit(session)
         task = self._coordinator.lease(session, working_on)
         if isinstance(task, Task):
             return pb.GetTaskReply(task=task_to_proto(task))

@@ -232,7 +232,7 @@ def _kept_dir(parts: JobParts) -> Path | None:
 
 def _update_rule(spec: JobSpec) -> UpdateRule:
     return UpdateRule(
-        grads_to_wait=spec.grads_to_wait,
+        grads_to_wait=spec.gradients_per_update,
         is_async=spec.is_async,
         lr_staleness_modulation=spec.lr_staleness_modulation,
         max_staleness=spec.max_staleness,
