@@ -165,6 +165,7 @@ async def open_training(
         await evaluator.begin_if_due()
 
     coordinator.on_update = on_update
+    coordinator.on_epoch_result = parts.telemetry.epoch_ended
     return Training(parts, sources, coordinator, cutter, evaluator)
 
 
