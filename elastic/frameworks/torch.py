@@ -65,10 +65,12 @@ class TorchFramework:
             )
         return model
 
-    def build_updater(self, model_def: ModelDef, model: Model) -> Updater:
+    def build_updater(
+        self, model_def: ModelDef, model: Model, total_steps: int | None = None
+    ) -> Updater:
         """Instantiate the user's optimizer over the module's trained parameters."""
         assert isinstance(model, TorchModel), "models and updaters come from the same framework"
-        return TorchUpdater(model_def, model)
+        return TorchUpdater(model_def, model, total_steps)
 
     def build_callbacks(
         self,

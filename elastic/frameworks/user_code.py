@@ -1,5 +1,6 @@
 """The line between this project and the user's functions: their exceptions become ours."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -11,6 +12,7 @@ import numpy as np
 from elastic.errors import ElasticError, ModelDefError
 from elastic.frameworks.base import Array
 from elastic.spec.mode import Mode
+from elastic.spec.model_contract import TOTAL_STEPS
 from elastic.spec.user_frames import describe
 
 MAX_FIELDS: Final = 20
@@ -63,6 +65,29 @@ def _told(record: Any) -> str:
         case np.ndarray():
             return f"an array of shape {record.shape}"
     return f"a {type(record).__name__}"
+
+
+def asked_for(function: Callable[..., Any], what: str, total_steps: int | None) -> dict[str, int]:
+    """The keyword arguments that the user's function has in its signature by our names.
+
+    Args:
+        function: The user's.
+        what: What it is called, for people.
+        total_steps: Updates that the job will make; None where nobody knows.
+
+    Raises:
+        ModelDefError: It asks for what nobody knows.
+    """
+    try:
+        is_asked = TOTAL_STEPS in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        # Some functions written in C do not tell.
+        return {}
+    if not is_asked:
+        return {}
+    if total_steps is None:
+        raise ModelDefError(f"{what} asks for {TOTAL_STEPS}, which is known in a job only")
+    return {TOTAL_STEPS: total_steps}
 
 
 def leaves(structure: Any) -> Iterator[Any]:

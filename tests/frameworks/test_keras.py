@@ -94,6 +94,21 @@ OPTIMIZERS = {
 }
 
 
+def planned(total_steps):
+    return keras.optimizers.SGD(schedules.PolynomialDecay(0.4, total_steps, 0.0))
+
+
+def test_an_optimizer_may_ask_how_many_updates_there_will_be():
+    model_def = make_def(optimizer=planned)
+    model = build(model_def)
+    updater = FRAMEWORK.build_updater(model_def, model, total_steps=4)
+    rates = []
+    for step in range(5):
+        rates.append(updater.learning_rate())
+        updater.apply(model.gradients(make_batch(step), seed=step).gradients)
+    assert rates == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0])
+
+
 @pytest.mark.parametrize(
     ("model", "optimizer"),
     [

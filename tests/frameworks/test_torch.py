@@ -127,6 +127,38 @@ def test_training_gives_the_numbers_of_the_plain_loop(optimizer, schedule):
     assert_equal(model.state(), {n: b.numpy() for n, b in plain.named_buffers()})
 
 
+def planned(optimizer, total_steps):
+    return schedules.OneCycleLR(optimizer, 0.2, total_steps=total_steps, cycle_momentum=False)
+
+
+def test_a_schedule_may_ask_how_many_updates_there_will_be():
+    model_def = make_def(lr_scheduler=planned)
+    model = build(model_def)
+    updater = FRAMEWORK.build_updater(model_def, model, total_steps=6)
+    plain = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    plain_schedule = planned(plain, 6)
+    rates = []
+    for step in range(8):
+        rates.append(updater.learning_rate())
+        if step < 6:
+            assert rates[-1] == float(plain.param_groups[0]["lr"])
+            plain.step()
+            plain_schedule.step()
+        updater.apply(model.gradients(make_batch(step), seed=step).gradients)
+        if step == 2:
+            state = updater.state()
+            updater = FRAMEWORK.build_updater(model_def, model, total_steps=6)
+            updater.load_state(state)
+    # More updates than were planned have the rate of the last one.
+    assert rates[5] == rates[6] == rates[7] < rates[4]
+
+
+def test_who_asks_where_nobody_knows_is_told():
+    model_def = make_def(lr_scheduler=planned)
+    with pytest.raises(ModelDefError, match="lr_scheduler asks for total_steps, which is known in"):
+        FRAMEWORK.build_updater(model_def, build(model_def))
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_restoring_continues_bit_by_bit(optimizer, schedule):
