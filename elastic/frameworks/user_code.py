@@ -20,17 +20,25 @@ MAX_FIELDS: Final = 20
 
 
 @contextmanager
-def user_code(what: str) -> Iterator[None]:
+def user_code(what: str | Callable[[], str]) -> Iterator[None]:
     """Turn an exception of the user's code into a `ModelDefError` that says what failed.
 
     Running out of memory is the machine's answer to the job's size and passes as it is.
+
+    Args:
+        what: It, or who is asked for it once it has failed.
     """
     try:
         yield
     except (ElasticError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        raise ModelDefError(f"{what} failed: {describe(error)}") from error
+        raise ModelDefError(f"{named(what)} failed: {describe(error)}") from error
+
+
+def named(what: str | Callable[[], str]) -> str:
+    """What has failed, for people."""
+    return what if isinstance(what, str) else what()
 
 
 @contextmanager
@@ -152,8 +160,14 @@ def check_pair(element: Any, mode: Mode) -> None:
     )
 
 
-def metric_functions(eval_metrics_fn: Any) -> dict[str, Any]:
+def metric_functions(
+    eval_metrics_fn: Any, is_object: Callable[[Any], bool] = callable
+) -> dict[str, Any]:
     """Call the user's `eval_metrics_fn` and check its answer.
+
+    Args:
+        eval_metrics_fn: The user's, or None.
+        is_object: Whether something is a metric object of the framework.
 
     Raises:
         ModelDefError: It failed, or gave something else than a dict of metrics by name.
@@ -171,10 +185,10 @@ def metric_functions(eval_metrics_fn: Any) -> dict[str, Any]:
             raise ModelDefError(
                 "eval_metrics_fn names a metric 'loss', which the loss itself is called: rename it"
             )
-        if isinstance(metric, type) or not callable(metric):
+        if isinstance(metric, type) or not (callable(metric) or is_object(metric)):
             kind = metric.__name__ if isinstance(metric, type) else type(metric).__name__
             raise ModelDefError(
                 f"eval_metrics_fn gives {kind} for {name!r}: give a function "
-                "f(labels, predictions), or with Keras a metric object"
+                "f(labels, predictions), or a metric object"
             )
     return dict(metrics)

@@ -74,3 +74,11 @@ def test_the_guide_names_every_symbol_of_the_contract():
         assert f"`{rule.call}`" in keras + torch
     assert f"`{KERAS_OPTIMIZER.call}`" in rows["optimizer"][1]
     assert f"`{TORCH_OPTIMIZER.call}`" in rows["optimizer"][2]
+
+
+def test_the_metric_object_of_the_guide(tmp_path, monkeypatch):
+    model_def = guide_model("torch", tmp_path, monkeypatch, "metric")
+    built = load_framework("torch")
+    batch = built.make_batch(model_def, list(records(64)), Mode.TRAINING)
+    model = built.build_model(model_def, {}, batch, seed=0)
+    assert 0.0 <= model.metric_results(model.metrics(batch))["recall"] <= 1.0

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -588,6 +589,46 @@ class LargestError(keras.metrics.Metric):
         return self.largest
 
 
+def broken(labels, predictions):
+    raise ValueError("no luck in a metric")
+
+
+class BrokenMetric(keras.metrics.Metric):
+    def update_state(self, labels, predictions, sample_weight=None):
+        raise ValueError("no luck in update_state")
+
+    def result(self):
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("metric", "text", "num_fine"),
+    [
+        pytest.param(broken, "a metric", 0, id="a-function"),
+        pytest.param(broken, "a metric", 1, id="a-function-as-it-is-compiled"),
+        pytest.param(BrokenMetric(), "update_state", 0, id="an-object"),
+    ],
+)
+def test_a_metric_that_fails_names_itself_and_its_line(metric, text, num_fine):
+    seen = []
+
+    def fine_at_first(labels, predictions):
+        seen.append(labels)
+        return labels if len(seen) <= num_fine else metric(labels, predictions)
+
+    failing = fine_at_first if num_fine else metric
+    model = build(make_def(eval_metrics_fn=lambda: {"bad": failing}))
+    for _ in range(num_fine):
+        model.metrics(make_batch())
+    with pytest.raises(ModelDefError) as caught:
+        model.metrics(make_batch())
+    lines = Path(__file__).read_text().splitlines()
+    raised = f'raise ValueError("no luck in {text}")'
+    line = next(number for number, each in enumerate(lines, 1) if each.strip() == raised)
+    assert str(caught.value).startswith(f"metric 'bad' failed: ValueError: no luck in {text}")
+    assert str(caught.value).endswith(f"({Path(__file__)}:{line})")
+
+
 def test_a_metric_that_keeps_no_sums_is_refused():
     model = build(make_def(eval_metrics_fn=lambda: {"worst": LargestError()}))
     with pytest.raises(ModelDefError, match=r"metric 'worst' .* its variable 'largest' is no sum"):
@@ -879,8 +920,8 @@ def test_what_an_optimizer_does_wrong(optimizer, message):
         (failing, f"eval_metrics_fn failed: ValueError: no luck {WHERE}"),
         (
             lambda: {"auc": keras.metrics.AUC},
-            "eval_metrics_fn gives AUC for 'auc': give a function f(labels, predictions), or with "
-            "Keras a metric object",
+            "eval_metrics_fn gives AUC for 'auc': give a function f(labels, predictions), or a "
+            "metric object",
         ),
     ],
 )

@@ -801,8 +801,8 @@ def test_what_an_optimizer_does_wrong(rest, message):
         ),
         (
             lambda: {"a": "accuracy"},
-            "eval_metrics_fn gives str for 'a': give a function f(labels, predictions), or with "
-            "Keras a metric object",
+            "eval_metrics_fn gives str for 'a': give a function f(labels, predictions), or a "
+            "metric object",
         ),
     ],
 )
