@@ -15,6 +15,11 @@ from elastic.spec.mode import Mode
 from elastic.spec.model_contract import TOTAL_STEPS
 from elastic.spec.user_frames import describe
 
+MAX_EXAMPLES_PER_RECORD: Final = 100
+MAX_EXAMPLES_BESIDE: Final = 10_000
+"""A dataset_fn that makes more of one minibatch is taken for endless: a record may become many, as
+a long text that is cut into windows, but memory ends."""
+
 MAX_FIELDS: Final = 20
 """Told of a record; a table may have hundreds."""
 
@@ -143,6 +148,20 @@ def predicted_arrays(
     if array.dtype == ml_dtypes.bfloat16:
         return array.astype(np.float32)
     return array
+
+
+def max_examples(num_records: int) -> int:
+    """How many examples `dataset_fn` may make of the records of one minibatch."""
+    return MAX_EXAMPLES_PER_RECORD * num_records + MAX_EXAMPLES_BESIDE
+
+
+def too_many_examples(num_records: int) -> ModelDefError:
+    """It has made more, and may never end."""
+    return ModelDefError(
+        f"dataset_fn has made more than {max_examples(num_records)} examples of the {num_records} "
+        "records of one minibatch, and seems to have no end: go through them once, epochs are "
+        "counted by the job"
+    )
 
 
 def check_pair(element: Any, mode: Mode) -> None:

@@ -19,6 +19,7 @@ import keras  # noqa: E402 - load_framework chooses its backend first
 import tensorflow as tf  # noqa: E402
 
 from elastic.frameworks.keras_loss_scale import INITIAL  # noqa: E402
+from elastic.frameworks.user_code import too_many_examples  # noqa: E402
 
 layers = keras.layers
 
@@ -831,6 +832,30 @@ def test_a_dataset_that_becomes_endless_is_refused_in_the_trace():
     with pytest.raises(ModelDefError) as caught:
         FRAMEWORK.make_batch(model_def, rows(2), Mode.TRAINING)
     assert str(caught.value) == ENDLESS
+
+
+@pytest.mark.parametrize("num_fine", [0, 1])
+def test_a_dataset_that_does_not_tell_of_its_endlessness_is_ended(num_fine):
+    """In the first minibatch, and in the compiled pipeline."""
+    seen = []
+
+    def dataset_fn(dataset, mode):
+        seen.append(mode)
+        return dataset if len(seen) <= num_fine else dataset.repeat().filter(lambda *_: True)
+
+    model_def = make_def(dataset_fn=dataset_fn)
+    for _ in range(num_fine):
+        FRAMEWORK.make_batch(model_def, rows(2), Mode.TRAINING)
+    with pytest.raises(ModelDefError) as caught:
+        FRAMEWORK.make_batch(model_def, rows(2), Mode.TRAINING)
+    assert str(caught.value) == str(too_many_examples(2))
+
+
+def test_many_examples_of_a_record_are_all_taken():
+    model_def = make_def(dataset_fn=lambda dataset, mode: dataset.repeat(5000))
+    for _ in range(2):
+        batch = FRAMEWORK.make_batch(model_def, rows(2), Mode.TRAINING)
+        assert batch.num_examples == 10_000
 
 
 def test_a_bad_record_is_the_users_error():

@@ -1,5 +1,6 @@
 import copy
 import errno
+import itertools
 import json
 import subprocess
 import sys
@@ -810,3 +811,33 @@ def test_what_metrics_do_wrong(metrics, message):
     with pytest.raises(ModelDefError) as caught:
         build(make_def(eval_metrics_fn=metrics)).metrics(make_batch())
     assert str(caught.value) == message
+
+
+def over_and_over(dataset, mode):
+    while True:
+        yield from dataset
+
+
+class Endless(torch.utils.data.IterableDataset):
+    def __init__(self, dataset):
+        self._dataset = dataset
+
+    def __iter__(self):
+        return itertools.cycle(self._dataset)
+
+
+@pytest.mark.parametrize("dataset_fn", [over_and_over, lambda dataset, mode: Endless(dataset)])
+def test_a_dataset_without_an_end_is_ended(dataset_fn):
+    records = [(torch.zeros(4), torch.zeros(2))] * 3
+    with pytest.raises(ModelDefError) as caught:
+        FRAMEWORK.make_batch(make_def(dataset_fn=dataset_fn), records, Mode.TRAINING)
+    assert str(caught.value) == (
+        "dataset_fn has made more than 10300 examples of the 3 records of one minibatch, and seems "
+        "to have no end: go through them once, epochs are counted by the job"
+    )
+
+
+def test_many_examples_of_a_record_are_all_taken():
+    records = [(torch.zeros(1), torch.zeros(1))]
+    model_def = make_def(dataset_fn=lambda dataset, mode: list(dataset) * 10_100)
+    assert FRAMEWORK.make_batch(model_def, records, Mode.TRAINING).num_examples == 10_100
