@@ -157,7 +157,7 @@ class TrainKeywords(JobKeywords, total=False):
     shuffle: bool | None
 
     # -- Updates
-    # gradients averaged into one synchronous update
+    # gradients averaged into one synchronous update; the maximum of num_workers by default
     grads_to_wait: int | None
     # apply each gradient as it comes
     use_async: bool | None

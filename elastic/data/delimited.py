@@ -31,6 +31,7 @@ from elastic.policy.records import Shard
 Row: TypeAlias = dict[str, str] | tuple[str, ...]
 
 SNIFFED_ROWS: Final = 100
+MAX_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,12 @@ class CsvReader:
         has_header = self._options.header
         if has_header is None:
             has_header = is_header(rows)
+        if has_header is None:
+            raise DataError(
+                f"{file.name}: the first row ({_shown(rows[0])}) has no number, and the rows below "
+                "have some: does it name the columns? If so say --data_reader_params header=true, "
+                "if it is a record header=false"
+            )
         if not has_header:
             return Columns(None, len(rows[0]), start)
         ((_, text),) = decode_piece(file, first, self._options.encoding)
@@ -152,15 +159,30 @@ class CsvReader:
         return Columns(names, len(names), first.offset + len(first.data))
 
 
-def is_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether the first row names the columns of the others; in doubt it does not.
+def is_header(rows: Sequence[Sequence[str]]) -> bool | None:
+    """Tell whether the first row names the columns of the others; None where that is in doubt.
 
-    It does if its fields are distinct, none is a number, and a column below holds only numbers.
+    It does if its fields are distinct, none is a number, and a column below holds only numbers. It
+    is in doubt if none is a number, and a column below holds mostly numbers. Among text alone it
+    is a record.
     """
     names, below = rows[0], rows[1:]
-    if len(set(names)) < len(names) or any(map(_is_number, names)):
+    if any(map(_is_number, names)):
         return False
-    return bool(below) and any(all(map(_is_number, column)) for column in zip(*below, strict=False))
+    columns = list(zip(*below, strict=False))
+    if len(set(names)) == len(names) and any(all(map(_is_number, column)) for column in columns):
+        return True
+    return None if any(map(_is_mostly_numbers, columns)) else False
+
+
+def _is_mostly_numbers(column: Sequence[str]) -> bool:
+    told = [field for field in column if field.strip()]
+    return 2 * sum(map(_is_number, told)) > len(told)
+
+
+def _shown(row: Sequence[str]) -> str:
+    shown = ", ".join(row[:MAX_SHOWN])
+    return f"{shown}, …" if len(row) > MAX_SHOWN else shown
 
 
 def _is_number(field: str) -> bool:

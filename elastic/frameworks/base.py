@@ -187,8 +187,16 @@ class Framework(Protocol):
             ModelDefError: The model cannot be built or called; the user's exception is the cause.
         """
 
-    def build_updater(self, model_def: ModelDef, model: Model) -> Updater:
-        """Instantiate the user's optimizer (and schedule) over the model's parameters."""
+    def build_updater(
+        self, model_def: ModelDef, model: Model, total_steps: int | None = None
+    ) -> Updater:
+        """Instantiate the user's optimizer (and schedule) over the model's parameters.
+
+        Args:
+            model_def: The user's module.
+            model: Whose parameters are updated.
+            total_steps: Updates that the job will make, for functions that ask for it.
+        """
 
     def build_callbacks(
         self,

@@ -61,10 +61,12 @@ class KerasFramework:
             )
         return KerasModel(model, model_def, sample)
 
-    def build_updater(self, model_def: ModelDef, model: Model) -> Updater:
+    def build_updater(
+        self, model_def: ModelDef, model: Model, total_steps: int | None = None
+    ) -> Updater:
         """Instantiate the user's optimizer over the model's trained variables."""
         assert isinstance(model, KerasModel), "models and updaters come from the same framework"
-        return KerasUpdater(model_def, model)
+        return KerasUpdater(model_def, model, total_steps)
 
     def build_callbacks(
         self,

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from elastic.errors import ModelDefError
 from elastic.frameworks.keras_errors import keras_code
-from elastic.frameworks.user_code import check_pair, dataset_code
+from elastic.frameworks.user_code import check_pair, dataset_code, max_examples, too_many_examples
 from elastic.spec.mode import Mode
 
 _ALL: Final = 1 << 40
@@ -40,13 +40,16 @@ class BatchMaker:
         """All elements of the user's pipeline as one batch, or None where it gave none."""
         with dataset_code(records), keras_code("dataset_fn"):
             try:
-                return self._make(records)
+                batch = self._make(records)
             except tf.errors.InvalidArgumentError as error:
                 if _EMPTY_TEXT in str(error):
                     return None
                 if _ENDLESS_TEXT in str(error):
                     raise ModelDefError(_ENDLESS_TEXT) from error
                 raise
+        if num_examples(batch) > max_examples(len(records)):
+            raise too_many_examples(len(records))
+        return batch
 
     def _make(self, records: Sequence[Any]) -> Any:
         if self._is_traceable:
@@ -74,12 +77,13 @@ class BatchMaker:
         if self._is_traceable is None:
             # A function that iterates over its records would do so without end in a trace.
             self._is_traceable = not reads
-        return self._finish(dataset)
+        return self._finish(dataset, len(records))
 
     def _trace(self, stacked: Any) -> None:
         def run(tensors: Any) -> Any:
             dataset = tf.data.Dataset.from_tensor_slices(tensors)
-            return self._finish(self._dataset_fn(dataset, self._mode))
+            num_records = tf.shape(tf.nest.flatten(tensors)[0], tf.int64)[0]
+            return self._finish(self._dataset_fn(dataset, self._mode), num_records)
 
         compiled = tf.function(run, reduce_retracing=True)
         try:
@@ -89,8 +93,8 @@ class BatchMaker:
         else:
             self._compiled = compiled
 
-    def _finish(self, dataset: Any) -> Any:
-        """Take everything from the user's pipeline."""
+    def _finish(self, dataset: Any, num_records: Any) -> Any:
+        """Take everything from the user's pipeline, or one example more than there may be."""
         if not isinstance(dataset, tf.data.Dataset):
             raise ModelDefError(
                 f"dataset_fn returned a {type(dataset).__name__}: return a tf.data.Dataset"
@@ -102,7 +106,8 @@ class BatchMaker:
             message=_ENDLESS_TEXT,
         )
         with tf.control_dependencies([] if is_finite is None else [is_finite]):
-            return dataset.batch(_ALL).with_options(_options()).get_single_element()
+            most = max_examples(num_records)
+            return dataset.take(most + 1).batch(_ALL).with_options(_options()).get_single_element()
 
 
 def num_examples(batch: Any) -> int:

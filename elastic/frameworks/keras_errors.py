@@ -1,14 +1,14 @@
 """What TensorFlow says of a failed kernel, without the graph around it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import tensorflow as tf
 
 from elastic.errors import ModelDefError
-from elastic.frameworks.user_code import user_code
+from elastic.frameworks.user_code import named, user_code
 
 _NOISE: Final = re.compile(
     r"^Graph execution error:\s*|^<stack traces unavailable>\n?"
@@ -19,7 +19,7 @@ _NOISE: Final = re.compile(
 
 
 @contextmanager
-def keras_code(what: str) -> Iterator[None]:
+def keras_code(what: str | Callable[[], str]) -> Iterator[None]:
     """`user_code` for functions that run in TensorFlow.
 
     Raises:
@@ -29,9 +29,9 @@ def keras_code(what: str) -> Iterator[None]:
         try:
             yield
         except tf.errors.ResourceExhaustedError as error:
-            raise MemoryError(f"{what} ran out of memory: {_plain(error)}") from error
+            raise MemoryError(f"{named(what)} ran out of memory: {_plain(error)}") from error
         except tf.errors.OpError as error:
-            text = f"{what} failed: {type(error).__name__}: {_plain(error)}"
+            text = f"{named(what)} failed: {type(error).__name__}: {_plain(error)}"
             raise ModelDefError(text) from error
 
 

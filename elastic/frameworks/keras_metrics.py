@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from elastic.errors import CheckpointError, ModelDefError
-from elastic.frameworks.base import Array, MetricState
+from elastic.frameworks.base import MetricState
 from elastic.frameworks.keras_arrays import to_array
 from elastic.frameworks.keras_errors import keras_code
-from elastic.frameworks.tensors import mean_of, mean_state
+from elastic.frameworks.tensors import mean_of, mean_state, named_results, widened
 from elastic.frameworks.user_code import metric_functions
 
 
@@ -20,19 +20,21 @@ class KerasMetrics:
 
     def __init__(self, eval_metrics_fn: Callable[[], Any] | None) -> None:
         self._metrics = metric_functions(eval_metrics_fn)
+        self._at = ""
 
     def update(self, labels: Any, predictions: Any) -> dict[str, list[Any]]:
         """Each metric's sums over one minibatch alone; may run in a graph."""
         values = {}
         for name, metric in self._metrics.items():
-            if isinstance(metric, keras.Metric):
-                metric.reset_state()
-                metric.update_state(labels, predictions)
-                values[name] = [variable.value.read_value() for variable in metric.variables]
-            else:
-                result = tf.convert_to_tensor(metric(labels, predictions))
-                values[name] = [tf.reduce_mean(tf.cast(result, tf.float64))]
+            self._at = name
+            values[name] = _update(metric, labels, predictions)
+        self._at = ""
         return values
+
+    def step_name(self) -> str:
+        """What an evaluation step is at, for people: also while TensorFlow traces it."""
+        at, self._at = self._at, ""
+        return f"metric {at!r}" if at else "the evaluation step"
 
     def check_sums(self, labels: Any, predictions: Any) -> None:
         """Have two equal minibatches give twice what one gives.
@@ -47,7 +49,7 @@ class KerasMetrics:
             seen = []
             for _ in range(2):
                 metric.update_state(labels, predictions)
-                seen.append([_widened(to_array(v.value.read_value())) for v in metric.variables])
+                seen.append([widened(to_array(v.value.read_value())) for v in metric.variables])
             for variable, once, twice in zip(metric.variables, *seen, strict=True):
                 if not np.allclose(twice, once + once, rtol=1e-3, atol=1e-6, equal_nan=True):
                     raise ModelDefError(
@@ -59,7 +61,7 @@ class KerasMetrics:
     def states(self, values: dict[str, list[Any]], num_examples: int) -> list[MetricState]:
         """Mergeable states of what `update` gave."""
         return [
-            MetricState(name, tuple(_widened(to_array(tensor)) for tensor in tensors))
+            MetricState(name, tuple(widened(to_array(tensor)) for tensor in tensors))
             if isinstance(self._metrics[name], keras.Metric)
             else mean_state(name, float(tensors[0]), num_examples)
             for name, tensors in values.items()
@@ -87,16 +89,13 @@ class KerasMetrics:
             variable.assign(np.asarray(value).reshape(variable.shape).astype(variable.dtype))
         with keras_code(f"the result of metric {state.name!r}"):
             result = metric.result()
-        if isinstance(result, dict):
-            return {f"{state.name}_{key}": float(value) for key, value in result.items()}
-        flat = np.asarray(result).reshape(-1)
-        if flat.size == 1:
-            return {state.name: float(flat[0])}
-        return {f"{state.name}_{index}": float(value) for index, value in enumerate(flat)}
+        return named_results(state.name, result)
 
 
-def _widened(array: Array) -> Array:
-    """Sums over an epoch pass the 2**24 at which float32 no longer counts."""
-    wide = array.astype(np.float64) if array.dtype.kind in "fV" else array
-    # At least one dimension, as sums of arrays without dimensions are no arrays any more.
-    return np.atleast_1d(wide)
+def _update(metric: Any, labels: Any, predictions: Any) -> list[Any]:
+    if not isinstance(metric, keras.Metric):
+        result = tf.convert_to_tensor(metric(labels, predictions))
+        return [tf.reduce_mean(tf.cast(result, tf.float64))]
+    metric.reset_state()
+    metric.update_state(labels, predictions)
+    return [variable.value.read_value() for variable in metric.variables]

@@ -110,7 +110,7 @@ class KerasModel:
     def metrics(self, batch: Batch) -> list[MetricState]:
         """Loss and metrics in evaluation mode."""
         metrics = self._built_metrics()
-        with keras_code("the evaluation step"):
+        with keras_code(metrics.step_name):
             loss, values = self._evaluation(batch.features, batch.labels)
             if not self._is_evaluated:
                 # The first run is not compiled: metrics may make their variables in it.

@@ -15,6 +15,7 @@ from elastic.frameworks.keras_kernels import use_kernels
 from elastic.frameworks.keras_model import KerasModel
 from elastic.frameworks.keras_names import optimizer_names
 from elastic.frameworks.keras_variables import VariableGroup, described
+from elastic.frameworks.user_code import asked_for
 from elastic.spec.model_def import ModelDef
 
 
@@ -37,9 +38,11 @@ class _ScaledSchedule(keras.optimizers.schedules.LearningRateSchedule):  # type:
 class KerasUpdater:
     """Applies gradients by the user's own optimizer object, in one compiled function."""
 
-    def __init__(self, model_def: ModelDef, model: KerasModel) -> None:
+    def __init__(
+        self, model_def: ModelDef, model: KerasModel, total_steps: int | None = None
+    ) -> None:
         self._joining = Joining(described(model.trained))
-        self._optimizer = _build_optimizer(model_def)
+        self._optimizer = _build_optimizer(model_def, total_steps)
         self._scale = tf.Variable(1.0, trainable=False, dtype=tf.float32)
         self._rate = self._make_rate_scalable()
         variables = list(model.trained.values())
@@ -135,9 +138,10 @@ class KerasUpdater:
         return lambda _, array: tf.convert_to_tensor(array)
 
 
-def _build_optimizer(model_def: ModelDef) -> Any:
+def _build_optimizer(model_def: ModelDef, total_steps: int | None) -> Any:
+    asked = asked_for(model_def.optimizer, "optimizer", total_steps)
     with keras_code("optimizer"):
-        optimizer = model_def.optimizer()
+        optimizer = model_def.optimizer(**asked)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ModelDefError(
             f"optimizer returned a {type(optimizer).__name__}: return a keras.optimizers.Optimizer"

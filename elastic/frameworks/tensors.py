@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from safetensors import SafetensorError
@@ -58,6 +58,23 @@ def mean_of(state: MetricState) -> float:
     """The mean behind a merged `mean_state`; NaN over no examples."""
     total, examples = (float(np.sum(value)) for value in state.values)
     return total / examples if examples else float("nan")
+
+
+def widened(array: Array) -> Array:
+    """Sums over an epoch pass the 2**24 at which float32 no longer counts."""
+    wide = array.astype(np.float64) if array.dtype.kind in "fV" else array
+    # At least one dimension, as sums of arrays without dimensions are no arrays any more.
+    return np.atleast_1d(wide)
+
+
+def named_results(name: str, result: Any) -> dict[str, float]:
+    """A metric's result under its name; several where it is a dict or has several values."""
+    if isinstance(result, Mapping):
+        return {f"{name}_{key}": float(value) for key, value in result.items()}
+    flat = np.asarray(result).reshape(-1)
+    if flat.size == 1:
+        return {name: float(flat[0])}
+    return {f"{name}_{index}": float(value) for index, value in enumerate(flat)}
 
 
 def disk_error(error: SafetensorError, path: Path) -> OSError:

@@ -1,6 +1,7 @@
 """torch behind the `Framework` Protocol: batches, and what builds models and updaters."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -12,7 +13,13 @@ from elastic.frameworks.base import Batch, Model, Updater
 from elastic.frameworks.own_callbacks import made_callbacks, own_callback
 from elastic.frameworks.torch_model import TorchModel, seed_everything
 from elastic.frameworks.torch_updater import TorchUpdater
-from elastic.frameworks.user_code import check_pair, dataset_code, user_code
+from elastic.frameworks.user_code import (
+    check_pair,
+    dataset_code,
+    max_examples,
+    too_many_examples,
+    user_code,
+)
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -24,8 +31,12 @@ class TorchFramework:
 
     def make_batch(self, model_def: ModelDef, records: Sequence[Any], mode: Mode) -> Batch:
         """Run `dataset_fn` over a list of the records and stack what it gives."""
+        most = max_examples(len(records))
         with dataset_code(records):
-            examples = list(_iterate(model_def.dataset_fn(list(records), mode)))
+            made = _iterate(model_def.dataset_fn(list(records), mode))
+            examples = list(islice(made, most + 1))
+        if len(examples) > most:
+            raise too_many_examples(len(records))
         if not examples:
             return Batch(None, None, 0)
         for example in examples:
@@ -65,10 +76,12 @@ class TorchFramework:
             )
         return model
 
-    def build_updater(self, model_def: ModelDef, model: Model) -> Updater:
+    def build_updater(
+        self, model_def: ModelDef, model: Model, total_steps: int | None = None
+    ) -> Updater:
         """Instantiate the user's optimizer over the module's trained parameters."""
         assert isinstance(model, TorchModel), "models and updaters come from the same framework"
-        return TorchUpdater(model_def, model)
+        return TorchUpdater(model_def, model, total_steps)
 
     def build_callbacks(
         self,

@@ -1,7 +1,7 @@
 """A torch module with the user's loss and metrics."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from safetensors import SafetensorError
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
-from elastic.frameworks.tensors import check_fit, disk_error, mean_of, mean_state
+from elastic.frameworks.tensors import check_fit, disk_error, mean_state
 from elastic.frameworks.torch_arrays import fill, to_array, to_device
-from elastic.frameworks.user_code import leaves, metric_functions, predicted_arrays, user_code
+from elastic.frameworks.torch_metrics import TorchMetrics
+from elastic.frameworks.user_code import leaves, predicted_arrays, user_code
 from elastic.spec.export_form import export_target
 from elastic.spec.model_def import ModelDef
 
@@ -25,7 +26,7 @@ class TorchModel:
         self.module = module
         self._loss = model_def.loss
         self._eval_metrics_fn = model_def.eval_metrics_fn
-        self._metric_functions: dict[str, Callable[[Any, Any], Any]] | None = None
+        self._metrics: TorchMetrics | None = None
         self._device = device
         self.trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
         saved = module.state_dict().keys()
@@ -77,21 +78,28 @@ class TorchModel:
 
     def metrics(self, batch: Batch) -> list[MetricState]:
         """Loss and metrics in evaluation mode."""
-        if self._metric_functions is None:
-            self._metric_functions = metric_functions(self._eval_metrics_fn)
+        metrics = self._made_metrics()
         self.module.eval()
         features, labels = self._on_device(batch)
-        with torch.no_grad(), user_code("the evaluation step"):
-            predictions = self.module(features)
-            means = {"loss": float(_total(self._loss(labels, predictions)))}
-            for name, function in self._metric_functions.items():
-                value = torch.as_tensor(function(labels, predictions))
-                means[name] = float(value.to(torch.float64).mean())
-        return [mean_state(name, mean, batch.num_examples) for name, mean in means.items()]
+        with torch.no_grad():
+            with user_code("the evaluation step"):
+                predictions = self.module(features)
+                loss = float(_total(self._loss(labels, predictions)))
+            states = metrics.states(labels, predictions, batch.num_examples)
+        return [mean_state("loss", loss, batch.num_examples), *states]
 
     def metric_results(self, states: Sequence[MetricState]) -> dict[str, float]:
-        """Means over all examples."""
-        return {state.name: mean_of(state) for state in states}
+        """What the merged states stand for."""
+        metrics = self._made_metrics()
+        results: dict[str, float] = {}
+        for state in states:
+            results |= metrics.result(state)
+        return results
+
+    def _made_metrics(self) -> TorchMetrics:
+        if self._metrics is None:
+            self._metrics = TorchMetrics(self._eval_metrics_fn, self._device)
+        return self._metrics
 
     def predict(self, batch: Batch) -> Any:
         """What the module gives in evaluation mode."""

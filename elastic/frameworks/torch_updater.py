@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -13,7 +14,7 @@ from elastic.frameworks.base import Array, Tensors, UpdaterState
 from elastic.frameworks.torch_arrays import to_tensor
 from elastic.frameworks.torch_model import TorchModel
 from elastic.frameworks.torch_tree import pack, unpack
-from elastic.frameworks.user_code import user_code
+from elastic.frameworks.user_code import asked_for, user_code
 from elastic.spec.model_def import ModelDef
 
 PARALLEL_BYTES: Final = 32 << 20
@@ -21,14 +22,34 @@ PARALLEL_BYTES: Final = 32 << 20
 than they do, up to 12 ms, and they spin where a worker is about to compute."""
 
 
+@dataclass(slots=True)
+class _Plan:
+    """A schedule that was told how many updates there will be has no rate for more.
+
+    There may be some: a minibatch that fails is computed in parts, and who resumes a job may want
+    more epochs. They have the rate of the last update that was planned.
+    """
+
+    total_steps: int
+    num_done: int = 0
+
+    def advance(self) -> bool:
+        """Count an update; whether the schedule has another rate for the next."""
+        self.num_done += 1
+        return self.num_done < self.total_steps
+
+
 class TorchUpdater:
     """Applies gradients by the user's own optimizer object."""
 
-    def __init__(self, model_def: ModelDef, model: TorchModel) -> None:
+    def __init__(
+        self, model_def: ModelDef, model: TorchModel, total_steps: int | None = None
+    ) -> None:
         self._parameters = model.trained
-        self._optimizer = _build_optimizer(model_def, model)
+        self._optimizer = _build_optimizer(model_def, model, total_steps)
         _use_fused_kernel(self._optimizer)
-        self._scheduler, self._by_epoch = _build_scheduler(model_def, self._optimizer)
+        self._scheduler, self._by_epoch = _build_scheduler(model_def, self._optimizer, total_steps)
+        self._plan = _plan_of(model_def, total_steps)
         size_bytes = sum(parameter.nbytes for parameter in self._parameters.values())
         self._is_parallel = size_bytes >= PARALLEL_BYTES
 
@@ -45,7 +66,7 @@ class TorchUpdater:
             self._optimizer.step()
         for parameter in self._parameters.values():
             parameter.grad = None
-        if not self._by_epoch:
+        if not self._by_epoch and (self._plan is None or self._plan.advance()):
             self._step_scheduler()
 
     def end_epoch(self) -> None:
@@ -74,6 +95,8 @@ class TorchUpdater:
         if self._scheduler is not None:
             values["schedule_class"] = type(self._scheduler).__name__
             values["schedule"] = pack(self._scheduler.state_dict(), "schedule", tensors)
+        if self._plan is not None:
+            values["plan"] = [self._plan.total_steps, self._plan.num_done]
         return UpdaterState(tensors, values)
 
     def load_state(self, state: UpdaterState) -> None:
@@ -99,6 +122,9 @@ class TorchUpdater:
         }
         if self._scheduler is not None:
             self._scheduler.load_state_dict(unpack(values["schedule"], tensors))
+        if self._plan is not None and "plan" in values:
+            # The schedule has its own length among what it has saved.
+            self._plan = _Plan(*values["plan"])
         self._optimizer.load_state_dict({"state": slots, "param_groups": groups})
         for parameter in self._parameters.values():
             # An optimizer may keep other things there too, and under other keys.
@@ -174,9 +200,12 @@ def _laid_out_as(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(parameter, dtype=values.dtype).copy_(values)
 
 
-def _build_optimizer(model_def: ModelDef, model: TorchModel) -> torch.optim.Optimizer:
+def _build_optimizer(
+    model_def: ModelDef, model: TorchModel, total_steps: int | None
+) -> torch.optim.Optimizer:
+    asked = asked_for(model_def.optimizer, "optimizer", total_steps)
     with user_code("optimizer"):
-        optimizer = model_def.optimizer(list(model.trained.values()))
+        optimizer = model_def.optimizer(list(model.trained.values()), **asked)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ModelDefError(
             f"optimizer returned a {type(optimizer).__name__}: return a torch.optim.Optimizer"
@@ -209,14 +238,23 @@ def _use_fused_kernel(optimizer: torch.optim.Optimizer) -> None:
             group["fused"] = True
 
 
+def _plan_of(model_def: ModelDef, total_steps: int | None) -> _Plan | None:
+    """The plan that the user's schedule was told of, if it asked."""
+    if model_def.lr_scheduler is None:
+        return None
+    asked = asked_for(model_def.lr_scheduler, "lr_scheduler", total_steps)
+    return _Plan(**asked) if asked else None
+
+
 def _build_scheduler(
-    model_def: ModelDef, optimizer: torch.optim.Optimizer
+    model_def: ModelDef, optimizer: torch.optim.Optimizer, total_steps: int | None
 ) -> tuple[LRScheduler | None, bool]:
     """The user's schedule, and whether it counts epochs."""
     if model_def.lr_scheduler is None:
         return None, False
+    asked = asked_for(model_def.lr_scheduler, "lr_scheduler", total_steps)
     with user_code("lr_scheduler"):
-        made = model_def.lr_scheduler(optimizer)
+        made = model_def.lr_scheduler(optimizer, **asked)
     interval = "step"
     if isinstance(made, Mapping):
         interval = made.get("interval", "step")

@@ -1,5 +1,6 @@
 """The line between this project and the user's functions: their exceptions become ours."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -11,24 +12,38 @@ import numpy as np
 from elastic.errors import ElasticError, ModelDefError
 from elastic.frameworks.base import Array
 from elastic.spec.mode import Mode
+from elastic.spec.model_contract import TOTAL_STEPS
 from elastic.spec.user_frames import describe
+
+MAX_EXAMPLES_PER_RECORD: Final = 100
+MAX_EXAMPLES_BESIDE: Final = 10_000
+"""A dataset_fn that makes more of one minibatch is taken for endless: a record may become many, as
+a long text that is cut into windows, but memory ends."""
 
 MAX_FIELDS: Final = 20
 """Told of a record; a table may have hundreds."""
 
 
 @contextmanager
-def user_code(what: str) -> Iterator[None]:
+def user_code(what: str | Callable[[], str]) -> Iterator[None]:
     """Turn an exception of the user's code into a `ModelDefError` that says what failed.
 
     Running out of memory is the machine's answer to the job's size and passes as it is.
+
+    Args:
+        what: It, or who is asked for it once it has failed.
     """
     try:
         yield
     except (ElasticError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        raise ModelDefError(f"{what} failed: {describe(error)}") from error
+        raise ModelDefError(f"{named(what)} failed: {describe(error)}") from error
+
+
+def named(what: str | Callable[[], str]) -> str:
+    """What has failed, for people."""
+    return what if isinstance(what, str) else what()
 
 
 @contextmanager
@@ -63,6 +78,29 @@ def _told(record: Any) -> str:
         case np.ndarray():
             return f"an array of shape {record.shape}"
     return f"a {type(record).__name__}"
+
+
+def asked_for(function: Callable[..., Any], what: str, total_steps: int | None) -> dict[str, int]:
+    """The keyword arguments that the user's function has in its signature by our names.
+
+    Args:
+        function: The user's.
+        what: What it is called, for people.
+        total_steps: Updates that the job will make; None where nobody knows.
+
+    Raises:
+        ModelDefError: It asks for what nobody knows.
+    """
+    try:
+        is_asked = TOTAL_STEPS in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        # Some functions written in C do not tell.
+        return {}
+    if not is_asked:
+        return {}
+    if total_steps is None:
+        raise ModelDefError(f"{what} asks for {TOTAL_STEPS}, which is known in a job only")
+    return {TOTAL_STEPS: total_steps}
 
 
 def leaves(structure: Any) -> Iterator[Any]:
@@ -112,6 +150,20 @@ def predicted_arrays(
     return array
 
 
+def max_examples(num_records: int) -> int:
+    """How many examples `dataset_fn` may make of the records of one minibatch."""
+    return MAX_EXAMPLES_PER_RECORD * num_records + MAX_EXAMPLES_BESIDE
+
+
+def too_many_examples(num_records: int) -> ModelDefError:
+    """It has made more, and may never end."""
+    return ModelDefError(
+        f"dataset_fn has made more than {max_examples(num_records)} examples of the {num_records} "
+        "records of one minibatch, and seems to have no end: go through them once, epochs are "
+        "counted by the job"
+    )
+
+
 def check_pair(element: Any, mode: Mode) -> None:
     """Check that one element of `dataset_fn` is what the mode needs.
 
@@ -127,8 +179,14 @@ def check_pair(element: Any, mode: Mode) -> None:
     )
 
 
-def metric_functions(eval_metrics_fn: Any) -> dict[str, Any]:
+def metric_functions(
+    eval_metrics_fn: Any, is_object: Callable[[Any], bool] = callable
+) -> dict[str, Any]:
     """Call the user's `eval_metrics_fn` and check its answer.
+
+    Args:
+        eval_metrics_fn: The user's, or None.
+        is_object: Whether something is a metric object of the framework.
 
     Raises:
         ModelDefError: It failed, or gave something else than a dict of metrics by name.
@@ -146,10 +204,10 @@ def metric_functions(eval_metrics_fn: Any) -> dict[str, Any]:
             raise ModelDefError(
                 "eval_metrics_fn names a metric 'loss', which the loss itself is called: rename it"
             )
-        if isinstance(metric, type) or not callable(metric):
+        if isinstance(metric, type) or not (callable(metric) or is_object(metric)):
             kind = metric.__name__ if isinstance(metric, type) else type(metric).__name__
             raise ModelDefError(
                 f"eval_metrics_fn gives {kind} for {name!r}: give a function "
-                "f(labels, predictions), or with Keras a metric object"
+                "f(labels, predictions), or a metric object"
             )
     return dict(metrics)

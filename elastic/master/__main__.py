@@ -40,7 +40,7 @@ def main() -> int:
         start_logging(spec.log_level)
         # An update that takes the cores of workers that compute is ten times slower than one that
         # takes its own, since its threads wait for each other.
-        beside = num_computing_beside_update(spec.num_workers.maximum, spec.grads_to_wait)
+        beside = num_computing_beside_update(spec.num_workers.maximum, spec.gradients_per_update)
         surroundings.prepare(beside + 1)
         environment = kubernetes_environment() if job_dir is None else local_environment(job_dir)
         if environment is not None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from elastic.errors import TrainingError, UserError
 from elastic.master.averaging import Contribution, WeightedSum
 from elastic.master.commit_log import CommitLog
+from elastic.master.epoch_meter import EpochMeter, MeanLoss
 from elastic.master.evaluation import FIRST_TASK_ID, Round
-from elastic.master.mean_loss import MeanLoss
 from elastic.master.parameters import ParameterStore
 from elastic.master.sessions import RateMeter, Sessions, WorkerSession
 from elastic.policy.aggregation import (
@@ -27,8 +27,10 @@ from elastic.policy.aggregation import (
     is_update_due,
     judge_gradient,
     should_hold_reply,
+    should_wait_to_begin,
 )
 from elastic.policy.ending import Ending, ending_at
+from elastic.policy.epochs import EpochResult
 from elastic.policy.evaluation import may_evaluate
 from elastic.policy.ledger import (
     Audit,
@@ -44,6 +46,7 @@ from elastic.policy.liveness import Hang, Liveness
 from elastic.policy.records import Task, TaskKind
 from elastic.telemetry.meter import JobMeter
 from elastic.telemetry.samples import LEASE_LOST, STALE
+from elastic.telemetry.summary import account_text, result_text
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +105,8 @@ class Coordinator:
         self.ending: Ending | None = None
         self.on_update: Callable[[], Awaitable[None]] = _nothing
         self.on_epoch_end: Callable[[int, float], Awaitable[None]] = _nothing_at_epoch_end
-        self.epoch_loss = MeanLoss()
+        self.on_epoch_result: Callable[[EpochResult], None] = lambda _result: None
+        self.epochs = EpochMeter()
         self.is_held = False
         self.meter = JobMeter()
         self.on_contribution: Callable[[int], None] = lambda _index: None
@@ -149,6 +153,7 @@ class Coordinator:
             self._begin_work(session, task)
         if isinstance(task, Task) and task.kind is TaskKind.TRAINING:
             self._computing.add(session.key)
+            self.epochs.work_begins(time.monotonic())
         else:
             self._stop_computing(session)
         # Also without a task: who is told to wait asks again at once, or hangs.
@@ -312,7 +317,7 @@ class Coordinator:
     async def _apply(self) -> None:
         group, staged = self._group, self._staged
         self._group, self._staged = group.successor(), []
-        self.epoch_loss.take(self._group_loss)
+        self.epochs.loss.take(self._group_loss)
         share = 1.0 / (1 + self._staleness) if self._rule.is_async else 1.0
         began_s = time.perf_counter()
         await self.store.apply(group, share)
@@ -354,16 +359,39 @@ class Coordinator:
         await self._apply_if_due()
         return True
 
+    async def admit(self, session: WorkerSession) -> None:
+        """Let a worker that is about to begin wait for an update that others are about to fill.
+
+        What it computed on the version before that would only be refused.
+        """
+        is_at_work = session.key in self._computing
+        has_records = self.ledger.num_queued > 0 and not self._trains_nothing
+        if is_at_work or not has_records or self._evaluation_for(session) is not None:
+            return
+        with self.serving(session):
+            await self._wait_for_update(
+                lambda: should_wait_to_begin(
+                    self._rule,
+                    self._group.count,
+                    len(self._computing),
+                    len(self.sessions.all()),
+                )
+            )
+
     async def _hold(self, session: WorkerSession) -> None:
         """Let a worker wait for its group as long as others can still fill it."""
+        self._computing.discard(session.key)
+        await self._wait_for_update(
+            lambda: should_hold_reply(self._rule, self._group.count, len(self._computing))
+        )
+        if self.sessions.find(session.key) is session:
+            self._computing.add(session.key)
+            self.liveness.progressed(session.worker, time.monotonic())
+
+    async def _wait_for_update(self, is_worth_it: Callable[[], bool]) -> None:
         deadline = time.monotonic() + hold_limit_s(self.liveness.typical_step_s)
         version = self.store.version
-        self._computing.discard(session.key)
-        while (
-            self.store.version == version
-            and not self.training_done.is_set()
-            and should_hold_reply(self._rule, self._group.count, len(self._computing))
-        ):
+        while self.store.version == version and not self.training_done.is_set() and is_worth_it():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 break
@@ -372,9 +400,6 @@ class Coordinator:
                 await asyncio.wait_for(woken.wait(), left_s)
             except TimeoutError:
                 break
-        if self.sessions.find(session.key) is session:
-            self._computing.add(session.key)
-            self.liveness.progressed(session.worker, time.monotonic())
 
     def _begin_work(self, session: WorkerSession, task: Task) -> None:
         """Leave what nobody has worked out of the speeds."""
@@ -533,16 +558,14 @@ class Coordinator:
 
     async def _end_epoch(self, audit: Audit) -> None:
         self.store.end_epoch()
-        self._on_event(
-            "EpochEnded",
-            f"epoch {audit.epoch}: {audit.records} records = {audit.committed} committed + "
-            f"{audit.skipped} skipped",
-        )
-        loss = self.epoch_loss.mean
-        self.epoch_loss.clear()
-        await self.on_epoch_end(audit.epoch, loss)
+        result = self.epochs.end(audit.epoch, self.store.version, audit.committed, time.monotonic())
+        account = account_text(audit.records, audit.committed, audit.skipped)
+        self._on_event("EpochEnded", f"epoch {audit.epoch}: {result_text(result)}; {account}")
+        self.on_epoch_result(result)
+        await self.on_epoch_end(audit.epoch, result.loss)
         # Callbacks may have taken long.
         now_s = time.monotonic()
+        self.epochs.pause_ends(now_s)
         for meter in (self.rate, *(session.rate for session in self.sessions.all())):
             meter.resume(now_s)
         if self.ledger.is_finished:

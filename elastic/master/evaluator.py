@@ -176,7 +176,7 @@ class Evaluator:
         return {
             **self._steering.snapshot(),
             "epoch_begun": self._epoch_begun,
-            "loss": self._coordinator.epoch_loss.snapshot(),
+            **self._coordinator.epochs.snapshot(time.monotonic()),
             "evaluating": None
             if under_way is None
             else [under_way.round.version, *_to_list(under_way.occasion)],
@@ -208,7 +208,7 @@ class Evaluator:
 
     async def _resume(self, snapshot: Mapping[str, Any]) -> None:
         """Go on with what was under evaluation when a cut was taken."""
-        self._coordinator.epoch_loss.restore(snapshot.get("loss", [0.0, 0]))
+        self._coordinator.epochs.restore(snapshot)
         store = self._coordinator.store
         async with store.lock:
             waiting = snapshot.get("waiting")

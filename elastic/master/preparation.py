@@ -17,6 +17,7 @@ from elastic.master.parameters import ParameterStore, Watched, unwatched
 from elastic.master.sampling import first_part, sample_batch
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.steps import minibatches_of_epoch, updates_of_job
 from elastic.spec.export_form import export_target
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
@@ -97,7 +98,8 @@ def build_store(
     is_trained = spec.kind is JobKind.TRAIN
     if is_trained:
         at(f"optimizer of {name}")
-    updater = framework.build_updater(sources.model_def, model) if is_trained else None
+    total_steps = total_updates(spec, sources.shards)
+    updater = framework.build_updater(sources.model_def, model, total_steps) if is_trained else None
     if updater is not None:
         # A state that no checkpoint can hold is found now, and not by the first cut.
         updater.state()
@@ -110,6 +112,14 @@ def build_store(
         at(f"model={spec.model}")
         model.load_export(spec.model)
     return store
+
+
+def total_updates(spec: JobSpec, shards: Sequence[Shard]) -> int:
+    """Updates that the whole job will make, if no record fails and no callback ends it."""
+    num_minibatches = minibatches_of_epoch(shards, spec.records_per_task, spec.minibatch_size)
+    return updates_of_job(
+        num_minibatches, spec.num_epochs, spec.gradients_per_update, spec.max_steps
+    )
 
 
 def build_callbacks(

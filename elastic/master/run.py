@@ -21,6 +21,7 @@ from elastic.master.preparation import (
     check_evaluation,
     check_sources,
     choose_sample,
+    total_updates,
 )
 from elastic.master.preparing import Preparation
 from elastic.master.servicer import MasterServicer
@@ -133,7 +134,8 @@ class Master:
             work = await self._build(sources, sample)
             coordinator = work.coordinator
             self._end_preparation()
-            server = await self._serve(coordinator, sample, work.prediction_dir)
+            total_steps = total_updates(self._spec, sources.shards)
+            server = await self._serve(coordinator, sample, work.prediction_dir, total_steps)
             try:
                 await work.run(partial(self._until, coordinator))
             except (UserError, Cancelled):
@@ -184,9 +186,15 @@ class Master:
         return work
 
     async def _serve(
-        self, coordinator: Coordinator, sample: Task, prediction_dir: Path | None
+        self,
+        coordinator: Coordinator,
+        sample: Task,
+        prediction_dir: Path | None,
+        total_steps: int,
     ) -> grpc.aio.Server:
-        servicer = MasterServicer(coordinator, sample, self._fleet.current_launch, prediction_dir)
+        servicer = MasterServicer(
+            coordinator, sample, self._fleet.current_launch, prediction_dir, total_steps
+        )
         server = grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers((MasterHandler(servicer, self._env.token),))
         host, port = self._env.host, self._spec.master_port

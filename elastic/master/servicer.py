@@ -46,11 +46,13 @@ class MasterServicer:
         sample: Task,
         current_launch: Callable[[int], int],
         prediction_dir: Path | None = None,
+        total_steps: int = 0,
     ) -> None:
         self._coordinator = coordinator
         self._sample = task_to_proto(sample)
         self._current_launch = current_launch
         self._prediction_dir = prediction_dir
+        self._total_steps = total_steps
         self._proof = _make_proof()
         self._receiver = GradientReceiver(
             coordinator.store, lambda: [s.key for s in coordinator.sessions.all()]
@@ -71,7 +73,10 @@ class MasterServicer:
         session = self._coordinator.sessions.open(request)
         self._coordinator.liveness.joined(session.worker, time.monotonic())
         reply = pb.RegisterReply(
-            session=session.key, heartbeat_interval_s=HEARTBEAT_S, sample=self._sample
+            session=session.key,
+            heartbeat_interval_s=HEARTBEAT_S,
+            sample=self._sample,
+            total_steps=self._total_steps,
         )
         if self._prediction_dir is not None:
             reply.prediction_dir = str(self._prediction_dir)
@@ -88,6 +93,8 @@ class MasterServicer:
         """Lease the next range."""
         session = self._session(request.session)
         working_on = request.working_on if request.HasField("working_on") else None
+        if working_on is None:
+            await self._coordinator.admit(session)
         task = self._coordinator.lease(session, working_on)
         if isinstance(task, Task):
             return pb.GetTaskReply(task=task_to_proto(task))

@@ -21,6 +21,7 @@ from elastic.platforms.base import (
     ReplicaRunner,
     StatusRefusedError,
 )
+from elastic.policy.epochs import EpochResult
 from elastic.policy.fleet import WORKER
 from elastic.policy.ledger import Ledger
 from elastic.spec.job import JobSpec
@@ -28,6 +29,7 @@ from elastic.spec.status import (
     BestStatus,
     CutShort,
     EpochAudit,
+    EpochStatus,
     EvaluationProgress,
     EvaluationStatus,
     JobEvent,
@@ -101,6 +103,7 @@ class StatusBoard:
         self._events = list(self._base.events)
         self._audits = (self._base.audits, self._base.audits_left_out)
         self._num_audited: int | None = None
+        self._told_epochs: tuple[Sequence[EpochResult], tuple[EpochStatus, ...]] = ((), ())
         # Of a job that was submitted again, the launches begin anew.
         told = self._base.workers if was_running else ()
         self._launches = {row.index: _Launch(row.launch, row.records_done) for row in told}
@@ -194,6 +197,7 @@ class StatusBoard:
             audits_left_out=audits_left_out,
             cut_short=self._cut_short(),
             metrics=self.metrics,
+            epochs=self._epochs(),
             evaluations=self._evaluations(),
             best=self._best(),
             checkpoint=self.checkpoint,
@@ -225,6 +229,7 @@ class StatusBoard:
             model_version=coordinator.store.version,
             max_steps=self._spec.max_steps,
             loss=coordinator.loss,
+            mean_loss=coordinator.epochs.mean_loss,
             samples_per_s=round(coordinator.samples_per_s, 1),
             rejected_gradients=self.earlier_rejected_gradients + coordinator.rejected_gradients,
         )
@@ -264,6 +269,15 @@ class StatusBoard:
             EvaluationStatus(version=each.version, epoch=each.epoch, metrics=dict(each.metrics))
             for each in self.steering.history
         )
+
+    def _epochs(self) -> tuple[EpochStatus, ...]:
+        if self.coordinator is None or self.ledger is not None:
+            return self._base.epochs
+        history = self.coordinator.epochs.history
+        # Told four times a second, and new only when an epoch has ended.
+        if history is not self._told_epochs[0]:
+            self._told_epochs = history, tuple(map(_epoch_status, history))
+        return self._told_epochs[1]
 
     def _best(self) -> BestStatus | None:
         if self.steering is None or self.best_path is None:
@@ -334,6 +348,17 @@ class StatusBoard:
         if session is not None and session.launch == launch.number:
             launch.add(session)
         return launch.records_done
+
+
+def _epoch_status(result: EpochResult) -> EpochStatus:
+    return EpochStatus(
+        epoch=result.epoch,
+        version=result.version,
+        records=result.records,
+        loss=result.loss,
+        seconds=round(result.seconds, 3),
+        samples_per_s=round(result.samples_per_s, 1),
+    )
 
 
 def _speed(session: WorkerSession | None, now_s: float, step_s: float | None) -> float:

@@ -14,6 +14,7 @@ from elastic.master.coordinator import Coordinator
 from elastic.master.cutter import Cutter
 from elastic.master.environment import MasterEnvironment
 from elastic.master.status_board import StatusBoard
+from elastic.policy.epochs import EpochResult
 from elastic.policy.fleet import WORKER
 from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import ExitReason, ReplicaPhase
@@ -134,6 +135,16 @@ class Telemetry:
             self._last_version, self._last_s = version, now_s
             self._learning_rate = coordinator.store.learning_rate
             self._write_point(coordinator, self.meter.take_window())
+
+    def epoch_ended(self, result: EpochResult) -> None:
+        """Tell what an epoch came to, at the version of its end."""
+        if self._log is not None:
+            values = (
+                ("epoch/loss", result.loss),
+                ("epoch/samples_per_s", result.samples_per_s),
+                ("epoch/seconds", result.seconds),
+            )
+            self._log.write(Point(result.version, time.time(), values))
 
     def evaluated(self, version: int, metrics: dict[str, float]) -> None:
         """Tell the results of an evaluation at the version that was evaluated."""

@@ -165,6 +165,7 @@ async def open_training(
         await evaluator.begin_if_due()
 
     coordinator.on_update = on_update
+    coordinator.on_epoch_result = parts.telemetry.epoch_ended
     return Training(parts, sources, coordinator, cutter, evaluator)
 
 
@@ -232,7 +233,7 @@ def _kept_dir(parts: JobParts) -> Path | None:
 
 def _update_rule(spec: JobSpec) -> UpdateRule:
     return UpdateRule(
-        grads_to_wait=spec.grads_to_wait,
+        grads_to_wait=spec.gradients_per_update,
         is_async=spec.is_async,
         lr_staleness_modulation=spec.lr_staleness_modulation,
         max_staleness=spec.max_staleness,

@@ -146,6 +146,24 @@ def should_hold_reply(rule: UpdateRule, num_accepted: int, num_computing: int) -
     return not rule.is_async and num_accepted + num_computing >= rule.grads_to_wait
 
 
+def should_wait_to_begin(
+    rule: UpdateRule, num_accepted: int, num_computing: int, num_workers: int
+) -> bool:
+    """Whether a worker that is about to begin should wait for the update.
+
+    With no more workers than a group has gradients, no more than it takes are then ever under way,
+    so that none is refused.
+
+    Args:
+        rule: How gradients become updates.
+        num_accepted: Gradients in the group.
+        num_computing: Workers that are computing a gradient on the current version.
+        num_workers: All there are, this one included.
+    """
+    is_room_for_all = num_workers <= rule.grads_to_wait
+    return is_room_for_all and should_hold_reply(rule, num_accepted, num_computing)
+
+
 def hold_limit_s(typical_step_s: float | None) -> float:
     """How long a worker may have to wait for its group, then it goes on by itself.
 

@@ -64,6 +64,7 @@ class Session:
     sample: Task
     shares_memory: bool
     prediction_dir: str | None = None
+    total_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ class MasterClient:
             task_from_proto(reply.sample),
             shares_memory,
             reply.prediction_dir if reply.HasField("prediction_dir") else None,
+            reply.total_steps,
         )
 
     def heartbeat(self, session: str) -> None:

@@ -92,18 +92,20 @@ class RegisterRequest(_message.Message):
     def __init__(self, worker_index: _Optional[int] = ..., launch: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("session", "heartbeat_interval_s", "sample", "proof", "prediction_dir")
+    __slots__ = ("session", "heartbeat_interval_s", "sample", "proof", "prediction_dir", "total_steps")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_DIR_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
     session: str
     heartbeat_interval_s: float
     sample: Task
     proof: SharedBuffer
     prediction_dir: str
-    def __init__(self, session: _Optional[str] = ..., heartbeat_interval_s: _Optional[float] = ..., sample: _Optional[_Union[Task, _Mapping]] = ..., proof: _Optional[_Union[SharedBuffer, _Mapping]] = ..., prediction_dir: _Optional[str] = ...) -> None: ...
+    total_steps: int
+    def __init__(self, session: _Optional[str] = ..., heartbeat_interval_s: _Optional[float] = ..., sample: _Optional[_Union[Task, _Mapping]] = ..., proof: _Optional[_Union[SharedBuffer, _Mapping]] = ..., prediction_dir: _Optional[str] = ..., total_steps: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("session",)

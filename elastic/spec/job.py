@@ -260,8 +260,11 @@ class JobSpec(BaseModel):
     max_task_failures: Count = setting(3, "attempts a failing record gets", group="Data")
 
     # -- updates
-    grads_to_wait: Count = setting(
-        1, "gradients averaged into one synchronous update", group="Updates", kinds=TRAIN
+    grads_to_wait: Count | None = setting(
+        None,
+        "gradients averaged into one synchronous update; the maximum of num_workers by default",
+        group="Updates",
+        kinds=TRAIN,
     )
     use_async: Truth = setting(
         False, "apply each gradient as it comes", group="Updates", kinds=TRAIN
@@ -578,7 +581,7 @@ class JobSpec(BaseModel):
                 f"--prediction_format={self.prediction_format}: choose --prediction_format={suffix[1:]}, or "
                 "another name"
             )
-        if self.is_async and self.grads_to_wait > 1:
+        if self.is_async and (self.grads_to_wait or 1) > 1:
             cause = "use_async" if self.use_async else f"get_model_steps={self.get_model_steps}"
             problems.append(
                 f"grads_to_wait={self.grads_to_wait} has no meaning with {cause}: leave one of them out"
@@ -608,6 +611,17 @@ class JobSpec(BaseModel):
     def is_async(self) -> bool:
         """Whether gradients are applied as they come: asked for, or local updates do it."""
         return self.use_async or self.get_model_steps > 1
+
+    @property
+    def gradients_per_update(self) -> int:
+        """Gradients averaged into one update; by default of as many as there can be workers.
+
+        So the records behind an update stay the same however many of them there are just now, and
+        no gradient comes too late.
+        """
+        if self.is_async:
+            return 1
+        return self.grads_to_wait or self.num_workers.maximum
 
     @property
     def served_metrics_port(self) -> int:

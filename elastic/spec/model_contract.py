@@ -4,8 +4,8 @@
 """
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ class SymbolRule:
         num_arguments: The positional arguments it is called with; None where that is not checked.
         returns: What it gives back, for people.
         required: Whether a module without it is an error.
+        on_request: Names that it is called with too, as keywords, where its signature has them.
     """
 
     field: str
@@ -30,15 +31,29 @@ class SymbolRule:
     num_arguments: int | None
     returns: str
     required: bool = False
+    on_request: tuple[str, ...] = ()
 
 
 MODEL_FIELD: Final = "model_def"
 
+TOTAL_STEPS: Final = "total_steps"
+"""How many updates the job will make, for those who plan a rate over all of them."""
+
 KERAS_OPTIMIZER: Final = SymbolRule(
-    "optimizer", "optimizer()", 0, "a keras.optimizers.Optimizer", required=True
+    "optimizer",
+    "optimizer()",
+    0,
+    "a keras.optimizers.Optimizer",
+    required=True,
+    on_request=(TOTAL_STEPS,),
 )
 TORCH_OPTIMIZER: Final = SymbolRule(
-    "optimizer", "optimizer(parameters)", 1, "a torch.optim.Optimizer", required=True
+    "optimizer",
+    "optimizer(parameters)",
+    1,
+    "a torch.optim.Optimizer",
+    required=True,
+    on_request=(TOTAL_STEPS,),
 )
 RULES: Final = (
     SymbolRule("loss", "loss(labels, predictions)", 2, "a scalar tensor", required=True),
@@ -56,7 +71,13 @@ RULES: Final = (
     SymbolRule(
         "prediction_outputs_processor", "PredictionOutputsProcessor()", 0, "a processor of outputs"
     ),
-    SymbolRule("lr_scheduler", "lr_scheduler(optimizer)", 1, "a torch LRScheduler"),
+    SymbolRule(
+        "lr_scheduler",
+        "lr_scheduler(optimizer)",
+        1,
+        "a torch LRScheduler",
+        on_request=(TOTAL_STEPS,),
+    ),
 )
 """Every symbol but the model and the optimizer, which is called differently by framework."""
 
@@ -91,6 +112,16 @@ class Parameters:
         """Whether a call with that many positional arguments can be made."""
         fits = self.varargs is not None or num_arguments <= len(self.positional)
         return self.num_required <= num_arguments and fits and not self.required_keywords
+
+    def without(self, names: Sequence[str]) -> "Parameters":
+        """What is left to be filled where some are given by their names."""
+        required = self.positional[: self.num_required]
+        return replace(
+            self,
+            positional=tuple(name for name in self.positional if name not in names),
+            num_required=sum(name not in names for name in required),
+            required_keywords=tuple(name for name in self.required_keywords if name not in names),
+        )
 
     def __str__(self) -> str:
         parts = [
@@ -252,7 +283,8 @@ def check_signature(
     """
     calls = " or ".join(rule.call for rule in allowed)
     if not any(
-        rule.num_arguments is None or parameters.accept(rule.num_arguments) for rule in allowed
+        rule.num_arguments is None or parameters.without(rule.on_request).accept(rule.num_arguments)
+        for rule in allowed
     ):
         raise ModelDefError(
             f"{name}{parameters} ({where}) cannot be called as {calls}: change its parameters"

@@ -42,7 +42,8 @@ class ModelDef:
         framework: `keras` or `torch`.
         model: Class or function that makes the model from `**model_params`.
         loss: `loss(labels, predictions)` → scalar tensor, or a dict, list or tuple of them.
-        optimizer: Keras: `optimizer()`; torch: `optimizer(parameters)`.
+        optimizer: Keras: `optimizer()`; torch: `optimizer(parameters)`. With `total_steps` in its
+            signature it is told how many updates the job will make; so is `lr_scheduler`.
         dataset_fn: `dataset_fn(dataset, mode)`.
         eval_metrics_fn: `eval_metrics_fn()` → name → metric, or None.
         custom_data_reader: `custom_data_reader(data_origin, records_per_task, **params)`, or None.

@@ -133,6 +133,11 @@ class Progress(_Published):
     loss: float | None = Field(
         default=None, description="Of the newest minibatch; `null` before the first."
     )
+    mean_loss: Metric | None = Field(
+        default=None,
+        description="The mean over the records that have counted in the epoch under way, or over "
+        "the epoch before until one has; `null` before the first.",
+    )
     samples_per_s: float = Field(
         default=0.0, description="The speed now, in records a second; 0 unless it is `Running`."
     )
@@ -146,6 +151,22 @@ class EvaluationProgress(_Published):
     records_done: int = Field(description="Records evaluated.")
     records_total: int = Field(description="Records to evaluate.")
     samples_per_s: float = Field(default=0.0, description="The speed since its beginning.")
+
+
+class EpochStatus(_Published):
+    """What one finished epoch came to."""
+
+    epoch: int = Field(description="Which one, from 0.")
+    version: int = Field(description="Updates of the model at its end.")
+    records: int = Field(description="Records that have counted in it.")
+    loss: Metric = Field(
+        description="The mean training loss of these records; `null` where there are none."
+    )
+    seconds: float = Field(
+        description="What it took, without the time that a lost master cost, and without callbacks "
+        "between epochs."
+    )
+    samples_per_s: float = Field(description="Its records a second.")
 
 
 class EvaluationStatus(_Published):
@@ -218,6 +239,9 @@ class JobStatus(_Published):
     metrics: dict[str, Metric] = Field(
         default_factory=dict,
         description="The newest evaluation, by the names of `eval_metrics_fn`; `null` for NaN.",
+    )
+    epochs: tuple[EpochStatus, ...] = Field(
+        default=(), description="What the newest finished epochs came to, oldest first."
     )
     evaluations: tuple[EvaluationStatus, ...] = Field(
         default=(), description="The newest evaluations, oldest first."

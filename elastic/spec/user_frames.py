@@ -1,5 +1,6 @@
 """Which line of the user's own code an exception came from."""
 
+import re
 import site
 import sysconfig
 import traceback
@@ -16,6 +17,7 @@ _NOT_USER_CODE: Final = (
     "<",
 )
 _GENERATED_FILE: Final = "__autograph_generated_file"
+_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _AUTOGRAPH_HEAD: Final = ": in user code:\n"
 """How TensorFlow begins the message of what the user's code raised while it was traced."""
 
@@ -43,9 +45,15 @@ def describe(error: BaseException) -> str:
     text = f"{kind}: {error}"
     if text.startswith(f"{kind}{_AUTOGRAPH_HEAD}"):
         # Its own kind of traceback comes first, then type and message as of any other.
-        _, found, message = text.partition(f"\n    {kind}: ")
+        trace, found, message = text.partition(f"\n    {kind}: ")
         text = f"{kind}: {message.strip()}" if found else text
+        where = where or _last_user_line(trace)
     return f"{text}{f' ({where})' if where else ''}"
+
+
+def _last_user_line(trace: str) -> str:
+    own = [f"{name}:{line}" for name, line in _FRAME.findall(trace) if _is_user_file(name)]
+    return own[-1] if own else ""
 
 
 def user_traceback(error: BaseException) -> str | None:

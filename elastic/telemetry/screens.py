@@ -40,6 +40,7 @@ from elastic.telemetry.summary import (
 )
 
 MAX_EVENTS: Final = 10
+MAX_EPOCHS: Final = 10
 MAX_BAR_WIDTH: Final = 100
 BAR_WIDTH: Final = 12
 WHOLE_NAME: Final = 16
@@ -122,6 +123,8 @@ def job_screen(status: JobStatus, now_s: float) -> RenderableType:
     parts.append(facts)
     if status.workers:
         parts += [Text(), _workers_table(status)]
+    if status.epochs:
+        parts += [Text(), _epochs_table(status)]
     parts += _event_lines("RECOVERIES", [e for e in status.events if e.kind in RECOVERIES])
     # The audit tells of the ends of epochs, which would leave no room for anything else.
     others = [e for e in status.events if e.kind not in RECOVERIES | {"EpochEnded"}]
@@ -174,6 +177,21 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
         "audit": "\n".join(audit_lines(status)),
     }
     return [(name, value) for name, value in facts.items() if value not in ("", "-")]
+
+
+def _epochs_table(status: JobStatus) -> RenderableType:
+    """The newest finished epochs; which of their records counted is the audit's to tell."""
+    table = _plain_table()
+    for title in ("EPOCH", "LOSS", "SAMPLES/S", "TIME"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for each in status.epochs[-MAX_EPOCHS:]:
+        table.add_row(
+            str(each.epoch),
+            f"{each.loss:.4g}",
+            f"{each.samples_per_s:.0f}",
+            duration_text(each.seconds),
+        )
+    return table
 
 
 def _records_text(status: JobStatus) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from elastic.policy.replicas import ReplicaPhase
 from elastic.policy.time_account import split_at
@@ -98,7 +98,9 @@ def epoch_text(status: JobStatus) -> str:
 
 
 def loss_text(status: JobStatus) -> str:
-    loss = status.progress.loss
+    """The mean over the epoch under way; the newest minibatch's where a master tells no mean."""
+    progress = status.progress
+    loss = progress.loss if progress.mean_loss is None else progress.mean_loss
     return "-" if loss is None else f"{loss:.4g}"
 
 
@@ -182,18 +184,49 @@ def audit_lines(status: JobStatus) -> list[str]:
         lines.append(f"{left_out}: audited too, but the status keeps only the newest accounts")
     for audit in status.audits:
         each = "" if audit.num_epochs == 1 else ", each"
-        lines.append(
-            f"{_epochs_text(audit.epoch, audit.num_epochs)}{each}: {audit.records} records = "
-            f"{audit.committed} committed + {audit.skipped} skipped"
-        )
+        account = account_text(audit.records, audit.committed, audit.skipped)
+        lines.append(f"{_epochs_text(audit.epoch, audit.num_epochs)}{each}: {account}")
     if status.cut_short is not None:
         cut = status.cut_short
         num_left_out = cut.records - cut.committed - cut.skipped
-        lines.append(
-            f"epoch {cut.epoch}, cut short: {cut.records} records = {cut.committed} committed + "
-            f"{cut.skipped} skipped + {num_left_out} left out"
-        )
+        account = account_text(cut.records, cut.committed, cut.skipped, num_left_out)
+        lines.append(f"epoch {cut.epoch}, cut short: {account}")
     return lines
+
+
+def account_text(records: int, committed: int, skipped: int, left_out: int = 0) -> str:
+    """`1438 records, all counted once`, or the sum where some have not counted."""
+    if committed == records:
+        return f"{records} records, all counted once"
+    rest = f" + {left_out} left out" if left_out else ""
+    return f"{records} records = {committed} committed + {skipped} skipped{rest}"
+
+
+class ToldEpoch(Protocol):
+    """What is told of a finished epoch: as it was measured, or read from a status."""
+
+    @property
+    def loss(self) -> float: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def samples_per_s(self) -> float: ...
+
+
+def result_text(result: ToldEpoch) -> str:
+    """`loss 0.3124, 684 samples/s, 2.1s`."""
+    speed = f"{result.samples_per_s:.0f} samples/s"
+    return f"loss {result.loss:.4g}, {speed}, {duration_text(result.seconds)}"
+
+
+def training_text(status: JobStatus) -> str:
+    """What the newest finished epoch came to; nothing before the first."""
+    if not status.epochs:
+        return ""
+    newest = status.epochs[-1]
+    return f"{result_text(newest)} in epoch {newest.epoch}"
 
 
 def _epochs_text(first: int, number: int) -> str:
@@ -278,6 +311,8 @@ def summary_lines(status: JobStatus, now_s: float) -> Iterator[str]:
             f"{progress.computed_again} records computed again"
         )
     yield from audit_lines(status)
+    if status.epochs:
+        yield f"training: {training_text(status)}"
     if status.metrics:
         yield f"evaluation: {metrics_text(status)}"
     if best_text(status):

@@ -142,6 +142,7 @@ class Worker:
         self, trainer: Trainer, stream: BatchStream, leases: Leases, outputs: Outputs | None
     ) -> bool:
         """Do one task; False when there is nothing left to do, ever."""
+        was_asked_ahead = leases.following is not None
         task = leases.take(self._current.key)
         if isinstance(task, Finished):
             return False
@@ -155,6 +156,8 @@ class Worker:
             return True
         with leases.open(task) as batches:
             if task.kind is TaskKind.TRAINING:
+                if not was_asked_ahead:
+                    trainer.doubt_version()
                 self._train(task, batches, trainer, leases)
             else:
                 self._evaluate(task, batches, trainer, leases)

@@ -63,6 +63,14 @@ class Trainer:
         self._version = None
         self._is_stale = True
 
+    def doubt_version(self) -> None:
+        """Ask before the next step whether there is a newer version, as after a wait for a task.
+
+        Others may have gone on meanwhile. Local updates keep to their number of steps.
+        """
+        if self._updater is None:
+            self._is_stale = True
+
     def pull_newest(self, session: Session) -> None:
         """Have the newest version; transfers nothing if it is here already."""
         self._pull(session, None)

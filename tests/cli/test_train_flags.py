@@ -146,7 +146,7 @@ def test_flags_win_over_the_file_over_the_defaults(resolved, tmp_path):
         "num-epochs: 5\nrecords_per_task: 50\nworkers: 2:8\nmodel_params: {a: 1e-3}\n"
     )
     spec = resolved(*REQUIRED, "--config", tmp_path / "job.yaml", "--records_per_task=70")
-    assert (spec.num_epochs, spec.records_per_task, spec.grads_to_wait) == (5, 70, 1)
+    assert (spec.num_epochs, spec.records_per_task, spec.grads_to_wait) == (5, 70, None)
     assert str(spec.num_workers) == "2:8"
     assert spec.model_params == {"a": 0.001}
 

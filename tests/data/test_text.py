@@ -88,14 +88,29 @@ def test_looking_for_a_quote_that_never_closes_ends_at_the_limit(tmp_path, monke
         pytest.param([["x", "y"], ["1", "a"]], True, id="a-number-below-a-name"),
         pytest.param([["", "y"], ["0", "1"], ["1", "2"]], True, id="unnamed-index-column"),
         pytest.param([["1", "y"], ["2", "3"]], False, id="a-number-above"),
-        pytest.param([["x", "x"], ["2", "3"]], False, id="a-name-twice"),
-        pytest.param([["x", "y"], ["a", "b"]], False, id="only-text-is-in-doubt"),
-        pytest.param([["x", "y"], ["1", "b"], ["", "c"]], False, id="not-all-numbers-is-in-doubt"),
+        pytest.param([["x", "x"], ["2", "3"]], None, id="a-name-twice-is-in-doubt"),
+        pytest.param([["x", "y"], ["a", "b"]], False, id="only-text"),
+        pytest.param([["x"], ["1984"], ["emma"], ["persuasion"]], False, id="a-number-among-text"),
+        pytest.param([["x", "y"], ["1", "b"], ["", "c"]], None, id="not-all-numbers-is-in-doubt"),
+        pytest.param([["x", "y"], ["", "b"], ["", "c"]], False, id="nothing-told"),
         pytest.param([["x", "y"]], False, id="nothing-below"),
     ],
 )
 def test_header_detection(rows, expected):
     assert is_header(rows) is expected
+
+
+def test_a_first_row_that_is_in_doubt_is_asked_about(tmp_path, read_all):
+    path = write(tmp_path / "a.csv", "age,name,a,b,c,d\n31,ann,x,x,x,x\n,bob,x,x,x,x\n")
+    with pytest.raises(DataError) as caught:
+        read_all(path)
+    assert str(caught.value) == (
+        f"{path}: the first row (age, name, a, b, c, …) has no number, and the rows below have "
+        "some: does it name the columns? If so say --data_reader_params header=true, if it is a "
+        "record header=false"
+    )
+    assert read_all(path, header=True)[1]["name"] == "bob"
+    assert len(read_all(path, header=False)) == 3
 
 
 def test_lines_keep_everything_but_their_end(tmp_path, read_all):

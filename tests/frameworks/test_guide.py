@@ -39,7 +39,12 @@ def guide_model(framework, tmp_path, monkeypatch, changed=None, symbol="CustomMo
 @pytest.mark.parametrize("framework", ["keras", "torch"])
 @pytest.mark.parametrize(
     ("changed", "symbol"),
-    [(None, "CustomModel"), ("schedule", "CustomModel"), ("functional", "custom_model")],
+    [
+        (None, "CustomModel"),
+        ("schedule", "CustomModel"),
+        ("total_steps", "CustomModel"),
+        ("functional", "custom_model"),
+    ],
 )
 def test_the_examples_of_the_guide_learn(framework, changed, symbol, tmp_path, monkeypatch):
     model_def = guide_model(framework, tmp_path, monkeypatch, changed, symbol)
@@ -47,9 +52,10 @@ def test_the_examples_of_the_guide_learn(framework, changed, symbol, tmp_path, m
     built = load_framework(framework)
     batch = built.make_batch(model_def, list(records(64)), Mode.TRAINING)
     model = built.build_model(model_def, {"width": 32}, batch, seed=0)
-    updater = built.build_updater(model_def, model)
+    num_steps = 150 if changed in ("schedule", "total_steps") else 60
+    updater = built.build_updater(model_def, model, num_steps)
     before = model.metric_results(model.metrics(batch))
-    for step in range(150 if changed == "schedule" else 60):
+    for step in range(num_steps):
         updater.apply(model.gradients(batch, step).gradients)
     after = model.metric_results(model.metrics(batch))
     assert after["loss"] < before["loss"] / 2
@@ -68,3 +74,11 @@ def test_the_guide_names_every_symbol_of_the_contract():
         assert f"`{rule.call}`" in keras + torch
     assert f"`{KERAS_OPTIMIZER.call}`" in rows["optimizer"][1]
     assert f"`{TORCH_OPTIMIZER.call}`" in rows["optimizer"][2]
+
+
+def test_the_metric_object_of_the_guide(tmp_path, monkeypatch):
+    model_def = guide_model("torch", tmp_path, monkeypatch, "metric")
+    built = load_framework("torch")
+    batch = built.make_batch(model_def, list(records(64)), Mode.TRAINING)
+    model = built.build_model(model_def, {}, batch, seed=0)
+    assert 0.0 <= model.metric_results(model.metrics(batch))["recall"] <= 1.0

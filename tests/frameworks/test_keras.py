@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +19,7 @@ import keras  # noqa: E402 - load_framework chooses its backend first
 import tensorflow as tf  # noqa: E402
 
 from elastic.frameworks.keras_loss_scale import INITIAL  # noqa: E402
+from elastic.frameworks.user_code import too_many_examples  # noqa: E402
 
 layers = keras.layers
 
@@ -92,6 +94,21 @@ OPTIMIZERS = {
     "clipvalue": lambda: keras.optimizers.SGD(lambda: 0.05, momentum=0.9, clipvalue=0.01),
     "accumulation": lambda: keras.optimizers.Adagrad(0.1, gradient_accumulation_steps=2),
 }
+
+
+def planned(total_steps):
+    return keras.optimizers.SGD(schedules.PolynomialDecay(0.4, total_steps, 0.0))
+
+
+def test_an_optimizer_may_ask_how_many_updates_there_will_be():
+    model_def = make_def(optimizer=planned)
+    model = build(model_def)
+    updater = FRAMEWORK.build_updater(model_def, model, total_steps=4)
+    rates = []
+    for step in range(5):
+        rates.append(updater.learning_rate())
+        updater.apply(model.gradients(make_batch(step), seed=step).gradients)
+    assert rates == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -573,6 +590,46 @@ class LargestError(keras.metrics.Metric):
         return self.largest
 
 
+def broken(labels, predictions):
+    raise ValueError("no luck in a metric")
+
+
+class BrokenMetric(keras.metrics.Metric):
+    def update_state(self, labels, predictions, sample_weight=None):
+        raise ValueError("no luck in update_state")
+
+    def result(self):
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("metric", "text", "num_fine"),
+    [
+        pytest.param(broken, "a metric", 0, id="a-function"),
+        pytest.param(broken, "a metric", 1, id="a-function-as-it-is-compiled"),
+        pytest.param(BrokenMetric(), "update_state", 0, id="an-object"),
+    ],
+)
+def test_a_metric_that_fails_names_itself_and_its_line(metric, text, num_fine):
+    seen = []
+
+    def fine_at_first(labels, predictions):
+        seen.append(labels)
+        return labels if len(seen) <= num_fine else metric(labels, predictions)
+
+    failing = fine_at_first if num_fine else metric
+    model = build(make_def(eval_metrics_fn=lambda: {"bad": failing}))
+    for _ in range(num_fine):
+        model.metrics(make_batch())
+    with pytest.raises(ModelDefError) as caught:
+        model.metrics(make_batch())
+    lines = Path(__file__).read_text().splitlines()
+    raised = f'raise ValueError("no luck in {text}")'
+    line = next(number for number, each in enumerate(lines, 1) if each.strip() == raised)
+    assert str(caught.value).startswith(f"metric 'bad' failed: ValueError: no luck in {text}")
+    assert str(caught.value).endswith(f"({Path(__file__)}:{line})")
+
+
 def test_a_metric_that_keeps_no_sums_is_refused():
     model = build(make_def(eval_metrics_fn=lambda: {"worst": LargestError()}))
     with pytest.raises(ModelDefError, match=r"metric 'worst' .* its variable 'largest' is no sum"):
@@ -777,6 +834,30 @@ def test_a_dataset_that_becomes_endless_is_refused_in_the_trace():
     assert str(caught.value) == ENDLESS
 
 
+@pytest.mark.parametrize("num_fine", [0, 1])
+def test_a_dataset_that_does_not_tell_of_its_endlessness_is_ended(num_fine):
+    """In the first minibatch, and in the compiled pipeline."""
+    seen = []
+
+    def dataset_fn(dataset, mode):
+        seen.append(mode)
+        return dataset if len(seen) <= num_fine else dataset.repeat().filter(lambda *_: True)
+
+    model_def = make_def(dataset_fn=dataset_fn)
+    for _ in range(num_fine):
+        FRAMEWORK.make_batch(model_def, rows(2), Mode.TRAINING)
+    with pytest.raises(ModelDefError) as caught:
+        FRAMEWORK.make_batch(model_def, rows(2), Mode.TRAINING)
+    assert str(caught.value) == str(too_many_examples(2))
+
+
+def test_many_examples_of_a_record_are_all_taken():
+    model_def = make_def(dataset_fn=lambda dataset, mode: dataset.repeat(5000))
+    for _ in range(2):
+        batch = FRAMEWORK.make_batch(model_def, rows(2), Mode.TRAINING)
+        assert batch.num_examples == 10_000
+
+
 def test_a_bad_record_is_the_users_error():
     def dataset_fn(dataset, mode):
         return dataset.map(lambda line: tuple(tf.io.decode_csv(line, [0, 0])))
@@ -864,8 +945,8 @@ def test_what_an_optimizer_does_wrong(optimizer, message):
         (failing, f"eval_metrics_fn failed: ValueError: no luck {WHERE}"),
         (
             lambda: {"auc": keras.metrics.AUC},
-            "eval_metrics_fn gives AUC for 'auc': give a function f(labels, predictions), or with "
-            "Keras a metric object",
+            "eval_metrics_fn gives AUC for 'auc': give a function f(labels, predictions), or a "
+            "metric object",
         ),
     ],
 )

@@ -1,5 +1,6 @@
 import copy
 import errno
+import itertools
 import json
 import subprocess
 import sys
@@ -125,6 +126,38 @@ def test_training_gives_the_numbers_of_the_plain_loop(optimizer, schedule):
         assert updater.learning_rate() == float(plain_optimizer.param_groups[0]["lr"])
     assert_equal(model.parameters(), {n: p.detach().numpy() for n, p in plain.named_parameters()})
     assert_equal(model.state(), {n: b.numpy() for n, b in plain.named_buffers()})
+
+
+def planned(optimizer, total_steps):
+    return schedules.OneCycleLR(optimizer, 0.2, total_steps=total_steps, cycle_momentum=False)
+
+
+def test_a_schedule_may_ask_how_many_updates_there_will_be():
+    model_def = make_def(lr_scheduler=planned)
+    model = build(model_def)
+    updater = FRAMEWORK.build_updater(model_def, model, total_steps=6)
+    plain = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    plain_schedule = planned(plain, 6)
+    rates = []
+    for step in range(8):
+        rates.append(updater.learning_rate())
+        if step < 6:
+            assert rates[-1] == float(plain.param_groups[0]["lr"])
+            plain.step()
+            plain_schedule.step()
+        updater.apply(model.gradients(make_batch(step), seed=step).gradients)
+        if step == 2:
+            state = updater.state()
+            updater = FRAMEWORK.build_updater(model_def, model, total_steps=6)
+            updater.load_state(state)
+    # More updates than were planned have the rate of the last one.
+    assert rates[5] == rates[6] == rates[7] < rates[4]
+
+
+def test_who_asks_where_nobody_knows_is_told():
+    model_def = make_def(lr_scheduler=planned)
+    with pytest.raises(ModelDefError, match="lr_scheduler asks for total_steps, which is known in"):
+        FRAMEWORK.build_updater(model_def, build(model_def))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -769,8 +802,8 @@ def test_what_an_optimizer_does_wrong(rest, message):
         ),
         (
             lambda: {"a": "accuracy"},
-            "eval_metrics_fn gives str for 'a': give a function f(labels, predictions), or with "
-            "Keras a metric object",
+            "eval_metrics_fn gives str for 'a': give a function f(labels, predictions), or a "
+            "metric object",
         ),
     ],
 )
@@ -778,3 +811,33 @@ def test_what_metrics_do_wrong(metrics, message):
     with pytest.raises(ModelDefError) as caught:
         build(make_def(eval_metrics_fn=metrics)).metrics(make_batch())
     assert str(caught.value) == message
+
+
+def over_and_over(dataset, mode):
+    while True:
+        yield from dataset
+
+
+class Endless(torch.utils.data.IterableDataset):
+    def __init__(self, dataset):
+        self._dataset = dataset
+
+    def __iter__(self):
+        return itertools.cycle(self._dataset)
+
+
+@pytest.mark.parametrize("dataset_fn", [over_and_over, lambda dataset, mode: Endless(dataset)])
+def test_a_dataset_without_an_end_is_ended(dataset_fn):
+    records = [(torch.zeros(4), torch.zeros(2))] * 3
+    with pytest.raises(ModelDefError) as caught:
+        FRAMEWORK.make_batch(make_def(dataset_fn=dataset_fn), records, Mode.TRAINING)
+    assert str(caught.value) == (
+        "dataset_fn has made more than 10300 examples of the 3 records of one minibatch, and seems "
+        "to have no end: go through them once, epochs are counted by the job"
+    )
+
+
+def test_many_examples_of_a_record_are_all_taken():
+    records = [(torch.zeros(1), torch.zeros(1))]
+    model_def = make_def(dataset_fn=lambda dataset, mode: list(dataset) * 10_100)
+    assert FRAMEWORK.make_batch(model_def, records, Mode.TRAINING).num_examples == 10_100

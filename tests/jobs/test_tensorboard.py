@@ -25,6 +25,7 @@ from elastic.spec.time_split import TimeCategory
 SYNCHRONOUS = {
     "train/loss", "train/learning_rate", "throughput/samples_per_s", "workers/running",
     "workers/desired", "updates/rejected_gradients", "records/computed_again", "epoch",
+    "epoch/loss", "epoch/samples_per_s", "epoch/seconds",
     *(f"time/{category}_s" for category in TimeCategory),
 }  # fmt: skip
 

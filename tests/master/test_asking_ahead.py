@@ -152,3 +152,26 @@ def test_nothing_follows_at_the_end_of_an_epoch_or_before_what_is_due_first(is_h
         assert await _is_told_to_wait(peer, session, task.task_id)
 
     _run(scenario)
+
+
+def test_who_begins_waits_for_an_update_that_another_is_about_to_fill():
+    async def scenario(master, peer):
+        first = await peer.register(0)
+        task = await peer.get_task(first)
+        half = messages(*gradient(first, task, task.start, task.start + 4))
+        assert (await peer.report(half)).verdict == VERDICTS.VERDICT_ACCEPTED
+        second = await peer.register(1)
+        begins = asyncio.ensure_future(peer.get_task(second))
+        while second not in master.heard:
+            await asyncio.sleep(0)
+        assert master.ledger.num_leased == 1
+        rest = messages(*gradient(first, task, task.start + 4, task.end, 2, 0))
+        assert (await peer.report(rest)).model_version == 1
+        theirs = await begins
+        report = messages(*gradient(second, theirs, theirs.start, theirs.end, 1, 1))
+        mine = await peer.get_task(first)
+        assert (await _push(peer, first, mine, 3, 1)) == VERDICTS.VERDICT_ACCEPTED
+        assert (await peer.report(report)).verdict == VERDICTS.VERDICT_ACCEPTED
+        assert master.store.version == 2
+
+    _run(scenario, num_workers="2")

@@ -1,6 +1,8 @@
 """Which gradient counts, and when an update is due."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elastic.policy.aggregation import (
     Accept,
@@ -12,6 +14,7 @@ from elastic.policy.aggregation import (
     judge_gradient,
     num_computing_beside_update,
     should_hold_reply,
+    should_wait_to_begin,
 )
 
 SYNC = UpdateRule(grads_to_wait=2)
@@ -71,6 +74,45 @@ def test_is_update_due(rule, num_accepted, only_staged_left, expected):
 def test_should_hold_reply(grads_to_wait, num_accepted, num_computing, expected):
     rule = UpdateRule(grads_to_wait=grads_to_wait)
     assert should_hold_reply(rule, num_accepted, num_computing) is expected
+
+
+@pytest.mark.parametrize(
+    ("num_accepted", "num_computing", "num_workers", "expected"),
+    [
+        pytest.param(0, 1, 2, False, id="there-is-room"),
+        pytest.param(1, 1, 2, True, id="the-other-fills-the-group"),
+        pytest.param(1, 1, 3, False, id="more-workers-than-a-group-takes"),
+    ],
+)
+def test_should_wait_to_begin(num_accepted, num_computing, num_workers, expected):
+    assert should_wait_to_begin(SYNC, num_accepted, num_computing, num_workers) is expected
+
+
+@given(grads_to_wait=st.integers(1, 5), choices=st.lists(st.integers(0, 10_000), max_size=80))
+def test_no_gradient_is_late_where_a_group_takes_those_of_all_workers(grads_to_wait, choices):
+    """Whichever workers come, leave and end their minibatch, in whatever order."""
+    rule = UpdateRule(grads_to_wait=grads_to_wait)
+    version, num_accepted = 0, 0
+    on_version: dict[int, int] = {}
+    waiting: set[int] = set()
+    for number in choices:
+        worker = number % grads_to_wait
+        if number % 7 == 0:
+            on_version.pop(worker, None)
+            waiting.discard(worker)
+        elif worker in on_version:
+            assert on_version.pop(worker) == version, "its gradient would be refused"
+            num_accepted += 1
+            waiting.add(worker)
+        else:
+            waiting.add(worker)
+        if num_accepted == grads_to_wait:
+            version, num_accepted = version + 1, 0
+        for each in sorted(waiting):
+            num_workers = len(waiting) + len(on_version)
+            if not should_wait_to_begin(rule, num_accepted, len(on_version), num_workers):
+                waiting.remove(each)
+                on_version[each] = version
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,19 @@ def test_a_sync_only_setting_is_refused_in_an_asynchronous_job(mode):
     ]
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        pytest.param({}, 8, id="as-many-as-there-can-be-workers"),
+        pytest.param({"grads_to_wait": 1}, 1, id="as-said"),
+        pytest.param({"use_async": True}, 1, id="each-as-it-comes"),
+        pytest.param({"get_model_steps": 4}, 1, id="local-updates"),
+    ],
+)
+def test_gradients_of_an_update(mode, expected):
+    assert spec(num_workers="2:8", **mode).gradients_per_update == expected
+
+
 def test_symbol_names_follow_the_flags():
     assert spec().symbol_names() == SymbolNames()
     assert spec(loss="my_loss").symbol_names() == SymbolNames(loss="my_loss")

@@ -261,6 +261,14 @@ def test_values_where_functions_are_wanted(zoo):
             "parameters",
             id="torch-optimizer-takes-parameters",
         ),
+        pytest.param(
+            "loss(labels, predictions)",
+            "loss(labels, predictions, total_steps)",
+            7,
+            "loss(labels, predictions, total_steps) ({where}) cannot be called as loss(labels, "
+            "predictions): change its parameters",
+            id="only-who-makes-updates-may-ask",
+        ),
     ],
 )
 def test_wrong_signatures(zoo, old, new, line, expected):
@@ -279,6 +287,9 @@ def test_wrong_signatures(zoo, old, new, line, expected):
         pytest.param(
             "def custom_data_reader(data_origin, records_per_task=None, **kw): pass", id="r"
         ),
+        pytest.param("def lr_scheduler(optimizer, total_steps): pass", id="asks-for-total-steps"),
+        pytest.param("def lr_scheduler(optimizer, *, total_steps): pass", id="asks-by-keyword"),
+        pytest.param("def optimizer(parameters, total_steps): pass", id="optimizer-asks"),
     ],
 )
 def test_accepted_signatures(zoo, lines):

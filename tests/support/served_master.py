@@ -43,7 +43,7 @@ class ServedMaster:
         sample = choose_sample(self.spec, sources)
         self.store = build_store(self.spec, sources, sample)
         self.ledger = training_ledger(self.spec, sources.shards)
-        rule = UpdateRule(self.spec.grads_to_wait, self.spec.is_async)
+        rule = UpdateRule(self.spec.gradients_per_update, self.spec.is_async)
         self.coordinator = Coordinator(
             self.ledger,
             self.store,

@@ -2,6 +2,7 @@
 
 from elastic.spec.status import (
     EpochAudit,
+    EpochStatus,
     JobEvent,
     JobPhase,
     JobStatus,
@@ -35,7 +36,7 @@ def running(done=1438, **changes):
         ),
         "progress": Progress(
             epoch=done // 1438, num_epochs=2, records_done=done, records_total=2876,
-            model_version=143, loss=0.31234, samples_per_s=80.0, computed_again=24,
+            model_version=143, loss=0.2, mean_loss=0.31234, samples_per_s=80.0, computed_again=24,
         ),
     }  # fmt: skip
     return JobStatus(**fields | changes)
@@ -51,6 +52,14 @@ def succeeded():
         audits=(
             EpochAudit(epoch=0, records=1438, committed=1438, skipped=0),
             EpochAudit(epoch=1, records=1438, committed=1437, skipped=1),
+        ),
+        epochs=(
+            EpochStatus(
+                epoch=0, version=72, records=1438, loss=0.8, seconds=42.5, samples_per_s=33.8
+            ),
+            EpochStatus(
+                epoch=1, version=143, records=1437, loss=0.31234, seconds=27.5, samples_per_s=52.3
+            ),
         ),
         metrics={"loss": 0.25, "accuracy": 0.9712},
         checkpoint="/ckpt/000286",

@@ -14,7 +14,7 @@ def test_epochs_that_went_alike_share_a_line():
         )
     )
     assert audit_lines(status) == [
-        "epochs 0 to 2, each: 40 records = 40 committed + 0 skipped",
+        "epochs 0 to 2, each: 40 records, all counted once",
         "epoch 3: 40 records = 39 committed + 1 skipped",
     ]
 
@@ -23,7 +23,7 @@ def test_what_is_left_out_is_said_first():
     kept = EpochAudit(epoch=900, records=40, committed=40, skipped=0)
     assert audit_lines(running(audits=(kept,), audits_left_out=900)) == [
         "epochs 0 to 899: audited too, but the status keeps only the newest accounts",
-        "epoch 900: 40 records = 40 committed + 0 skipped",
+        "epoch 900: 40 records, all counted once",
     ]
 
 

@@ -48,6 +48,11 @@ def test_a_line_tells_how_far_the_job_is():
     assert progress_line(running()) == LINE
 
 
+def test_the_loss_is_the_newest_minibatch_where_a_master_tells_no_mean():
+    progress = running().progress.model_copy(update={"mean_loss": None})
+    assert "loss 0.2," in progress_line(running(progress=progress))
+
+
 def test_a_job_that_waits_says_why():
     status = JobStatus(
         job_name="mnist", phase=JobPhase.STARTING, reason="NoWorkers", message="first\nsecond",
@@ -106,8 +111,9 @@ def test_events_of_an_earlier_life_are_not_told():
 SUMMARY = [
     "job mnist: Succeeded after 1m 23s",
     "2876 of 2876 records, 143 updates, 24 records computed again",
-    "epoch 0: 1438 records = 1438 committed + 0 skipped",
+    "epoch 0: 1438 records, all counted once",
     "epoch 1: 1438 records = 1437 committed + 1 skipped",
+    "training: loss 0.3123, 52 samples/s, 27s in epoch 1",
     "evaluation: loss 0.25, accuracy 0.9712",
     "checkpoint: /ckpt/000286",
     "export: /out/model.safetensors",

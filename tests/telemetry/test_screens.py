@@ -90,6 +90,16 @@ def test_one_job_in_depth(width):
         assert part in text
 
 
+def test_finished_epochs_with_their_mean_loss():
+    lines = drawn(job_screen(succeeded(), SUBMITTED_S + 200), 80)
+    at = lines.index(next(line for line in lines if line.split()[:2] == ["EPOCH", "LOSS"]))
+    assert [line.split() for line in lines[at : at + 3]] == [
+        ["EPOCH", "LOSS", "SAMPLES/S", "TIME"],
+        ["0", "0.8", "34", "42s"],
+        ["1", "0.3123", "52", "27s"],
+    ]
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_workers_of_a_job_with_their_last_exit(width):
     lines = drawn(job_screen(running(), SUBMITTED_S + 200), width)

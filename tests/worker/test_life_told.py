@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,7 +60,8 @@ def _told(caplog, is_asked, level):
     stopping = threading.Event()
     master = Master(leave=stopping if is_asked else None)
     with caplog.at_level(level, "elastic.worker.loop"):
-        Worker(master, 4, 2, lambda _: (None, Stream(), None), stopping).run()
+        trainer = SimpleNamespace(doubt_version=lambda: None)
+        Worker(master, 4, 2, lambda _: (trainer, Stream(), None), stopping).run()
     return [record.getMessage() for record in caplog.records]
 
 

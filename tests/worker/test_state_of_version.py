@@ -54,3 +54,19 @@ def test_a_gradient_that_did_not_count_leaves_nothing_behind(is_local):
     assert model.state["mean"] == 7
     trainer.pull_version(session, 0)
     assert model.state["mean"] == 0
+
+
+def test_after_a_wait_for_a_task_the_newest_version_is_asked_for():
+    client = Client()
+    asked = []
+    client.get_model = lambda *arguments: (
+        asked.append(arguments) or Client.get_model(client, *arguments)
+    )
+    trainer = Trainer(client, Model(), None, 1, seed=0)
+    session = SimpleNamespace(key="k")
+    trainer.pull_if_needed(session)
+    trainer.pull_if_needed(session)
+    assert len(asked) == 1
+    trainer.doubt_version()
+    trainer.pull_if_needed(session)
+    assert asked[1][1] == 0

@@ -20,7 +20,7 @@ MAX_BYTES: Final = 4096
 MAX_MESSAGE: Final = 1000
 _KEY: Final = "job_end"
 _STATUS: Final[TypeAdapter[JobStatus]] = TypeAdapter(StoredStatus)
-_LISTS: Final = frozenset({"events", "audits", "workers", "evaluations"})
+_LISTS: Final = frozenset({"events", "audits", "workers", "epochs", "evaluations"})
 
 
 def reduced(status: JobStatus) -> JobStatus:
@@ -31,6 +31,7 @@ def reduced(status: JobStatus) -> JobStatus:
         "audits": (),
         "audits_left_out": num_audited,
         "workers": (),
+        "epochs": (),
         "evaluations": (),
         "message": status.message[:MAX_MESSAGE],
     }
