@@ -4,10 +4,12 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from elastic.cli.doctor_extras import check_extras, version_of
 from elastic.cli.exit_codes import ExitCode
@@ -69,7 +71,10 @@ def command(
     masters and its rights, the Docker engine and the registry. Everywhere: the
     frameworks of this machine and elastic's optional extras.
     """
-    checks = _check_here(platform)
+    checks: Iterable[Check] = _check_here(platform)
+    if context.get_parameter_source("platform") is ParameterSource.DEFAULT:
+        text = "none is configured, so jobs run on this machine"
+        checks = chain([Check("cluster", Outcome.SKIPPED, text)], checks)
     if platform == PlatformName.KUBERNETES:
         choice = cluster_choice(context)
         checks = _check_kubernetes(choice, service_account, docker_base_url, repository)

@@ -18,6 +18,7 @@ from typing import IO, Final
 from elastic.errors import JobSpecError
 from elastic.platforms.images.request import DOCKERFILE_NAME
 from elastic.platforms.images.wheel import Wheel
+from elastic.spec.job_file import FOLDER_FILE
 
 ALWAYS_IGNORED: Final = (
     "**/__pycache__",
@@ -30,6 +31,7 @@ ALWAYS_IGNORED: Final = (
     "**/.pytest_cache",
     "**/.mypy_cache",
     ".dockerignore",
+    FOLDER_FILE,
     DOCKERFILE_NAME,
 )
 """What no model needs and what changes without an edit; a `!pattern` in .dockerignore brings it
