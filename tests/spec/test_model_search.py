@@ -44,7 +44,7 @@ def test_the_one_module_with_the_four_is_found(tmp_path, model):
 def test_renamed_functions_are_looked_for_by_their_names(tmp_path):
     text = FUNCTIONS.replace("loss", "my_loss") + "class Net(Module): ...\n"
     assert found(tmp_path, SymbolNames(loss="my_loss"), zoo=text) == "zoo.Net"
-    with pytest.raises(ModelDefError, match="zoo.py has no loss: define it in this module"):
+    with pytest.raises(ModelDefError, match=r"zoo\.py has no loss: define it in this module"):
         find_model_def(tmp_path, SymbolNames())
 
 
