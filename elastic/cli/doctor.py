@@ -11,13 +11,14 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from elastic.cli.doctor_extras import check_extras, version_of
+from elastic.cli.doctor_extras import check_distribution, check_extras, version_of
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import cluster_choice, platform_option
 from elastic.client.opening import PATIENCE_S, ClusterChoice
 from elastic.errors import PlatformError
 from elastic.platforms.checks import Check, Outcome
 from elastic.spec.job import JobSpec, PlatformName
+from elastic.spec.packages import pip_install
 from elastic.telemetry.display import takes_colours
 
 _COLOURS: Final = {
@@ -146,8 +147,9 @@ def _check_here(platform: str) -> Iterator[Check]:
     else:
         outcome = Outcome.FAILURE if is_local else Outcome.OK
         text = "none on this machine" + ("" if is_local else "; the image brings the job's own")
-        fix = "pip install 'elastic[torch]' or 'elastic[tensorflow]'" if is_local else ""
+        fix = f"{pip_install('torch')}, or {pip_install('tensorflow')}" if is_local else ""
         yield Check("frameworks", outcome, text, fix)
+    yield check_distribution()
     yield from check_extras()
     if is_local:
         yield _check_home()
