@@ -38,7 +38,7 @@ def platform_name_option(function: _Decorated) -> _Decorated:
 
 def _or_default(context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
     # What was typed has been remembered by now: click takes what was left out last.
-    return value or opening.default_platform(cluster_choice(context)).value
+    return value or str(opening.default_platform(cluster_choice(context)))
 
 
 def namespace_option(function: _Decorated) -> _Decorated:
