@@ -13,6 +13,8 @@ help: ## Show the targets
 $(VENV)/.runtime: pyproject.toml
 	@echo "setting up $(VENV) (first time: a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+# Under the name that it had, it would hold the same files.
+	@$(BIN)/pip uninstall --quiet --yes --disable-pip-version-check elastic 2>/dev/null
 	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" scikit-learn
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
 	@touch $@

@@ -17,13 +17,18 @@ from typing import Any, Final, SupportsIndex, Unpack
 from elastic.client import settings
 from elastic.client.checking import check, nothing_to_resume
 from elastic.client.following import looks
+from elastic.client.gathering import gather
 from elastic.client.keywords import (
     EvaluateKeywords,
     JobKeywords,
     PredictKeywords,
     TrainKeywords,
 )
-from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice, open_platform
+from elastic.client.opening import (
+    ClusterChoice,
+    default_platform,
+    open_platform,
+)
 from elastic.client.replicas import (
     num_running,
     replica_names,
@@ -75,7 +80,8 @@ class Job:
 
         Args:
             name: Of the job.
-            platform: `local` or `kubernetes`; `$ELASTIC_PLATFORM` or else `kubernetes` if None.
+            platform: `local` or `kubernetes`; that of `$ELASTIC_PLATFORM` if None, or else
+                `kubernetes` where a cluster is configured.
             namespace: On Kubernetes, where it is; that of the context if None.
             context: Of the kubeconfig; its current one if None.
             kubeconfig: A file; `$KUBECONFIG` or `~/.kube/config` if None.
@@ -84,8 +90,8 @@ class Job:
             JobSpecError: There is no such platform.
         """
         self.name = name
-        self.platform = _platform_name(platform)
         self._choice = ClusterChoice(kubeconfig, context, namespace)
+        self.platform = _platform_name(platform, self._choice)
         self._opened: Platform | None = None
 
     def __repr__(self) -> str:
@@ -229,6 +235,7 @@ class Job:
 
 
 def train(
+    folder: str | Path | None = None,
     *,
     config: str | Path | None = None,
     context: str | None = None,
@@ -238,6 +245,8 @@ def train(
     """Start a job that trains a model, and return at once.
 
     Args:
+        folder: One that holds the model, as the command takes it: its `elastic.yaml`, and what is
+            found beside it, give what nothing here does.
         config: A job file; what is given here wins over it.
         context: As `Job.context`.
         kubeconfig: As `Job.kubeconfig`.
@@ -250,10 +259,11 @@ def train(
         JobExistsError: The name is taken.
         PlatformError: The platform does not take the job.
     """
-    return _start(JobKind.TRAIN, config, context, kubeconfig, {**values})
+    return _start(JobKind.TRAIN, folder, config, context, kubeconfig, {**values})
 
 
 def evaluate(
+    folder: str | Path | None = None,
     *,
     config: str | Path | None = None,
     context: str | None = None,
@@ -267,10 +277,11 @@ def evaluate(
     Raises:
         CheckpointError: There is no model to take parameters from.
     """
-    return _start(JobKind.EVALUATE, config, context, kubeconfig, {**values})
+    return _start(JobKind.EVALUATE, folder, config, context, kubeconfig, {**values})
 
 
 def predict(
+    folder: str | Path | None = None,
     *,
     config: str | Path | None = None,
     context: str | None = None,
@@ -281,7 +292,7 @@ def predict(
 
     Args and errors as of `evaluate`.
     """
-    return _start(JobKind.PREDICT, config, context, kubeconfig, {**values})
+    return _start(JobKind.PREDICT, folder, config, context, kubeconfig, {**values})
 
 
 def jobs(
@@ -297,26 +308,27 @@ def jobs(
     """
     cluster = {"namespace": namespace, "context": context, "kubeconfig": kubeconfig}
     choice = ClusterChoice(kubeconfig, context, namespace)
-    names = open_platform(_platform_name(platform), choice).jobs()
+    names = open_platform(_platform_name(platform, choice), choice).jobs()
     return [Job(name, platform, **cluster) for name in names]
 
 
 def _start(
     kind: JobKind,
+    folder: str | Path | None,
     config: str | Path | None,
     context: str | None,
     kubeconfig: str | None,
     values: dict[str, Any],
 ) -> Job:
-    from_file, problems = settings.from_file(Path(config)) if config else ({}, [])
     plain = {
         name: os.fspath(value) if isinstance(value, os.PathLike) else value
         for name, value in values.items()
         if value is not None
     }
-    from_values, more = settings.from_keywords(plain)
-    given = settings.from_environment() | from_file | from_values
-    spec, notes = settings.complete(kind, given, [*problems, *more], prefix="")
+    own, problems = settings.from_keywords(plain)
+    gathered = gather(kind, own, ClusterChoice(kubeconfig, context), folder, config)
+    all_problems = [*gathered.problems, *problems]
+    spec, notes = settings.complete(kind, gathered.given, all_problems, prefix="")
     for note in notes:
         _warn(note)
     check(spec)
@@ -332,9 +344,9 @@ def _start(
     return job
 
 
-def _platform_name(name: str | None) -> PlatformName:
+def _platform_name(name: str | None, choice: ClusterChoice) -> PlatformName:
     """The one that is named, or that of the environment, as commands take it."""
-    text = name or os.environ.get(PLATFORM_VARIABLE) or PlatformName.KUBERNETES
+    text = name or default_platform(choice)
     try:
         return PlatformName(text)
     except ValueError as error:

@@ -8,10 +8,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from elastic.cli.platform import Opener, cluster_choice, open_quietly
-from elastic.client.opening import ClusterChoice
+from elastic.client.opening import ClusterChoice, default_platform
 from elastic.errors import ElasticError
 from elastic.spec.describe import Setting
-from elastic.spec.job import Place, PlatformName
+from elastic.spec.job import Place
 
 PATIENCE_S: Final = 1.5
 """Whoever has pressed the key waits; nothing that takes longer is worth it."""
@@ -37,8 +37,8 @@ def _jobs(
 ) -> list[CompletionItem]:
     """The jobs of the platform that the words so far name; none where it does not tell in time."""
     opener: Opener = context.find_root().obj or open_quietly
-    platform = context.params.get("platform") or PlatformName.KUBERNETES
     choice = cluster_choice(context)
+    platform = context.params.get("platform") or default_platform(choice)
     found: list[str] = []
 
     def look() -> None:

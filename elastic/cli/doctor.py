@@ -4,18 +4,21 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
-from elastic.cli.doctor_extras import check_extras, version_of
+from elastic.cli.doctor_extras import check_distribution, check_extras, version_of
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.platform import cluster_choice, platform_option
 from elastic.client.opening import PATIENCE_S, ClusterChoice
 from elastic.errors import PlatformError
 from elastic.platforms.checks import Check, Outcome
 from elastic.spec.job import JobSpec, PlatformName
+from elastic.spec.packages import pip_install
 from elastic.telemetry.display import takes_colours
 
 _COLOURS: Final = {
@@ -69,7 +72,10 @@ def command(
     masters and its rights, the Docker engine and the registry. Everywhere: the
     frameworks of this machine and elastic's optional extras.
     """
-    checks = _check_here(platform)
+    checks: Iterable[Check] = _check_here(platform)
+    if context.get_parameter_source("platform") is ParameterSource.DEFAULT:
+        text = "none is configured, so jobs run on this machine"
+        checks = chain([Check("cluster", Outcome.SKIPPED, text)], checks)
     if platform == PlatformName.KUBERNETES:
         choice = cluster_choice(context)
         checks = _check_kubernetes(choice, service_account, docker_base_url, repository)
@@ -141,8 +147,9 @@ def _check_here(platform: str) -> Iterator[Check]:
     else:
         outcome = Outcome.FAILURE if is_local else Outcome.OK
         text = "none on this machine" + ("" if is_local else "; the image brings the job's own")
-        fix = "pip install 'elastic[torch]' or 'elastic[tensorflow]'" if is_local else ""
+        fix = f"{pip_install('torch')}, or {pip_install('tensorflow')}" if is_local else ""
         yield Check("frameworks", outcome, text, fix)
+    yield check_distribution()
     yield from check_extras()
     if is_local:
         yield _check_home()

@@ -1,11 +1,12 @@
 """The optional extras of elastic: which are there, and what each is for."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Final
 
 from elastic.platforms.checks import Check, Outcome
+from elastic.spec.packages import DISTRIBUTION, FORMER_DISTRIBUTION
 
 _USES: Final = {
     "tensorboard": "training curves in TensorBoard (--tensorboard_log_dir)",
@@ -23,10 +24,42 @@ _REQUIREMENT: Final = re.compile(
 )
 
 
+def check_distribution() -> Check:
+    """Whether the module `elastic` is of one distribution: ours."""
+    providers = metadata.packages_distributions().get("elastic", [])
+    return distribution_check({*providers, FORMER_DISTRIBUTION}, version_of)
+
+
+def distribution_check(names: Collection[str], version: Callable[[str], str | None]) -> Check:
+    """What it means that these are, or may be, installed.
+
+    Args:
+        version: The installed version of a distribution, or None.
+    """
+    own = version(DISTRIBUTION)
+    others = {name: version(name) for name in sorted(names) if _plain(name) != DISTRIBUTION}
+    found = {name: number for name, number in others.items() if number}
+    if found:
+        text = ", ".join(f"{name} {number}" for name, number in found.items())
+        fix = f"pip uninstall {' '.join(found)}, then install this one from its wheel or checkout"
+        return Check(
+            "distribution", Outcome.WARNING, f"{text} is installed too, with files of one name", fix
+        )
+    if own is None:
+        text = f"elastic runs without being installed as {DISTRIBUTION}"
+        return Check("distribution", Outcome.SKIPPED, text, "pip install -e its checkout")
+    return Check("distribution", Outcome.OK, f"{DISTRIBUTION} {own}")
+
+
+def _plain(name: str) -> str:
+    """The one way to write a distribution's name."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def check_extras() -> Iterator[Check]:
     """Each optional extra of the elastic that runs."""
     try:
-        requirements = metadata.requires("elastic") or []
+        requirements = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         text = "elastic runs without being installed, so nobody knows them"
         yield Check("extras", Outcome.SKIPPED, text, "pip install it, with -e from a checkout")
@@ -61,7 +94,8 @@ def checks_of(
         else:
             lacking = ", ".join(package for package, number in versions.items() if not number)
             text = f"{use}: not installed: {lacking}"
-            yield Check(subject, Outcome.SKIPPED, text, f"pip install 'elastic[{extra}]'")
+            fix = "pip install " + lacking.replace(",", "")
+            yield Check(subject, Outcome.SKIPPED, text, fix)
 
 
 def version_of(package: str) -> str | None:

@@ -16,6 +16,7 @@ from elastic.cli.output import close_stdout
 from elastic.cli.platform import cluster_choice, cluster_options, open_platform
 from elastic.client import settings
 from elastic.client.checking import check, nothing_to_resume
+from elastic.client.gathering import gather
 from elastic.errors import InfrastructureError, JobNotFoundError
 from elastic.platforms.base import Platform
 from elastic.spec.job import JobSpec, PlatformName
@@ -39,6 +40,7 @@ def job_command(kind: JobKind, help_text: str, epilog: str) -> click.Command:
         kind.value, cls=SettingsCommand, params=setting_options(), help=help_text, epilog=epilog,
         short_help=help_text.partition(".")[0] + ".",
     )  # fmt: skip
+    @click.argument("folder", required=False, metavar="[FOLDER]", type=click.Path(path_type=Path))
     @click.option(
         "--config", type=click.Path(path_type=Path), metavar="FILE",
         help="Job file: YAML with the settings below as keys.",
@@ -48,9 +50,15 @@ def job_command(kind: JobKind, help_text: str, epilog: str) -> click.Command:
     @cluster_options
     @click.pass_context
     def command(
-        context: click.Context, /, config: Path | None, dry_run: bool, detach: bool, **values: Any
+        context: click.Context,
+        /,
+        folder: Path | None,
+        config: Path | None,
+        dry_run: bool,
+        detach: bool,
+        **values: Any,
     ) -> int:
-        spec = _resolve(kind, context, config, values)
+        spec = _resolve(kind, context, folder, config, values)
         if dry_run:
             click.echo(write_job_file(spec), nl=False)
             return ExitCode.DONE
@@ -107,13 +115,18 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
 
 
 def _resolve(
-    kind: JobKind, context: click.Context, config: Path | None, values: dict[str, Any]
+    kind: JobKind,
+    context: click.Context,
+    folder: Path | None,
+    config: Path | None,
+    values: dict[str, Any],
 ) -> JobSpec:
-    """The job that flags, file, environment and defaults describe together."""
-    from_file, problems = settings.from_file(config) if config else ({}, [])
-    by_flags, more = from_flags(context, values)
-    given = settings.from_environment() | from_file | by_flags
-    spec, notes = settings.complete(kind, given, [*problems, *more])
+    """The job that flags, file, folder, environment and defaults describe together."""
+    by_flags, problems = from_flags(context, values)
+    gathered = gather(kind, by_flags, cluster_choice(context), folder, config)
+    for line in gathered.said:
+        click.echo(line, err=True)
+    spec, notes = settings.complete(kind, gathered.given, [*gathered.problems, *problems])
     for note in notes:
         _tell(note)
     return spec

@@ -49,10 +49,9 @@ ALIASES: Final = {"cancel": "kill", "stop": "kill"}
 
 EPILOG: Final = """\b
 Examples:
-  elastic train --platform local --model_zoo=model_zoo \\
-      --model_def=mnist.CustomModel --training_data_dir=data/train \\
-      --minibatch_size=64 --num_workers=2 --job_name=mnist
-  elastic status mnist
+  elastic zoo new flowers
+  elastic train flowers
+  elastic status flowers
 """
 
 

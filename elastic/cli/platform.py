@@ -29,11 +29,16 @@ def platform_name_option(function: _Decorated) -> _Decorated:
     return click.option(
         "--platform",
         type=click.Choice([name.value for name in PlatformName]),
-        default=PlatformName.KUBERNETES.value,
+        callback=_or_default,
         envvar=PLATFORM_VARIABLE,
-        show_default=True,
-        help=f"Where the job runs; {PLATFORM_VARIABLE} sets another default.",
+        help=f"Where the job runs; {PLATFORM_VARIABLE} sets a default, which else is kubernetes "
+        "where a kubeconfig is, and local elsewhere.",
     )(function)
+
+
+def _or_default(context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
+    # What was typed has been remembered by now: click takes what was left out last.
+    return value or str(opening.default_platform(cluster_choice(context)))
 
 
 def namespace_option(function: _Decorated) -> _Decorated:

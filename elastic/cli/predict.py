@@ -12,14 +12,19 @@ written when all of them are. The parameters are those of a checkpoint
 (--init_from) or of an exported model (--model). A PredictionOutputsProcessor
 in the model_def takes the predictions instead of the files.
 
+FOLDER gives what no flag does, as to `elastic train`; without --init_from and
+--model, the parameters are those that its training has exported.
+
 Ctrl-C stops a job of this machine, and lets one in a cluster go on; so do
 SIGTERM and a closed terminal. With --detach either goes on without you.
 """
 
 _EPILOG = """\b
-Flags win over the file of --config, which wins over the defaults.
+Flags win over the file of --config, that over the FOLDER, that over the
+defaults.
 \b
 Examples:
+  elastic predict flowers
   elastic predict --platform local --model_zoo=model_zoo \\
       --model_def=mnist.CustomModel --init_from=checkpoints \\
       --prediction_data_dir=data/new --prediction_outputs=predictions \\

@@ -1,6 +1,5 @@
 """The models that come with elastic: where they lie and what their `zoo.yaml` says."""
 
-import shlex
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -22,8 +21,6 @@ STARTER: Final = "starter"
 """The model that explains every symbol, and needs no data of anybody's."""
 ENTRY_NAME: Final = "zoo.yaml"
 PREPARE_NAME: Final = "prepare_data.py"
-_INDENT: Final = " \\\n    "
-_WIDTH: Final = 90
 
 
 class Entry(BaseModel):
@@ -113,42 +110,3 @@ def _read(path: Path) -> ZooModel:
     except (OSError, yaml.YAMLError, ValidationError) as error:
         raise ElasticError(f"{path} cannot be used: {error}") from error
     return ZooModel(name=path.parent.name, folder=path.parent, entry=entry)
-
-
-def train_command(
-    entry: Entry, model_zoo: str, model_def: str, data_dir: str, settings: Settings
-) -> str:
-    """The command that trains a model on this machine, as one types it.
-
-    Args:
-        settings: What the job has beyond the settings of the model's entry.
-    """
-    places: Settings = {
-        "platform": "local",
-        "model_zoo": model_zoo,
-        "model_def": model_def,
-        "training_data_dir": f"{data_dir}/{entry.train}",
-        "evaluation_data_dir": f"{data_dir}/{entry.evaluate}",
-    }
-    every = {**places, **entry.settings, **settings}
-    flags = [_flag(name, value) for name, value in every.items()]
-    lines = ["elastic train"]
-    for flag in map(shlex.join, flags):
-        if len(lines[-1]) + 1 + len(flag) > _WIDTH - len(_INDENT):
-            lines.append(flag)
-        else:
-            lines[-1] += f" {flag}"
-    return _INDENT.join(lines)
-
-
-def _flag(name: str, value: Value | dict[str, Value]) -> list[str]:
-    match value:
-        case True:
-            return [f"--{name}"]
-        case dict():
-            return [f"--{name}", ",".join(f"{k}={_text(v)}" for k, v in value.items())]
-    return [f"--{name}", _text(value)]
-
-
-def _text(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -10,9 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from elastic.cli.zoo_catalog import PREPARE_NAME, Framework, Settings, ZooModel, train_command
+from elastic.cli.zoo_catalog import PREPARE_NAME, Framework, Settings, ZooModel
+from elastic.client.opening import ClusterChoice, default_platform
 from elastic.errors import JobSpecError, PlatformError
-from elastic.spec.job import MAX_JOB_NAME_LENGTH
+from elastic.spec.job import MAX_JOB_NAME_LENGTH, PlatformName
+from elastic.spec.job_file import FOLDER_FILE
+from elastic.spec.yaml_text import dump_value
 
 _MODULE: Final = "model"
 _DATA: Final = "data"
@@ -20,6 +23,10 @@ _TRAINED: Final = "trained"
 _SUFFIXES: Final[dict[Framework, str]] = {"keras": ".keras", "torch": ".safetensors"}
 """Of the trained model's file, by framework."""
 # The records stay in: `elastic zoo init` leaves this file alone, and would leave them out.
+_SETTINGS: Final = """\
+# What `elastic train`, `evaluate` and `predict` do with this folder; a flag wins over it, and
+# `elastic train --help` tells what else there is. Paths are meant from here.
+"""
 _DOCKERIGNORE: Final = f"""\
 # What shall not become part of the image of a job.
 {_TRAINED}.*
@@ -32,6 +39,7 @@ Begun from elastic's model zoo (`{name}`): {learns}.
 | file | holds |
 | --- | --- |
 | `model.py` | the model and all that trains it, for {framework} |
+| `elastic.yaml` | the settings of its jobs |
 | `prepare_data.py` | program that makes `data/{train}` and `data/{evaluate}` |
 
 Run these where you made the folder. The first makes the records, the second trains:
@@ -46,19 +54,27 @@ Expect {expect}. The trained model is then in `{trained}`.
 While it runs, or later, from another terminal:
 
 ```sh
-elastic status {job} --platform local
-elastic logs {job} -f --platform local
+elastic status {job}{platform}
+elastic logs {job} -f{platform}
 ```
+
+What was trained is evaluated by
+
+```sh
+elastic evaluate {folder}{platform}
+```
+
+Jobs run on this machine where no kubeconfig is, or with `--platform local`.
 
 ## Make it yours
 
 1. Put your records into `data`: CSV, NumPy, text lines, or what a reader of your own reads.
 2. Turn them into features and labels in `dataset_fn`, and fit the model to their sizes.
-3. Run the second command again. `--overwrite` starts a job that has ended anew under its name;
-   without it you give each run a name of its own.
+3. Run the second command again. `overwrite: true` in `elastic.yaml` starts a job that has ended
+   anew under its name; without it you give each run a name of its own. A flag wins over the file,
+   such as `--num_epochs 5`.
 
-In a cluster the folder is part of the job's image, as `/model_zoo`: leave out `--platform local`,
-give the data as `/model_zoo/data/{train}` and `/model_zoo/data/{evaluate}`, and put `--output` on a
+In a cluster the folder is part of the job's image, its records too; `--output` is to lie on a
 `--volume`.
 """
 
@@ -88,16 +104,27 @@ class NewFolder:
 
     @property
     def train_command(self) -> str:
-        """How it is trained, as one types it."""
-        model_def = f"{_MODULE}.{self.model.symbol(self.framework)}"
-        own: Settings = {
-            "output": str(self.path / _TRAINED),
+        """How it is trained on this machine, as one types it."""
+        return f"elastic train {shlex.quote(str(self.path))}{_platform_flag()}"
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of its jobs."""
+        return {
             "job_name": self.job_name,
             # The same command again trains anew.
             "overwrite": True,
+            "model_def": f"{_MODULE}.{self.model.symbol(self.framework)}",
+            "training_data_dir": f"{_DATA}/{self.model.entry.train}",
+            "evaluation_data_dir": f"{_DATA}/{self.model.entry.evaluate}",
+            **self.model.entry.settings,
+            "output": self.trained,
         }
-        zoo, data = str(self.path), str(self.path / _DATA)
-        return train_command(self.model.entry, zoo, model_def, data, own)
+
+    @property
+    def trained(self) -> str:
+        """The trained model's file."""
+        return f"{_TRAINED}{_SUFFIXES[self.framework]}"
 
     def missing_packages(self) -> list[str]:
         """What must be installed before its records can be made."""
@@ -125,6 +152,7 @@ def write(new: NewFolder) -> list[Path]:
     files = {
         path / "README.md": _readme(new),
         path / f"{_MODULE}.py": new.model.module_path(new.framework).read_text(encoding="utf-8"),
+        path / FOLDER_FILE: _SETTINGS + dump_value(new.settings),
         path / PREPARE_NAME: (new.model.folder / PREPARE_NAME).read_text(encoding="utf-8"),
         path / ".dockerignore": _DOCKERIGNORE,
     }
@@ -165,11 +193,19 @@ def _readme(new: NewFolder) -> str:
         train=entry.train,
         evaluate=entry.evaluate,
         expect=entry.expect,
-        trained=f"{_TRAINED}{_SUFFIXES[new.framework]}",
+        trained=new.trained,
+        folder=shlex.quote(str(new.path)),
+        platform=_platform_flag(),
         prepare=new.prepare_command,
         train_command=new.train_command,
         job=new.job_name,
     )
+
+
+def _platform_flag() -> str:
+    """What has a command run on this machine, where it would not by itself."""
+    is_local = default_platform(ClusterChoice()) == PlatformName.LOCAL
+    return "" if is_local else f" --platform {PlatformName.LOCAL}"
 
 
 def _not_writable(path: Path, error: OSError) -> JobSpecError:

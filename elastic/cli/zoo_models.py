@@ -19,6 +19,7 @@ from elastic.cli.zoo_catalog import (
 from elastic.cli.zoo_copy import NewFolder
 from elastic.cli.zoo_source import read_symbols
 from elastic.errors import JobSpecError
+from elastic.spec.packages import pip_install
 
 _PACKAGES: Final[dict[Framework, str]] = {"torch": "torch", "keras": "tensorflow"}
 """Framework → the package, and the extra of elastic, that brings it; the default first."""
@@ -120,7 +121,7 @@ def _tell_next(new: NewFolder, missing: list[str]) -> None:
     """What to type now, ready to be copied whole."""
     click.echo(f"\nA {new.framework} model; train it with:\n")
     if not _is_importable(new.framework):
-        click.echo(f"pip install 'elastic[{_PACKAGES[new.framework]}]'")
+        click.echo(pip_install(_PACKAGES[new.framework]))
     if missing:
         click.echo(f"pip install {' '.join(missing)}\n{new.prepare_command}")
     click.echo(new.train_command)

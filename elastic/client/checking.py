@@ -8,6 +8,7 @@ from elastic.errors import CheckpointError, JobSpecError
 from elastic.platforms.base import Platform
 from elastic.spec.job import JobSpec, PlatformName
 from elastic.spec.kinds import JobKind
+from elastic.spec.packages import pip_install
 from elastic.spec.paths import exists
 
 
@@ -127,7 +128,7 @@ def _check_predictions(spec: JobSpec) -> None:
     if spec.prediction_format == "parquet" and find_spec("pyarrow") is None:
         raise JobSpecError(
             "--prediction_format=parquet needs pyarrow, which is not installed here: install it "
-            "with pip install 'elastic[parquet]', or write csv"
+            f"with {pip_install('parquet')}, or write csv"
         )
     if spec.platform is PlatformName.LOCAL or spec.prediction_outputs:
         return

@@ -15,7 +15,7 @@ class JobKeywords(TypedDict, total=False):
     # name of the job; made from the model_def where none is given
     job_name: str | None
     name: str | None
-    # where the job runs
+    # where the job runs; local where nobody says it and nothing here names a cluster
     platform: Literal["local", "kubernetes"] | None
     # how much the replicas log
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None

@@ -1,5 +1,6 @@
 """Which platform is meant, and where that is."""
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,22 @@ class ClusterChoice:
     kubeconfig: str | None = None
     context: str | None = None
     namespace: str | None = None
+
+
+def default_platform(choice: ClusterChoice) -> str:
+    """The platform that is meant where nobody names one.
+
+    That of the environment, or else a cluster where one is configured.
+    """
+    name = os.environ.get(PLATFORM_VARIABLE)
+    if name:
+        return name
+    # Every command begins with this module.
+    from elastic.platforms.kubernetes.kubeconfig import is_configured
+
+    if choice != ClusterChoice() or is_configured():
+        return PlatformName.KUBERNETES
+    return PlatformName.LOCAL
 
 
 def open_platform(name: str, choice: ClusterChoice, patience_s: float = PATIENCE_S) -> Platform:

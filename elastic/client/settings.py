@@ -1,6 +1,5 @@
 """From what users give and the environment to one `JobSpec`, or to all that is wrong with it."""
 
-import os
 import re
 import secrets
 import string
@@ -11,11 +10,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from elastic.client.opening import PLATFORM_VARIABLE
 from elastic.errors import DataError, JobSpecError
 from elastic.spec import paths
 from elastic.spec.cluster_forms import parse_volumes, state_volume
-from elastic.spec.describe import problem_text, settings
+from elastic.spec.describe import Setting, problem_text, settings
 from elastic.spec.elasticdl import INSTEAD
 from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place, PlatformName
 from elastic.spec.job_file import known_name, nearest_setting, read_job_file
@@ -100,10 +98,15 @@ def resolve(
         ]
     if not found:
         return spec
-    lines = [line for problem in found for line in problem.splitlines()]
+    raise refusal(found)
+
+
+def refusal(problems: Iterable[str]) -> JobSpecError:
+    """All that is wrong with the settings of a job, one line per problem."""
+    lines = [line for problem in problems for line in problem.splitlines()]
     if len(lines) == 1:
-        raise JobSpecError(lines[0])
-    raise JobSpecError("\n  ".join([f"{len(lines)} settings cannot be used:", *lines]))
+        return JobSpecError(lines[0])
+    return JobSpecError("\n  ".join([f"{len(lines)} settings cannot be used:", *lines]))
 
 
 def _misplaced(kind: JobKind, given: Mapping[str, Given]) -> list[str]:
@@ -132,12 +135,6 @@ _COUNTERPARTS: Final = {
     (JobKind.EVALUATE, "prediction_data_dir"): "evaluation_data_dir",
 }
 """What does in a kind of job what the other setting does in others."""
-
-
-def from_environment() -> dict[str, Given]:
-    """The platform, where the environment names one."""
-    name = os.environ.get(PLATFORM_VARIABLE)
-    return {"platform": Given(name, PLATFORM_VARIABLE)} if name else {}
 
 
 def from_file(path: Path) -> tuple[dict[str, Given], list[str]]:
@@ -208,23 +205,32 @@ def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:
     update: dict[str, Any] = {}
     for setting in settings():
         text = str(getattr(spec, setting.name))
-        if setting.place is None or not text:
-            continue
-        if setting.place is Place.SOURCE:
-            update[setting.name] = _absolute_origin(text, folder)
-            continue
-        if _URL.match(text):
-            continue
-        path = folder / paths.expand_user(text)
-        # A slash at the end says that a folder is to be written.
-        slash = "/" if setting.name == "output" and text.endswith("/") else ""
-        update[setting.name] = path if setting.name == "model_zoo" else f"{path}{slash}"
+        if setting.place is not None and text:
+            path = placed(setting, text, folder)
+            update[setting.name] = Path(path) if setting.name == "model_zoo" else path
     return spec.model_copy(update=update)
 
 
-def _absolute_origin(origin: str, folder: Path) -> str:
+def placed(setting: Setting, text: str, folder: Path, seen_as: Path | None = None) -> str:
+    """A place in the file system that is meant from a folder.
+
+    Args:
+        setting: One whose value is a path or a source.
+        text: That value, not empty.
+        seen_as: The folder as the replicas of the job see it, where that is another.
+    """
+    if setting.place is Place.SOURCE:
+        return _absolute_origin(text, folder, seen_as or folder)
+    if _URL.match(text):
+        return text
+    # A slash at the end says that a folder is to be written.
+    slash = "/" if setting.name == "output" and text.endswith("/") else ""
+    return f"{(seen_as or folder) / paths.expand_user(text)}{slash}"
+
+
+def _absolute_origin(origin: str, folder: Path, seen_as: Path) -> str:
     try:
-        return absolute_origin(origin, folder, lambda part: _is_path(part, folder))
+        return absolute_origin(origin, seen_as, lambda part: _is_path(part, folder))
     except DataError:
         # To the user's own reader this may mean something; the built-in ones will refuse it.
         return origin

@@ -4,6 +4,7 @@ import importlib.util
 from dataclasses import dataclass
 
 from elastic.errors import DataError
+from elastic.spec.packages import pip_install
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +12,7 @@ class Extra:
     """What a format needs that is not installed with elastic.
 
     Attributes:
-        name: The extra of this package, as in `pip install 'elastic[NAME]'`.
+        name: The extra of this package, as `pip_install` takes it.
         modules: What it installs, as imported.
     """
 
@@ -33,5 +34,10 @@ def check_extra(extra: Extra, what: str) -> None:
     if missing:
         raise DataError(
             f"{what} are read with the package {missing[0]}, which is not installed here: "
-            f"pip install 'elastic[{extra.name}]', also in the image of the job"
+            + how_to_get(extra)
         )
+
+
+def how_to_get(extra: Extra) -> str:
+    """What to do where an extra is missing, here and in a cluster."""
+    return f"{pip_install(extra.name)}; in a cluster, the model_zoo's requirements.txt names it"

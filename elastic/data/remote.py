@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar
 
-from elastic.data.extras import Extra, check_extra
+from elastic.data.extras import Extra, check_extra, how_to_get
 from elastic.data.files import SourceFile, Version
 from elastic.errors import DataError
 from elastic.spec.origins import file_name, hidden_from
@@ -221,8 +221,8 @@ def _file_system(name: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:
         # fsspec names the package.
         raise DataError(
-            f"{name} cannot be read ({error}): pip install 'elastic[{REMOTE.name}]', also in the "
-            "image of the job, or check what stands before ://"
+            f"{name} cannot be read ({error}): check what stands before ://, or "
+            + how_to_get(REMOTE)
         ) from error
     return fs, str(path)
 

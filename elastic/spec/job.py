@@ -158,7 +158,11 @@ class JobSpec(BaseModel):
         group="Job",
         aliases=("name",),
     )
-    platform: PlatformName = setting(PlatformName.KUBERNETES, "where the job runs", group="Job")
+    platform: PlatformName = setting(
+        PlatformName.KUBERNETES,
+        "where the job runs; local where nobody says it and nothing here names a cluster",
+        group="Job",
+    )
     log_level: LogLevel = setting("INFO", "how much the replicas log", group="Job")
     envs: PodEnvs = setting({}, "environment of the replicas, as k1=v1,k2=v2", group="Job")
     seed: Whole = setting(

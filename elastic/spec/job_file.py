@@ -2,7 +2,7 @@
 
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -11,6 +11,9 @@ from elastic.spec.describe import settings
 from elastic.spec.job import JobSpec, WorkerRange
 from elastic.spec.names import nearest
 from elastic.spec.yaml_text import dump_value, load_value
+
+FOLDER_FILE: Final = "elastic.yaml"
+"""The job file that a folder has for itself, with paths that are meant from there."""
 
 
 def read_job_file(path: Path) -> dict[str, Any]:

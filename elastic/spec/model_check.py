@@ -102,6 +102,18 @@ def may_have(model_zoo: Path, model_def: str, name: str) -> bool:
     return name in found.bound or not found.is_complete
 
 
+def definitions(path: Path) -> dict[str, ast.AST | None]:
+    """What the statements of a module bind: name → its node, None where it cannot be judged.
+
+    Raises:
+        SyntaxError: It is not Python.
+    """
+    found = _Names()
+    for statement in _module_statements(ast.parse(path.read_bytes(), filename=str(path)).body):
+        _bind_names(statement, found)
+    return found.bound
+
+
 def _module_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that run in the module's own scope, those inside if, try and loops too."""
     for statement in body:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import ModelDefError
+from elastic.spec.packages import pip_install
 from elastic.spec.paths import is_dir
 
 
@@ -217,7 +218,7 @@ def _missing_package_hint(error: BaseException) -> str:
 
 def install_hint(extra: str) -> str:
     """How to get a framework."""
-    return f"install it with pip install 'elastic[{extra}]'"
+    return f"install it with {pip_install(extra)}"
 
 
 def name_taken(module: ModuleFile, holder: str) -> ModelDefError:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from elastic.errors import JobSpecError
+from elastic.spec.packages import pip_install
 from elastic.telemetry.samples import Point
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ RETRY_S: Final = 30.0
 """A disk that was full may have been cleared since."""
 
 MISSING: Final = (
-    "the package tensorboard is not installed: pip install 'elastic[tensorboard]', or leave out "
+    f"the package tensorboard is not installed: {pip_install('tensorboard')}, or leave out "
     "--tensorboard_log_dir"
 )
 

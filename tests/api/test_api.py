@@ -20,8 +20,9 @@ from elastic.spec.status import JobPhase
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A working directory with a zoo and records; no settings of whoever runs the tests."""
-    for name in ("KUBECONFIG", "ELASTIC_PLATFORM", "ELASTIC_HOME"):
+    for name in ("ELASTIC_PLATFORM", "ELASTIC_HOME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KUBECONFIG", "/none")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "zoo").mkdir()
     (tmp_path / "zoo" / "mnist.py").write_text(MODULE)

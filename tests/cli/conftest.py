@@ -37,9 +37,11 @@ def eval_metrics_fn():
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch, tmp_path):
     """Keep the settings of whoever runs the tests out of them."""
-    for name in ("KUBECONFIG", "ELASTIC_PLATFORM", "NO_COLOR", "ELASTIC_HOME"):
+    for name in ("ELASTIC_PLATFORM", "NO_COLOR", "ELASTIC_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    # A cluster is meant where no platform is named, and there is none to be asked.
+    monkeypatch.setenv("KUBECONFIG", "/none")
 
 
 @pytest.fixture

@@ -267,7 +267,7 @@ def test_the_doctor_goes_on_without_a_cluster(run):
     subjects = [line[6:].partition(":")[0] for line in lines]
     # Whatever extras there are to tell about follow.
     asked = [subject for subject in subjects if not subject.startswith("extra ")]
-    assert asked == ["cluster", "Docker engine", "registry", "frameworks"]
+    assert asked == ["cluster", "Docker engine", "registry", "frameworks", "distribution"]
 
 
 def test_the_doctor_of_one_machine_asks_no_cluster(run, tmp_path):

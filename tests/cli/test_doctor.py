@@ -6,7 +6,7 @@ import sys
 import pytest
 from cli.test_processes import Terminal
 
-from elastic.cli.doctor_extras import check_extras, checks_of, extras_in
+from elastic.cli.doctor_extras import check_extras, checks_of, distribution_check, extras_in
 from elastic.platforms.checks import Check, Outcome
 
 REQUIREMENTS = [
@@ -35,10 +35,50 @@ def test_an_extra_says_what_it_is_for_and_how_to_get_it():
             "extra pair",
             Outcome.SKIPPED,
             "what needs one, two: not installed: two",
-            "pip install 'elastic[pair]'",
+            "pip install two",
         ),
         Check("extra parquet", Outcome.OK, "Parquet files as training data (pyarrow 17.0)"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("installed", "expected"),
+    [
+        ({"elastic-jobs": "0.1.0"}, Check("distribution", Outcome.OK, "elastic-jobs 0.1.0")),
+        (
+            {"elastic-jobs": "0.1.0", "elastic": "5.2.5", "Other_One": "1"},
+            Check(
+                "distribution",
+                Outcome.WARNING,
+                "Other_One 1, elastic 5.2.5 is installed too, with files of one name",
+                "pip uninstall Other_One elastic, then install this one from its wheel or checkout",
+            ),
+        ),
+        (
+            {},
+            Check(
+                "distribution",
+                Outcome.SKIPPED,
+                "elastic runs without being installed as elastic-jobs",
+                "pip install -e its checkout",
+            ),
+        ),
+    ],
+)
+def test_another_distribution_of_the_name_is_told(installed, expected):
+    names = {"elastic", "Elastic.Jobs", *installed}
+    assert distribution_check(names, installed.get) == expected
+
+
+def test_a_distribution_that_brings_the_module_is_found(run, tmp_path, monkeypatch):
+    info = tmp_path / "stranger-3.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 3.0\n")
+    (info / "top_level.txt").write_text("elastic\n")
+    (info / "RECORD").write_text("elastic/__init__.py,,\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    out = run("doctor", "--platform=local")[1]
+    assert "warn  distribution: stranger 3.0 is installed too" in out
 
 
 def test_the_extras_of_this_elastic_stop_nothing():

@@ -123,7 +123,7 @@ def test_parquet_without_its_library_names_what_to_install(run, platform, monkey
     assert (code, platform.jobs()) == (2, [])
     assert err == (
         "error: --prediction_format=parquet needs pyarrow, which is not installed here: install "
-        "it with pip install 'elastic[parquet]', or write csv\n"
+        "it with pip install pyarrow, or write csv\n"
     )
 
 

@@ -18,7 +18,7 @@ LONG = "a" * 300
          "unknown flag --num_ps_pods: leave it out: the master holds the "
          "parameters, there are no parameter servers" + HELP),
         (("--qqq",), "unknown flag --qqq" + HELP),
-        (("stray",), "Got unexpected extra argument (stray)" + HELP),
+        (("zoo", "stray"), "Got unexpected extra argument (stray)" + HELP),
         (("--num_epochs=x",),
          "--num_epochs is 'x': expected a whole number from 1 to 2147483647"),
         (("--num-epochs", "0"),

@@ -19,7 +19,7 @@ from elastic.cli import zoo_catalog
 from elastic.cli.zoo_catalog import zoo_models, zoo_root
 from elastic.platforms.images.wheel import wheel_of_this_elastic
 
-FILES = ["README.md", "model.py", "prepare_data.py", ".dockerignore"]
+FILES = ["README.md", "model.py", "elastic.yaml", "prepare_data.py", ".dockerignore"]
 
 
 @pytest.fixture(autouse=True)
@@ -77,11 +77,11 @@ def test_new_prints_a_command_that_can_be_typed_at_once(run, folder, framework):
         [*FILES, "data"]
     )
     command = out[out.index("elastic train") :]
+    assert command == "elastic train Flowers.1 --platform local\n"
     readme = (folder / "Flowers.1" / "README.md").read_text()
     assert command.strip() in readme
-    words = shlex.split(command.replace("\\\n", " "))
-    code, spec, err = run(*words[1:], "--dry_run")
-    assert (code, err) == (0, "")
+    code, spec, err = run(*shlex.split(command)[1:], "--dry_run")
+    assert (code, err) == (0, "found settings in Flowers.1/elastic.yaml\n")
     settings = yaml.safe_load(spec)
     assert settings["job_name"] == "flowers-1"
     assert settings["training_data_dir"] == str(folder / "Flowers.1" / "data" / "train.csv")
@@ -90,14 +90,26 @@ def test_new_prints_a_command_that_can_be_typed_at_once(run, folder, framework):
     )
 
 
+@pytest.mark.parametrize("variable", ["ELASTIC_PLATFORM", None])
+def test_the_command_is_shorter_where_this_machine_is_meant_anyway(run, monkeypatch, variable):
+    if variable is None:
+        monkeypatch.delenv("KUBECONFIG")
+    else:
+        monkeypatch.setenv(variable, "local")
+    assert run("zoo", "new", "my flowers")[1].endswith("\nelastic train 'my flowers'\n")
+
+
 @pytest.mark.parametrize(
     ("model", "framework"), [(m.name, f) for m in zoo_models() for f in m.entry.models]
 )
 def test_every_model_is_a_template(run, model, framework):
     code, out, err = run("zoo", "new", "mine", "--template", model, "--framework", framework)
     assert (code, err) == (0, "")
-    words = shlex.split(out[out.index("elastic train") :].replace("\\\n", " "))
-    assert run(*words[1:], "--dry_run")[0] == 0
+    code, spec, _ = run(*shlex.split(out[out.index("elastic train") :])[1:], "--dry_run")
+    assert code == 0
+    settings = yaml.safe_load(spec)
+    entry = zoo_catalog.find_model(model).entry.settings
+    assert {name: settings[name] for name in entry} == entry
 
 
 @pytest.mark.parametrize(
@@ -106,9 +118,8 @@ def test_every_model_is_a_template(run, model, framework):
 )
 def test_the_job_is_named_after_the_folder(run, folder_name, job_name):
     out = run("zoo", "new", folder_name)[1]
-    words = shlex.split(out[out.index("elastic train") :].replace("\\\n", " "))
-    code, spec, err = run(*words[1:], "--dry_run")
-    assert (code, err) == (0, "")
+    code, spec, _ = run(*shlex.split(out[out.index("elastic train") :])[1:], "--dry_run")
+    assert code == 0
     assert yaml.safe_load(spec)["job_name"] == job_name
 
 

@@ -234,7 +234,7 @@ def test_many_files_are_listed_fast(tmp_path):
 
 def test_the_extra_is_named_where_it_is_missing(classes, monkeypatch, read_all):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match=re.escape("pip install 'elastic[images]'")):
+    with pytest.raises(DataError, match=re.escape("pip install Pillow;")):
         read_all(classes)
 
 

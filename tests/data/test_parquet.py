@@ -410,5 +410,5 @@ def test_threads_share_a_reader(tmp_path):
 def test_the_extra_is_named_where_it_is_missing(tmp_path, monkeypatch):
     path = write(tmp_path / "a.parquet", {"x": [1]})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match=re.escape("pip install 'elastic[parquet]'")):
+    with pytest.raises(DataError, match=re.escape("pip install pyarrow;")):
         open_reader(str(path), 2, {}, None).create_shards()

@@ -35,10 +35,24 @@ def test_there_are_some():
     assert len(COMMANDS) >= 20
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """What the pages assume to be there, made as they say."""
+    place = tmp_path_factory.mktemp("place")
+    (place / "manifests").symlink_to(ROOT / "manifests")
+    assert main(["zoo", "new", str(place / "flowers")]) == 0
+    model = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    (place / "my_zoo" / "data").mkdir(parents=True)
+    (place / "my_zoo" / "my_model.py").write_text(model)
+    (place / "my_zoo" / "data" / "train.csv").touch()
+    (place / "my_zoo" / "data" / "test.csv").touch()
+    return place
+
+
 @pytest.mark.parametrize("text", COMMANDS)
-def test_a_command_has_all_that_it_needs(text, monkeypatch, capsys):
+def test_a_command_has_all_that_it_needs(text, place, monkeypatch, capsys):
     monkeypatch.delenv("ELASTIC_PLATFORM", raising=False)
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(place)
     arguments = shlex.split(text.replace("\\\n", " "), comments=True)
     assert main([*arguments[1:], "--dry_run"]) == 0, capsys.readouterr().err
 

@@ -23,12 +23,12 @@ MODEL = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "my_zoo").mkdir()
+    (tmp_path / "my_zoo" / "data").mkdir(parents=True)
     (tmp_path / "my_zoo" / "my_model.py").write_text(MODEL)
     iris = load_iris()
     rows = [[*features, label] for features, label in zip(iris.data, iris.target, strict=True)]
     for name, part in (("train", [r for i, r in enumerate(rows) if i % 5]), ("test", rows[::5])):
-        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+        with (tmp_path / "my_zoo" / "data" / f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([[*iris.feature_names, "species"], *part])
     yield tmp_path
     platform = LocalPlatform(tmp_path / "home")
@@ -38,10 +38,11 @@ def folder(tmp_path):
 
 def test_the_commands_do_what_the_guide_says(folder):
     said = []
+    environment = {"ELASTIC_HOME": str(folder / "home"), "ELASTIC_PLATFORM": "local"}
     for block in re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL):
         done = subprocess.run(
             [sys.executable, "-m", *shlex.split(block.replace("\\\n", " "))],
-            cwd=folder, env=os.environ | {"ELASTIC_HOME": str(folder / "home")},
+            cwd=folder, env=os.environ | environment,
             capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

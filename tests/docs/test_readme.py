@@ -23,7 +23,10 @@ def blocks(language):
 
 def elastic(folder, *arguments, timeout=600):
     program = Path(sys.executable).with_name("elastic")
-    environment = {**os.environ, "ELASTIC_HOME": str(folder / "home"), "COLUMNS": "100"}
+    known = {k: v for k, v in os.environ.items() if k not in ("ELASTIC_PLATFORM", "KUBECONFIG")}
+    # A home without a kubeconfig.
+    home = {"HOME": str(folder / "home"), "ELASTIC_HOME": str(folder / "home")}
+    environment = {**known, **home, "COLUMNS": "100"}
     return subprocess.run(
         [program, *arguments],
         cwd=folder,
@@ -38,12 +41,12 @@ def elastic(folder, *arguments, timeout=600):
 @pytest.fixture
 def folder(tmp_path):
     """What the README assumes: a model and two CSV files, here of iris flowers."""
-    (tmp_path / "my_zoo").mkdir()
+    (tmp_path / "my_zoo" / "data").mkdir(parents=True)
     (tmp_path / "my_zoo" / "my_model.py").write_text(blocks("python")[0])
     iris = load_iris()
     rows = [[*features, label] for features, label in zip(iris.data, iris.target, strict=True)]
     for name, part in (("train", [r for i, r in enumerate(rows) if i % 5]), ("test", rows[::5])):
-        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+        with (tmp_path / "my_zoo" / "data" / f"{name}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow([*iris.feature_names, "species"])
             writer.writerows(part)
@@ -54,40 +57,44 @@ def folder(tmp_path):
         platform.kill(name, 60.0)
 
 
-def test_the_first_command_of_ones_own_prints_one_that_trains(folder):
-    (command,) = (block for block in blocks("bash") if block.startswith("elastic zoo new"))
-    made = elastic(folder, *shlex.split(command)[1:])
+def test_the_first_commands_of_ones_own_make_a_folder_and_train_it(folder):
+    (block,) = (block for block in blocks("bash") if block.startswith("elastic zoo new"))
+    new, train = map(shlex.split, block.splitlines())
+    made = elastic(folder, *new[1:])
     assert made.returncode == 0, made.stderr
-    printed = made.stdout[made.stdout.index("elastic train") :].replace("\\\n", " ")
-    trained = elastic(folder, *shlex.split(printed)[1:])
+    assert made.stdout.splitlines()[-1] == shlex.join(train)
+    trained = elastic(folder, *train[1:])
     assert trained.returncode == 0, trained.stdout + trained.stderr
     assert float(re.search(r"evaluation: .*accuracy ([\d.]+)", trained.stdout)[1]) >= 0.9
     readme = (folder / "flowers" / "README.md").read_text()
     (result,) = re.findall(r"The trained model is then in `(.*)`", readme)
     assert (folder / "flowers" / result).is_file()
-    # As the folder's README says: the same command again trains anew.
-    assert elastic(folder, *shlex.split(printed)[1:], "--dry_run").returncode == 0
-    for block in re.findall(r"```sh\n(elastic (?:status|logs).*?)```", readme, re.DOTALL):
-        for line in block.splitlines():
-            assert elastic(folder, *shlex.split(line)[1:]).returncode == 0
+    told = re.findall(r"```sh\n(elastic (?:status|logs|evaluate).*?)```", readme, re.DOTALL)
+    assert len(told) == 2
+    for line in "".join(told).splitlines():
+        done = elastic(folder, *shlex.split(line)[1:])
+        assert done.returncode == 0, done.stderr
+    # Of the evaluation, which was the last.
+    (line,) = re.findall(r"^evaluation: .*$", trained.stdout, re.MULTILINE)
+    assert line in done.stdout
 
 
 def test_the_example_trains_and_the_commands_answer(folder):
-    (command,) = (block for block in blocks("bash") if block.startswith("elastic train"))
+    (command,) = (block for block in blocks("bash") if block.startswith("elastic train my_zoo"))
     trained = elastic(folder, *shlex.split(command.replace("\\\n", " "))[1:])
     assert trained.returncode == 0, trained.stdout + trained.stderr
     assert "epochs 0 to 19, each: 120 records, all counted once" in trained.stdout
     accuracy = float(re.search(r"evaluation: .*accuracy ([\d.]+)", trained.stdout)[1])
     assert accuracy >= 0.9
 
-    table = elastic(folder, "status", "--platform", "local")
+    table = elastic(folder, "status")
     assert re.search(r"my-model\s+Succeeded\s+100%", table.stdout), table.stdout
-    one = elastic(folder, "status", "my-model", "--platform", "local")
+    one = elastic(folder, "status", "my-model")
     assert "Succeeded" in one.stdout
-    logs = elastic(folder, "logs", "my-model", "-f", "--platform", "local")
+    logs = elastic(folder, "logs", "my-model", "-f")
     # `--num_workers 1:2` begins with as many as there are cores.
     assert f"worker-{min(2, os.cpu_count() or 1) - 1}" in logs.stdout
-    killed = elastic(folder, "kill", "my-model", "--platform", "local")
+    killed = elastic(folder, "kill", "my-model")
     assert killed.returncode == 0, killed.stderr
 
 

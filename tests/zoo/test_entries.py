@@ -7,7 +7,7 @@ import pytest
 from support.datasets import MODEL_ZOO, prepared_dir
 from support.local_job import LocalJob
 
-from elastic.cli.zoo_catalog import ENTRY_NAME, train_command, zoo_models
+from elastic.cli.zoo_catalog import ENTRY_NAME, zoo_models
 from elastic.cli.zoo_source import read_symbols
 from elastic.spec.job import JobSpec
 from elastic.spec.model_check import check_source
@@ -32,6 +32,20 @@ def test_every_folder_has_an_entry_and_stands_in_the_list():
     assert set(re.findall(r"^\| \[(\w+)\]", (MODEL_ZOO / "README.md").read_text(), re.M)) == folders
 
 
+def as_text(value):
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def as_flag(name, value):
+    """A setting as one types it."""
+    match value:
+        case True:
+            return [f"--{name}"]
+        case dict():
+            return [f"--{name}", ",".join(f"{key}={as_text(each)}" for key, each in value.items())]
+    return [f"--{name}", as_text(value)]
+
+
 @pytest.mark.parametrize(("name", "framework"), BOTH)
 def test_modules_keep_the_contract_and_say_what_each_symbol_is(name, framework):
     model = MODELS[name]
@@ -49,10 +63,15 @@ def test_the_readme_has_the_command_of_the_entry(name):
     typed = shlex.split(block.replace("\\\n", " ").partition("elastic train")[2])
     framework = "torch" if "_torch." in block else "keras"
     entry = MODELS[name].entry
-    model_def = f"{name}.{entry.models[framework]}"
-    command = train_command(entry, "model_zoo", model_def, f"/tmp/{name}", {})
-    made = shlex.split(command.replace("\\\n", " "))[2:]
-    assert sorted(typed) == sorted(made)
+    settings = {
+        "platform": "local",
+        "model_zoo": "model_zoo",
+        "model_def": f"{name}.{entry.models[framework]}",
+        "training_data_dir": f"/tmp/{name}/{entry.train}",
+        "evaluation_data_dir": f"/tmp/{name}/{entry.evaluate}",
+        **entry.settings,
+    }
+    assert sorted(typed) == sorted(word for item in settings.items() for word in as_flag(*item))
     other = next(each for each in entry.models if each != framework)
     assert f"`--model_def {name}.{entry.models[other]}`" in readme
 

@@ -6,6 +6,7 @@ model_zoo, and a file that only its owner may read could not be read in a pod.
 
 import io
 import os
+import re
 import stat
 import tarfile
 import tempfile
@@ -18,6 +19,7 @@ from typing import IO, Final
 from elastic.errors import JobSpecError
 from elastic.platforms.images.request import DOCKERFILE_NAME
 from elastic.platforms.images.wheel import Wheel
+from elastic.spec.job_file import FOLDER_FILE
 
 ALWAYS_IGNORED: Final = (
     "**/__pycache__",
@@ -30,6 +32,7 @@ ALWAYS_IGNORED: Final = (
     "**/.pytest_cache",
     "**/.mypy_cache",
     ".dockerignore",
+    FOLDER_FILE,
     DOCKERFILE_NAME,
 )
 """What no model needs and what changes without an edit; a `!pattern` in .dockerignore brings it
@@ -38,6 +41,7 @@ LARGE_BYTES: Final = 100 * 1024 * 1024
 """A model_zoo larger than this is told, with its largest file: it slows down every submission."""
 
 _REQUIREMENT_LISTS: Final = ("requirements*.txt", "constraints*.txt")
+_OWN_NAME: Final = re.compile(r"^\s*elastic([-_.]jobs)?\s*([\[<>=!~;@#]|$)", re.I | re.M)
 _OR_IGNORE: Final = ", or name it in .dockerignore"
 # The earliest time that every archive format can hold.
 _MTIME_S: Final = 315532800
@@ -176,7 +180,22 @@ def _requirement_lists(model_zoo: Path) -> dict[str, bytes]:
                 found[path.name] = path.read_bytes()
         except OSError as error:
             raise unreadable(path, error) from error
+        _check_own_name(path, found.get(path.name, b"").decode(errors="replace"))
     return dict(sorted(({"requirements.txt": b""} | found).items()))
+
+
+def _check_own_name(path: Path, text: str) -> None:
+    """Refuse a list by which an index would be asked for elastic, and give another project."""
+    if (found := _OWN_NAME.search(text)) is None:
+        return
+    begin = found.start() + len(found[0]) - len(found[0].lstrip())
+    number = text.count("\n", 0, begin) + 1
+    line = text[begin:].partition("\n")[0].strip()
+    raise JobSpecError(
+        f"{path}:{number} asks for {line}, and a package index has another project of that name, "
+        "or none: leave it out, as the image has the elastic that submits the job, and name the "
+        "packages themselves, such as pyarrow"
+    )
 
 
 def _link_target(model_zoo: Path, path: PurePosixPath) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.spec.model_contract import find_module
+from elastic.spec.packages import DISTRIBUTION
 
 _MODULE_OF_PACKAGE: Final = {"torch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow"}
 """Keras computes with TensorFlow here, so that is what has to be there."""
@@ -70,7 +71,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 def requirement_of(extra: str) -> str:
     """What elastic's own extra asks for; without a range where elastic is not installed."""
     try:
-        lines = metadata.requires("elastic") or []
+        lines = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         lines = []
     for line in lines:

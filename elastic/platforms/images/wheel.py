@@ -16,8 +16,9 @@ from typing import Final
 
 import elastic
 from elastic.errors import PlatformError
+from elastic.spec.packages import DISTRIBUTION
 
-_DISTRIBUTION: Final = "elastic"
+_FILE_NAME: Final = DISTRIBUTION.replace("-", "_")
 # The earliest moment a zip file can name; a fixed one makes equal files of equal code.
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _WHEEL: Final = """\
@@ -51,7 +52,7 @@ def wheel_of_this_elastic(extras: Sequence[str] = ()) -> Wheel:
         PlatformError: It is not installed, so nobody knows what it needs.
     """
     try:
-        distribution = metadata.distribution(_DISTRIBUTION)
+        distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError as error:
         raise PlatformError(
             f"elastic runs from {Path(elastic.__file__).parent} without being installed, so what "
@@ -60,7 +61,7 @@ def wheel_of_this_elastic(extras: Sequence[str] = ()) -> Wheel:
     requirements = tuple(
         sorted(line for line in distribution.requires or () if "extra ==" not in line)
     )
-    prefix = f"{_DISTRIBUTION}-{distribution.version}"
+    prefix = f"{_FILE_NAME}-{distribution.version}"
     info = f"{prefix}.dist-info"
     files = dict(_package_files())
     files[f"{info}/METADATA"] = _metadata(distribution, requirements).encode()
@@ -84,7 +85,7 @@ def _metadata(distribution: metadata.Distribution, requirements: tuple[str, ...]
     # Without the README, which would make another image of every edit to it.
     lines = [
         "Metadata-Version: 2.1",
-        f"Name: {_DISTRIBUTION}",
+        f"Name: {DISTRIBUTION}",
         f"Version: {distribution.version}",
         f"Requires-Python: {distribution.metadata['Requires-Python']}",
         *(f"Requires-Dist: {line}" for line in requirements),

@@ -55,12 +55,21 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
         return _from_files(paths, context)
     if context is not None:
         raise PlatformError(f"context {context!r} is asked for, and there is no kubeconfig file")
-    if (_ACCOUNT_PATH / "token").is_file():
+    if _is_pod():
         return pod_access()
     raise PlatformError(
         "no Kubernetes cluster is configured (no file in $KUBECONFIG, no ~/.kube/config, no "
         "service account): add --platform local to run on this machine"
     )
+
+
+def is_configured() -> bool:
+    """Whether anything here names a cluster, be it one that cannot be used."""
+    return bool(os.environ.get(KUBECONFIG_VARIABLE) or kubeconfig_paths()) or _is_pod()
+
+
+def _is_pod() -> bool:
+    return (_ACCOUNT_PATH / "token").is_file()
 
 
 def kubeconfig_paths(kubeconfig: str | None = None) -> list[Path]:

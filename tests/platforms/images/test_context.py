@@ -161,3 +161,22 @@ def test_the_largest_file_is_known(zoo):
         size = sum(p.stat().st_size for p in zoo.rglob("*") if p.is_file())
         assert (context.num_files, context.size_bytes) == (3, size)
         assert context.largest == ("big.npz", 5000)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["elastic", "elastic[parquet]>=0.1", "Elastic_Jobs", " elastic-jobs ;os_name>'3'"],
+)
+def test_no_index_is_asked_for_elastic(zoo, line):
+    (zoo / "requirements.txt").write_text("-r requirements-more.txt\n")
+    (zoo / "requirements-more.txt").write_text(f"\n# not elastic\n{line}\nsix\n")
+    with pytest.raises(JobSpecError) as raised:
+        packed(zoo)
+    assert str(raised.value).startswith(
+        f"{zoo}/requirements-more.txt:3 asks for {line.strip()}, and a package index has another"
+    )
+
+
+def test_other_names_that_begin_so_are_not_elastic(zoo):
+    (zoo / "requirements.txt").write_text("elasticsearch\nelastic-transport\nelastic-apm==6\n")
+    packed(zoo)

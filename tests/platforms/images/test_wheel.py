@@ -8,6 +8,7 @@ from pathlib import Path
 import elastic
 from elastic.platforms.images.framework import Framework, framework_of, frameworks_in
 from elastic.platforms.images.wheel import wheel_of_this_elastic
+from elastic.spec.packages import DISTRIBUTION
 
 
 def test_pip_installs_it_and_it_is_the_elastic_that_runs(tmp_path):
@@ -21,8 +22,8 @@ def test_pip_installs_it_and_it_is_the_elastic_that_runs(tmp_path):
     for file in (p for p in source.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
         installed = target / "elastic" / file.relative_to(source)
         assert installed.read_bytes() == file.read_bytes()
-    info = metadata.Distribution.at(target / f"elastic-{elastic.__version__}.dist-info")
-    assert info.version == elastic.__version__
+    info = metadata.Distribution.at(target / f"elastic_jobs-{elastic.__version__}.dist-info")
+    assert (info.name, info.version) == (DISTRIBUTION, elastic.__version__)
     assert info.entry_points["elastic"].value == "elastic.__main__:main"
     assert sorted(info.requires) == list(wheel.requirements)
     assert info.metadata["Requires-Python"] == ">=3.11"

@@ -1,0 +1,26 @@
+"""What pip installs: the distribution that elastic is, and the packages that its extras bring.
+
+Hints name those packages and never elastic itself: at the package index `elastic` is another
+project, which pip would take wherever ours is not installed yet.
+"""
+
+from typing import Final
+
+DISTRIBUTION: Final = "elastic-jobs"
+FORMER_DISTRIBUTION: Final = "elastic"
+"""What this one was called, and what the other project's is."""
+_PACKAGES: Final = {
+    "tensorflow": ("tensorflow",),
+    "torch": ("torch",),
+    "parquet": ("pyarrow",),
+    "tensorboard": ("tensorboard",),
+    "images": ("Pillow",),
+    "zstd": ("zstandard",),
+    "remote": ("fsspec", "aiohttp", "s3fs", "gcsfs"),
+}
+"""By extra; without the versions that pip takes by itself."""
+
+
+def pip_install(extra: str) -> str:
+    """The command that brings what an extra stands for."""
+    return f"pip install {' '.join(_PACKAGES[extra])}"

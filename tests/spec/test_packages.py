@@ -1,0 +1,83 @@
+"""What is told to be installed is never another project's `elastic`."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from elastic.spec.packages import DISTRIBUTION, FORMER_DISTRIBUTION, pip_install
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PLACES = ("elastic", "docs", "images", "manifests", "model_zoo", "benchmarks")
+TEXTS = [
+    ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "Makefile",
+    *(
+        path
+        for place in PLACES
+        for path in sorted((ROOT / place).rglob("*"))
+        if path.is_file() and path.suffix in {".py", ".md", ".yaml", ".Dockerfile", ".sh"}
+    ),
+]  # fmt: skip
+HINT = re.compile(r"(?:pip|uv pip|pipx)3? install\s+((?:[^`\n]|\n(?=[^\n]*`))*)")
+OURS = {DISTRIBUTION, FORMER_DISTRIBUTION}
+
+
+def name_of(requirement):
+    """The distribution that a requirement asks an index for, in its plain form; None for a path."""
+    if requirement.startswith(("-", ".", "/", "$", "{")) or requirement.endswith(".whl"):
+        return None
+    found = re.match(r"[A-Za-z0-9][\w.-]*", requirement)
+    return re.sub(r"[-_.]+", "-", found[0]).lower() if found else None
+
+
+def names_in(text):
+    """The distributions that the hints in a text ask an index for."""
+    for hint in HINT.findall(text):
+        words = re.findall(r"[^\s,;()\"']+", hint.partition(" && ")[0])
+        yield from filter(None, map(name_of, words))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("`pip install 'elastic[images]'`", ["elastic"]),
+        ("needs `pip install\n'elastic_jobs>=1'`, too", ["elastic-jobs"]),
+        ("python -m pip install -e . pyarrow", ["pyarrow"]),
+        ("pip install /opt/elastic/*.whl", []),
+    ],
+)
+def test_a_hint_is_read(text, names):
+    assert list(names_in(text)) == names
+
+
+def test_no_hint_asks_an_index_for_elastic():
+    hints = {path: list(names_in(path.read_text())) for path in TEXTS}
+    # That the changelog tells what was wrong is no advice.
+    told = hints.pop(ROOT / "CHANGELOG.md")
+    assert "tensorboard" in told
+    assert sum(map(len, hints.values())) >= 10
+    wrong = {path: OURS.intersection(names) for path, names in hints.items()}
+    assert {path: names for path, names in wrong.items() if names} == {}
+
+
+def test_no_text_names_an_extra_of_elastic():
+    naming = re.compile(r"\belastic(?:[-_]jobs)?\[\w")
+    assert [p for p in TEXTS if p.name != "CHANGELOG.md" and naming.search(p.read_text())] == []
+
+
+@pytest.mark.parametrize("extra", sorted(set(PROJECT["optional-dependencies"]) - {"dev"}))
+def test_a_hint_brings_what_the_extra_brings(extra):
+    words = shlex.split(pip_install(extra))
+    needed = {name_of(line) for line in PROJECT["optional-dependencies"][extra]}
+    # The same package with the libraries of GPUs, and a bound alone.
+    needed = {name.replace("tensorflow-cpu", "tensorflow") for name in needed} - {"python-dateutil"}
+    assert words[:2] == ["pip", "install"]
+    assert {name_of(word) for word in words[2:]} == needed
+
+
+def test_the_project_has_the_name_that_it_looks_for():
+    assert PROJECT["name"] == DISTRIBUTION
+    assert PROJECT["scripts"] == {"elastic": "elastic.__main__:main"}
