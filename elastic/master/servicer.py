@@ -15,6 +15,7 @@ from elastic.frameworks.base import MetricState
 from elastic.master.averaging import Contribution
 from elastic.master.coordinator import Coordinator, GradientReport, Outcome
 from elastic.master.evaluation import EvaluationRound
+from elastic.master.failures import FailureReport
 from elastic.master.prediction import PredictionRound
 from elastic.master.receiving import GradientReceiver
 from elastic.master.sessions import WorkerSession
@@ -177,15 +178,10 @@ class MasterServicer:
                 case outcomes.OUTCOME_FAILED:
                     # What it has begun to count has to be brought to its end, whoever waits for it.
                     accepted = await asyncio.shield(
-                        self._coordinator.record_failed(
-                            session,
-                            request.task_id,
-                            request.attempt,
-                            (request.start, request.end),
-                            request.message,
-                            request.traceback,
-                        )
+                        self._coordinator.record_failed(session, _failure_of(request))
                     )
+                case outcomes.OUTCOME_SEARCHING:
+                    accepted = self._coordinator.note_search(session, _failure_of(request))
                 case outcomes.OUTCOME_RELEASED:
                     accepted = self._coordinator.release(request.task_id, request.attempt)
                 case outcomes.OUTCOME_NOT_FINITE:
@@ -334,6 +330,18 @@ def _report_of(header: pb.GradientHeader) -> GradientReport:
         model_version=header.model_version,
         loss=header.loss,
         step_s=header.step_s,
+    )
+
+
+def _failure_of(request: pb.ReportTaskResultRequest) -> FailureReport:
+    return FailureReport(
+        request.task_id,
+        request.attempt,
+        request.start,
+        request.end,
+        request.message,
+        request.traceback,
+        request.runs_at,
     )
 
 

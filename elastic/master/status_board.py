@@ -227,6 +227,11 @@ class StatusBoard:
             loss=coordinator.loss,
             samples_per_s=round(coordinator.samples_per_s, 1),
             rejected_gradients=self.earlier_rejected_gradients + coordinator.rejected_gradients,
+            minibatches_tried_again=self._base.progress.minibatches_tried_again
+            + coordinator.failures.tried_again,
+            records_computed_alone=self._base.progress.records_computed_alone
+            + coordinator.failures.computed_alone,
+            shrunk_minibatch_size=ledger.shrunk_to,
         )
 
     def _counting(self) -> Ledger | None:
