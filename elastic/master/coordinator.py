@@ -488,12 +488,11 @@ class Coordinator:
         if task is None:
             return False
         size = report.end - report.start
-        if report.runs_at:
-            ledger.shrink_to(report.runs_at)
+        if report.runs_at and ledger.shrink_to(report.runs_at):
             self.failures.shrunk(task.kind, size, report.runs_at, report.message)
-        elif report.message:
+        elif report.message and not report.runs_at:
             self.failures.retry(Retry.WHOLE, report, task, session.index)
-        else:
+        elif not report.message:
             self.failures.part_computed(size)
         return True
 

@@ -300,9 +300,9 @@ class Ledger:
             return Refusal.OUT_OF_ORDER
         self._end_lease(lease)
         if runs_at:
-            if self._config.may_shrink:
-                self.shrink_to(runs_at)
             self._push(_Queued(lease.order, start, end, attempt))
+            if self._config.may_shrink and not self.shrink_to(runs_at):
+                return Retry.WHOLE
             return SizeFault(size, runs_at, self._config.may_shrink)
         if records.start < start:
             self._push(_Queued(lease.order, records.start, start, attempt))
@@ -310,9 +310,12 @@ class Ledger:
         self._push_rest(lease, end)
         return Retry.ALONE
 
-    def shrink_to(self, minibatch_size: int) -> None:
-        """Have what is leased from now on computed by so many records, or fewer."""
-        self.shrunk_to = min(minibatch_size, self.shrunk_to or minibatch_size)
+    def shrink_to(self, minibatch_size: int) -> bool:
+        """Have what is leased from now on computed by so many records; False if it is already."""
+        if self.shrunk_to is not None and self.shrunk_to <= minibatch_size:
+            return False
+        self.shrunk_to = minibatch_size
+        return True
 
     def end_epoch_if_complete(self) -> Audit | None:
         """Close the epoch if nothing of it is left; `commit` does so too.
