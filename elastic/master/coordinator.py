@@ -42,6 +42,7 @@ from elastic.policy.ledger import (
     StagedRange,
 )
 from elastic.policy.liveness import Hang, Liveness
+from elastic.policy.oddities import ADVICE, Oddity
 from elastic.policy.records import Task, TaskKind
 from elastic.telemetry.meter import JobMeter
 from elastic.telemetry.samples import LEASE_LOST, STALE
@@ -119,6 +120,7 @@ class Coordinator:
         self._group_loss = MeanLoss()
         self._staleness = 0
         self._late = LateGradients(rule)
+        self._told_oddities: set[Oddity] = set()
         self._computing: set[str] = set()
         self._woken = asyncio.Event()
         if ledger.is_finished:
@@ -431,6 +433,12 @@ class Coordinator:
         self.rejected_gradients += 1
         self.meter.reject(reason, report.end - report.start, report.step_s)
         self.ledger.computed_again += report.end - report.start
+
+    def note_oddity(self, oddity: Oddity) -> None:
+        """A worker's first minibatches are odd: told once, whoever else meets the same."""
+        if oddity not in self._told_oddities:
+            self._told_oddities.add(oddity)
+            self._on_event(oddity, ADVICE[oddity])
 
     # -- the end -------------------------------------------------------------------------------
 

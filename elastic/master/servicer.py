@@ -21,6 +21,7 @@ from elastic.master.receiving import GradientReceiver
 from elastic.master.sessions import WorkerSession
 from elastic.policy.aggregation import RefuseStale
 from elastic.policy.ledger import NoTask
+from elastic.policy.oddities import Oddity
 from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import iter_chunks
@@ -134,6 +135,8 @@ class MasterServicer:
     ) -> pb.ReportGradientReply:
         """Receive a gradient and have it judged; a repeated report gets the first one's reply."""
         session = self._session(header.session)
+        if header.oddity:
+            self._coordinator.note_oddity(_oddity_of(header))
         reply = await self._verdict(session, header, chunks)
         return await self._with_model(header, reply)
 
@@ -331,6 +334,13 @@ def _report_of(header: pb.GradientHeader) -> GradientReport:
         loss=header.loss,
         step_s=header.step_s,
     )
+
+
+def _oddity_of(header: pb.GradientHeader) -> Oddity:
+    try:
+        return Oddity(header.oddity)
+    except ValueError as error:
+        raise malformed(f"a report with oddity={header.oddity!r}: {error}") from error
 
 
 def _failure_of(request: pb.ReportTaskResultRequest) -> FailureReport:

@@ -22,6 +22,7 @@ from elastic.rpc.client import (
     metrics_to_proto,
 )
 from elastic.worker.batches import BatchStream, LoadedBatch, Minibatches
+from elastic.worker.first_look import FirstLook
 from elastic.worker.leases import Finished, Leases, Wait
 from elastic.worker.outputs import Outputs
 from elastic.worker.prediction import BadRecordError, Predicted, Predictor, Step
@@ -65,6 +66,7 @@ class Worker:
         self._sequence = 0
         self._is_at_work = False
         self._has_had_task = False
+        self._first_look = FirstLook()
 
     @property
     def is_at_work(self) -> bool:
@@ -219,6 +221,7 @@ class Worker:
         while True:
             trainer.pull_if_needed(self._current)
             header = trainer.compute(task, loaded, began_s)
+            header.oddity = self._first_look.at(task, loaded) or ""
             # While the master applies the gradient, nothing else is to do here.
             self._read_ahead(leases)
             self._sequence += 1
