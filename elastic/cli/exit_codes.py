@@ -20,7 +20,8 @@ class ExitCode(IntEnum):
 
 
 MEANINGS = {
-    ExitCode.DONE: "done; the job succeeded, or is still running when `status` looks",
+    ExitCode.DONE: "done; the job succeeded, is still running when `status` looks, or goes on "
+    "after a Ctrl-C that leaves it alone",
     ExitCode.ERROR: "an error, said on standard error",
     ExitCode.USAGE: "a flag or a key of the job file is wrong; nothing was started",
     ExitCode.JOB_FAILED: "the job failed",

@@ -102,9 +102,10 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
         # Asked last: a cluster may be why the user has had enough.
         if is_watched and (is_submitted or _is_since(platform, spec.job_name, began_s)):
             _stop(platform, spec.job_name)
-        else:
-            _leave(spec, where, is_submitted)
-        return ExitCode.INTERRUPTED
+            return ExitCode.INTERRUPTED
+        _leave(spec, where, is_submitted)
+        # Who lets a job go on has what was asked for.
+        return ExitCode.DONE if is_submitted else ExitCode.INTERRUPTED
     except BrokenPipeError:
         if not is_submitted:
             raise

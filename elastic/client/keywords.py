@@ -148,6 +148,8 @@ class TrainKeywords(JobKeywords, total=False):
     # files, folders, globs or addresses of the evaluation records
     evaluation_data_dir: str | PathLike[str] | None
     evaluation_data: str | PathLike[str] | None
+    # where minibatches fail by their size, such as out of memory, go on with as many records as run
+    shrink_minibatches: bool | None
     # how often every record counts
     num_epochs: int | None
     # updates after which training ends, be it within an epoch; 0 trains all epochs

@@ -16,6 +16,7 @@ from elastic.master.averaging import Contribution, WeightedSum
 from elastic.master.commit_log import CommitLog
 from elastic.master.epoch_meter import EpochMeter, MeanLoss
 from elastic.master.evaluation import FIRST_TASK_ID, Round
+from elastic.master.failures import FailureReport, Failures
 from elastic.master.parameters import ParameterStore
 from elastic.master.sessions import RateMeter, Sessions, WorkerSession
 from elastic.policy.aggregation import (
@@ -32,17 +33,18 @@ from elastic.policy.aggregation import (
 from elastic.policy.ending import Ending, ending_at
 from elastic.policy.epochs import EpochResult
 from elastic.policy.evaluation import may_evaluate
+from elastic.policy.failing import Retry
 from elastic.policy.ledger import (
     Audit,
     Ledger,
     LedgerError,
     NoTask,
-    PoisonedRecord,
     Refusal,
     SkipRecord,
     StagedRange,
 )
 from elastic.policy.liveness import Hang, Liveness
+from elastic.policy.oddities import ADVICE, Oddity
 from elastic.policy.records import Task, TaskKind
 from elastic.telemetry.meter import JobMeter
 from elastic.telemetry.samples import LEASE_LOST, STALE
@@ -99,6 +101,7 @@ class Coordinator:
         self.evaluation: Round | None = None
         self.loss: float | None = None
         self.rejected_gradients = 0
+        self.failures = Failures(on_event)
         self.rate = RateMeter()
         self.last_contribution_s = 0.0
         self.failure: UserError | None = None
@@ -121,6 +124,7 @@ class Coordinator:
         self._group_loss = MeanLoss()
         self._staleness = 0
         self._late = LateGradients(rule)
+        self._told_oddities: set[Oddity] = set()
         self._computing: set[str] = set()
         self._woken = asyncio.Event()
         if ledger.is_finished:
@@ -151,7 +155,8 @@ class Coordinator:
         task = self._next_task(session)
         if isinstance(task, Task):
             self._begin_work(session, task)
-        if isinstance(task, Task) and task.kind is TaskKind.TRAINING:
+        # Who searches fills no group meanwhile.
+        if isinstance(task, Task) and task.kind is TaskKind.TRAINING and not task.is_search:
             self._computing.add(session.key)
             self.epochs.work_begins(time.monotonic())
         else:
@@ -161,11 +166,13 @@ class Coordinator:
         return task if isinstance(task, Task) else NoTask.WAIT
 
     def _next_task(self, session: WorkerSession) -> Task | NoTask:
-        evaluation = self._evaluation_for(session)
-        task = NoTask.WAIT if evaluation is None else evaluation.lease(session.worker)
+        evaluation, has_peers = self._evaluation_for(session), self._has_peers(session)
+        task: Task | NoTask = NoTask.WAIT
+        if evaluation is not None:
+            task = evaluation.lease(session.worker, has_peers=has_peers)
         if isinstance(task, Task) or self._trains_nothing:
             return task
-        return self.ledger.lease(session.worker)
+        return self.ledger.lease(session.worker, has_peers=has_peers)
 
     def _task_to_follow(self, session: WorkerSession, task_id: int) -> Task | NoTask:
         """One of the same kind, so that who trains is told from who evaluates by its calls.
@@ -176,12 +183,19 @@ class Coordinator:
         ledger, evaluation = self._ledger_of(task_id), self._evaluation_for(session)
         has_lease = ledger.holds_lease(session.worker, task_id)
         is_evaluation_due = evaluation is not None and evaluation.ledger.num_queued > 0
+        has_peers = self._has_peers(session)
         task: Task | NoTask = NoTask.WAIT
         if has_lease and evaluation is not None and ledger is evaluation.ledger:
-            task = evaluation.lease(session.worker)
-        elif has_lease and ledger is self.ledger and not is_evaluation_due:
-            task = NoTask.WAIT if self._trains_nothing else ledger.lease(session.worker)
+            task = evaluation.lease(session.worker, has_peers=has_peers, is_ahead=True)
+        elif (
+            has_lease and ledger is self.ledger and not (is_evaluation_due or self._trains_nothing)
+        ):
+            task = ledger.lease(session.worker, has_peers=has_peers, is_ahead=True)
         return task if isinstance(task, Task) else NoTask.WAIT
+
+    def _has_peers(self, session: WorkerSession) -> bool:
+        """Whether another worker has shown that it can compute."""
+        return any(s.records_done for s in self.sessions.all() if s is not session)
 
     def _evaluation_for(self, session: WorkerSession) -> Round | None:
         """The open evaluation, unless enough others work at it."""
@@ -445,6 +459,12 @@ class Coordinator:
         self.meter.reject(reason, report.end - report.start, report.step_s)
         self.ledger.computed_again += report.end - report.start
 
+    def note_oddity(self, oddity: Oddity) -> None:
+        """A worker's first minibatches are odd: told once, whoever else meets the same."""
+        if oddity not in self._told_oddities:
+            self._told_oddities.add(oddity)
+            self._on_event(oddity, ADVICE[oddity])
+
     # -- the end -------------------------------------------------------------------------------
 
     def end_training(self, ending: Ending) -> None:
@@ -470,38 +490,43 @@ class Coordinator:
 
     # -- failures ------------------------------------------------------------------------------
 
-    async def record_failed(
-        self,
-        session: WorkerSession,
-        task_id: int,
-        attempt: int,
-        span: tuple[int, int],
-        message: str,
-        trace: str,
-    ) -> bool:
-        """The user's code failed on records `span` of a task."""
-        ledger = self._ledger_of(task_id)
+    async def record_failed(self, session: WorkerSession, report: FailureReport) -> bool:
+        """The user's code failed on records of a task; False if the lease was lost before."""
+        ledger = self._ledger_of(report.task_id)
         self.liveness.progressed(session.worker, time.monotonic())
-        verdict = ledger.fail(task_id, attempt, *span)
-        if isinstance(verdict, Refusal):
+        task = ledger.task_of(report.task_id, report.attempt)
+        verdict = ledger.fail(
+            report.task_id, report.attempt, report.start, report.end, report.runs_at
+        )
+        if task is None or isinstance(verdict, Refusal):
             return False
-        log.warning("records [%d, %d) of a task failed: %s\n%s", *span, message, trace)
-        if isinstance(verdict, PoisonedRecord):
-            self.fail_job(
-                TrainingError(
-                    f"record {verdict.index} of {verdict.shard_name!r} failed on "
-                    f"{verdict.attempts} attempts: {message}: mend the record or the model_def, "
-                    f"or allow it with --skip_bad_records"
-                )
-            )
+        log.warning(
+            "records [%d, %d) of task %d failed: %s\n%s",
+            report.start, report.end, report.task_id, report.message, report.trace,
+        )  # fmt: skip
+        error = self.failures.judge(verdict, report, task, session.index)
+        if error is not None:
+            self.fail_job(error)
         elif isinstance(verdict, SkipRecord):
-            self._on_event(
-                "RecordSkipped",
-                f"record {verdict.index} of {verdict.shard_name!r} failed for good: {message}",
-            )
             with self.serving(session):
                 async with self.store.lock:
                     await self._end_epoch_without(ledger)
+        return True
+
+    def note_search(self, session: WorkerSession, report: FailureReport) -> bool:
+        """A worker has computed a part of what failed, or goes on in parts by itself."""
+        self.liveness.progressed(session.worker, time.monotonic())
+        ledger = self._ledger_of(report.task_id)
+        task = ledger.task_of(report.task_id, report.attempt)
+        if task is None:
+            return False
+        size = report.end - report.start
+        if report.runs_at and ledger.shrink_to(report.runs_at):
+            self.failures.shrunk(task.kind, size, report.runs_at, report.message)
+        elif report.message and not report.runs_at:
+            self.failures.retry(Retry.WHOLE, report, task, session.index)
+        elif not report.message:
+            self.failures.part_computed(size)
         return True
 
     async def end_open_epoch(self) -> None:

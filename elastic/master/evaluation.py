@@ -25,9 +25,11 @@ class Round:
         self.done = asyncio.Event()
         self._began_s = time.monotonic()
 
-    def lease(self, worker: str) -> Task | NoTask:
-        """The next range for a worker, with the version to use."""
-        task = self.ledger.lease(worker)
+    def lease(
+        self, worker: str, *, has_peers: bool = False, is_ahead: bool = False
+    ) -> Task | NoTask:
+        """The next range for a worker, with the version to use; see `Ledger.lease`."""
+        task = self.ledger.lease(worker, has_peers=has_peers, is_ahead=is_ahead)
         return replace(task, model_version=self.version) if isinstance(task, Task) else task
 
     def samples_per_s(self) -> float:
@@ -66,6 +68,8 @@ class EvaluationRound(Round):
                 first_task_id=FIRST_TASK_ID + number * TASK_IDS_PER_ROUND,
                 max_task_failures=spec.max_task_failures,
                 skip_bad_records=spec.skip_bad_records,
+                # Sums over records are the same whatever the minibatches.
+                may_shrink=True,
             ),
         )
         super().__init__(version, ledger)

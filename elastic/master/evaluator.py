@@ -87,6 +87,7 @@ class Evaluator:
         self._on_results = on_results
         self._on_lost = on_lost
         self._num_rounds = 0
+        self._shrunk_to: int | None = None
         self._last_version = coordinator.store.version
         self._began_s = time.monotonic()
         self._ended_s: float | None = None
@@ -245,6 +246,8 @@ class Evaluator:
 
     def _new_round(self, version: int) -> EvaluationRound:
         round_ = EvaluationRound(self._num_rounds, version, self._shards, self._spec)
+        # As rounds before have run, or else training.
+        round_.ledger.shrunk_to = self._shrunk_to or self._coordinator.ledger.shrunk_to
         self._num_rounds += 1
         self._last_version = version
         return round_
@@ -283,6 +286,7 @@ class Evaluator:
 
     async def _settle(self, under_way: _Open) -> None:
         round_, occasion = under_way.round, under_way.occasion
+        self._shrunk_to = round_.ledger.shrunk_to
         results = self._coordinator.store.model.metric_results(round_.states())
         evaluation = Evaluation(round_.version, occasion.epoch, results)
         # On disk first: a cut must not name a best version that is not there.

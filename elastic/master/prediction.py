@@ -130,6 +130,7 @@ class PredictionRound(Round):
             first_task_id=FIRST_TASK_ID,
             max_task_failures=spec.max_task_failures,
             skip_bad_records=spec.skip_bad_records,
+            may_shrink=True,
         )
         super().__init__(version, FixedRangeLedger(shards, config))
         self.counted: list[Counted] = []

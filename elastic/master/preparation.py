@@ -152,6 +152,7 @@ def training_ledger(spec: JobSpec, shards: Sequence[Shard]) -> Ledger:
             shuffle=spec.shuffle,
             max_task_failures=spec.max_task_failures,
             skip_bad_records=spec.skip_bad_records,
+            may_shrink=spec.shrink_minibatches,
         ),
     )
 

@@ -26,20 +26,21 @@ def first_part(first: Task, attempt: Callable[[Task], R]) -> tuple[Task, R]:
 
     Args:
         first: The first records there are; the user's code may fail on some.
-        attempt: Raises a `UserError` where it fails.
+        attempt: Raises a `UserError` where it fails, or a `MemoryError`.
 
     Raises:
         UserError: The attempt fails with every part; what it said of the whole.
+        MemoryError: The same.
     """
     parts = deque([first])
-    of_all: UserError | None = None
+    of_all: UserError | MemoryError | None = None
     for _ in range(MAX_TRIES):
         if not parts:
             break
         part = parts.popleft()
         try:
             return part, attempt(part)
-        except UserError as error:
+        except (UserError, MemoryError) as error:
             of_all = of_all or error
             parts.extend(_halves(part))
     assert of_all is not None

@@ -15,11 +15,13 @@ from elastic.frameworks.base import MetricState
 from elastic.master.averaging import Contribution
 from elastic.master.coordinator import Coordinator, GradientReport, Outcome
 from elastic.master.evaluation import EvaluationRound
+from elastic.master.failures import FailureReport
 from elastic.master.prediction import PredictionRound
 from elastic.master.receiving import GradientReceiver
 from elastic.master.sessions import WorkerSession
 from elastic.policy.aggregation import RefuseStale
 from elastic.policy.ledger import NoTask
+from elastic.policy.oddities import Oddity
 from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import iter_chunks
@@ -140,6 +142,8 @@ class MasterServicer:
     ) -> pb.ReportGradientReply:
         """Receive a gradient and have it judged; a repeated report gets the first one's reply."""
         session = self._session(header.session)
+        if header.oddity:
+            self._coordinator.note_oddity(_oddity_of(header))
         reply = await self._verdict(session, header, chunks)
         return await self._with_model(header, reply)
 
@@ -184,15 +188,10 @@ class MasterServicer:
                 case outcomes.OUTCOME_FAILED:
                     # What it has begun to count has to be brought to its end, whoever waits for it.
                     accepted = await asyncio.shield(
-                        self._coordinator.record_failed(
-                            session,
-                            request.task_id,
-                            request.attempt,
-                            (request.start, request.end),
-                            request.message,
-                            request.traceback,
-                        )
+                        self._coordinator.record_failed(session, _failure_of(request))
                     )
+                case outcomes.OUTCOME_SEARCHING:
+                    accepted = self._coordinator.note_search(session, _failure_of(request))
                 case outcomes.OUTCOME_RELEASED:
                     accepted = self._coordinator.release(request.task_id, request.attempt)
                 case outcomes.OUTCOME_NOT_FINITE:
@@ -341,6 +340,25 @@ def _report_of(header: pb.GradientHeader) -> GradientReport:
         model_version=header.model_version,
         loss=header.loss,
         step_s=header.step_s,
+    )
+
+
+def _oddity_of(header: pb.GradientHeader) -> Oddity:
+    try:
+        return Oddity(header.oddity)
+    except ValueError as error:
+        raise malformed(f"a report with oddity={header.oddity!r}: {error}") from error
+
+
+def _failure_of(request: pb.ReportTaskResultRequest) -> FailureReport:
+    return FailureReport(
+        request.task_id,
+        request.attempt,
+        request.start,
+        request.end,
+        request.message,
+        request.traceback,
+        request.runs_at,
     )
 
 

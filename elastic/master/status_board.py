@@ -24,6 +24,7 @@ from elastic.platforms.base import (
 from elastic.policy.epochs import EpochResult
 from elastic.policy.fleet import WORKER
 from elastic.policy.ledger import Ledger
+from elastic.policy.replicas import told_phase
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (
     BestStatus,
@@ -97,6 +98,7 @@ class StatusBoard:
         self.desired_workers = 0
         self.replicas: tuple[Replica, ...] = ()
         self.last_exits: dict[int, str] = {}
+        self.asked_to_end: set[ReplicaId] = set()
         self._started_s = self._base.started_s or time.time()
         self._ended_s: float | None = None
         self.time = TimeKeeper(self._base, was_running)
@@ -232,6 +234,11 @@ class StatusBoard:
             mean_loss=coordinator.epochs.mean_loss,
             samples_per_s=round(coordinator.samples_per_s, 1),
             rejected_gradients=self.earlier_rejected_gradients + coordinator.rejected_gradients,
+            minibatches_tried_again=self._base.progress.minibatches_tried_again
+            + coordinator.failures.tried_again,
+            records_computed_alone=self._base.progress.records_computed_alone
+            + coordinator.failures.computed_alone,
+            shrunk_minibatch_size=ledger.shrunk_to,
         )
 
     def _counting(self) -> Ledger | None:
@@ -330,7 +337,7 @@ class StatusBoard:
                 WorkerStatus(
                     index=index,
                     launch=replica.id.launch,
-                    phase=replica.phase,
+                    phase=told_phase(replica, is_needed=replica.id not in self.asked_to_end),
                     pid=None if replica.phase.is_final else replica.pid,
                     records_done=self._records_of(replica.id, session),
                     samples_per_s=_speed(session, now_s, step_s),

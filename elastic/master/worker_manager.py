@@ -20,9 +20,16 @@ from elastic.policy.fleet import (
     Forget,
     Launch,
     NoteExit,
+    unseen_ends,
 )
 from elastic.policy.liveness import FIRST_TASK, Hang
-from elastic.policy.replicas import ExitReason, ReplicaId, ReplicaPhase, exit_text
+from elastic.policy.replicas import (
+    ASKED_TO_END,
+    ExitReason,
+    ReplicaId,
+    ReplicaPhase,
+    exit_text,
+)
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 
@@ -59,7 +66,6 @@ class WorkerManager:
         self._stopping = threading.Event()
         self._is_away = False
         self._noted_waits: set[ReplicaId] = set()
-        self._scaled_away: set[ReplicaId] = set()
         self._thread = threading.Thread(target=self._run, name="worker-manager", daemon=True)
         self.on_exit: Callable[[ExitReason | None], None] = lambda _reason: None
         self.failed = asyncio.Event()
@@ -103,6 +109,7 @@ class WorkerManager:
         alive = {r.id for r in replicas if r.id.role == WORKER and not r.phase.is_final}
         for replica in alive - dismissed:
             if not self._is_at_work(replica):
+                self._board.asked_to_end.add(replica)
                 await asyncio.to_thread(self._runner.delete, replica, SET_UP_GRACE_S)
                 dismissed.add(replica)
 
@@ -176,6 +183,11 @@ class WorkerManager:
     ) -> list[Action]:
         if is_first:
             self._fleet.adopt_exits(observed, self._board.has_told_end)
+            for replica in unseen_ends(observed, self._board.has_told_end):
+                self._board.workers_lost += 1
+                self._board.note(
+                    "WorkerLost", f"{replica.name} was lost shortly before the master, and replaced"
+                )
         self._board.replicas = tuple(observed)
         if control.cancelled:
             self._on_cancelled()
@@ -211,16 +223,18 @@ class WorkerManager:
                     "WorkerStarted", f"{replica.name} is started again (launch {replica.launch})"
                 )
             case Delete(replica, _):
-                self._scaled_away.add(replica)
+                self._board.asked_to_end.add(replica)
                 self._board.note("WorkerScaledAway", f"{replica.name} is asked to end")
 
     def _note_exit(self, replica: Replica, is_failure: bool, wanted: bool) -> None:
         how = exit_text(replica)
         # Kubernetes does not always tell how a pod ended that was asked to, see `exits`.
-        was_asked = replica.id in self._scaled_away and replica.exit_reason is ExitReason.KILLED
+        was_asked = (
+            replica.id in self._board.asked_to_end and replica.exit_reason is ExitReason.KILLED
+        )
         has_left = was_asked or (replica.exit_reason is ExitReason.COMPLETED and not wanted)
         self.on_exit(replica.exit_reason)
-        self._board.last_exits[replica.id.index] = "was asked to end" if has_left else how
+        self._board.last_exits[replica.id.index] = ASKED_TO_END if has_left else how
         if self._coordinator is not None:
             self._coordinator.lose(_ledger_name(replica.id), replica.id.index)
         if has_left:

@@ -8,13 +8,13 @@ to whoever gets the task next, to be left out.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from elastic.policy.failing import Retry, SizeFault
 from elastic.policy.ledger import (
     Ledger,
     LedgerConfig,
     NoTask,
     PoisonedRecord,
     Refusal,
-    RetryRange,
     SkipRecord,
     StagedRange,
     _OpenTask,
@@ -30,9 +30,11 @@ class FixedRangeLedger(Ledger):
         super().__init__(shards, replace(config, num_epochs=1, shuffle=False))
         self._failures: dict[tuple[int, int], int] = {}
 
-    def lease(self, worker: str) -> Task | NoTask:
+    def lease(
+        self, worker: str, *, has_peers: bool = False, is_ahead: bool = False
+    ) -> Task | NoTask:
         """Give a worker a whole task, with those of its records that have failed for good."""
-        task = super().lease(worker)
+        task = super().lease(worker, has_peers=has_peers, is_ahead=is_ahead)
         if not isinstance(task, Task):
             return task
         lease = self._leases[task.task_id]
@@ -66,8 +68,13 @@ class FixedRangeLedger(Ledger):
         return self._find(task_id, attempt) is not None
 
     def fail(
-        self, task_id: int, attempt: int, start: int, end: int
-    ) -> RetryRange | SkipRecord | PoisonedRecord | Refusal:
+        self,
+        task_id: int,
+        attempt: int,
+        start: int,
+        end: int,
+        runs_at: int = 0,  # noqa: ARG002 - who predicts goes on with parts by itself
+    ) -> Retry | SizeFault | SkipRecord | PoisonedRecord | Refusal:
         """Record that the user's code failed on one record; its task goes back whole."""
         lease = self._find(task_id, attempt)
         if lease is None:
@@ -78,8 +85,9 @@ class FixedRangeLedger(Ledger):
         key = (records.shard_index, start)
         self._failures[key] = self._failures.get(key, 0) + 1
         if self._failures[key] < self._config.max_task_failures:
+            lease.failed_on = lease.worker
             self._take_back(lease)
-            return RetryRange()
+            return Retry.ALONE
         verdict = self._give_up(lease, start, self._failures.pop(key))
         if lease.order in self._open:
             self._take_back(lease)

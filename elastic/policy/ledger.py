@@ -16,12 +16,13 @@ import heapq
 import random
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import accumulate
 from typing import Any, Final
 
+from elastic.policy.failing import WHOLE_ATTEMPTS, Retry, SizeFault
 from elastic.policy.intervals import IntervalSet
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 
@@ -69,11 +70,6 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryRange:
-    """The failing range was queued again, in halves where it had more than one record."""
-
-
-@dataclass(frozen=True, slots=True)
 class SkipRecord:
     """The record failed for good and is counted as skipped."""
 
@@ -101,6 +97,8 @@ class LedgerConfig:
     kind: TaskKind = TaskKind.TRAINING
     max_task_failures: int = 3
     skip_bad_records: int = 0
+    may_shrink: bool = False
+    """Whether to go on with smaller minibatches where those of the job fail by their size."""
     first_task_id: int = 0
     """Keeps the task ids of two ledgers of one job apart."""
 
@@ -114,6 +112,8 @@ class _Queued:
     end: int
     attempt: int = field(default=0, compare=False)
     failures: int = field(default=0, compare=False)
+    failed_on: str | None = field(default=None, compare=False)
+    """Who is not to try it again, if there is anybody else."""
 
 
 @dataclass(slots=True)
@@ -123,6 +123,7 @@ class _Lease:
     order: int
     next_start: int
     failures: int
+    failed_on: str | None
 
 
 @dataclass(slots=True)
@@ -153,6 +154,8 @@ class Ledger:
         self.skipped_records: list[tuple[str, int]] = []
         self.audits: list[Audit] = []
         self.computed_again = 0
+        self.shrunk_to: int | None = None
+        """Records of a minibatch, where the job's own size fails."""
         self._next_task_id = config.first_task_id
         self._committed = 0
         self._skipped = 0
@@ -167,9 +170,17 @@ class Ledger:
 
     # -- what a worker does --------------------------------------------------------------------
 
-    def lease(self, worker: str) -> Task | NoTask:
-        """Give a worker the next range; requeued ranges go first, in their old order."""
-        queued = None if self._is_stopped else self._pop()
+    def lease(
+        self, worker: str, *, has_peers: bool = False, is_ahead: bool = False
+    ) -> Task | NoTask:
+        """Give a worker the next range; requeued ranges go first, in their old order.
+
+        Args:
+            worker: Who asks.
+            has_peers: Others are there to try what failed on this one.
+            is_ahead: It asks ahead, to have the records read: none of that is of use for a search.
+        """
+        queued = None if self._is_stopped else self._pop(worker, has_peers, is_ahead)
         if queued is None:
             return NoTask.FINISHED if self.is_finished else NoTask.WAIT
         open_task = self._open[queued.order]
@@ -181,10 +192,12 @@ class Ledger:
             epoch=self.epoch,
             records=RecordRange(shard_index, queued.start, queued.end),
             shard=self._shards[shard_index],
+            is_search=self._is_search(queued),
+            minibatch_size=self.shrunk_to,
         )
         self._next_task_id += 1
         self._leases[task.task_id] = _Lease(
-            worker, task, queued.order, queued.start, queued.failures
+            worker, task, queued.order, queued.start, queued.failures, queued.failed_on
         )
         self._held.setdefault(worker, set()).add(task.task_id)
         return task
@@ -243,32 +256,66 @@ class Ledger:
         return [lease.task for lease in lost]
 
     def fail(
-        self, task_id: int, attempt: int, start: int, end: int
-    ) -> RetryRange | SkipRecord | PoisonedRecord | Refusal:
-        """Record that the user's code failed on a minibatch, and look for the culprit.
+        self, task_id: int, attempt: int, start: int, end: int, runs_at: int = 0
+    ) -> Retry | SizeFault | SkipRecord | PoisonedRecord | Refusal:
+        """Record that the user's code failed on a minibatch, and say what to do about it.
 
-        A range of several records is queued in halves, so that after a few attempts the record
-        that fails stands alone while its neighbours have long counted.
+        Args:
+            task_id: Of the lease.
+            attempt: Of the lease.
+            start: The first record of the minibatch; of a search, the one that fails alone.
+            end: One past its last record.
+            runs_at: Of a search in which all parts ran and the whole failed: see `SizeFault`.
         """
         lease = self._find(task_id, attempt)
         if lease is None:
             return Refusal.LEASE_LOST
+        if lease.task.is_search:
+            return self._end_search(lease, start, end, runs_at)
         if start != lease.next_start or not start < end <= lease.task.records.end:
             return Refusal.OUT_OF_ORDER
         self._end_lease(lease)
-        attempt += 1
-        if end < lease.task.records.end:
-            self._push(_Queued(lease.order, end, lease.task.records.end, attempt))
-        if end - start > 1:
-            middle = (start + end) // 2
-            self._push(_Queued(lease.order, start, middle, attempt))
-            self._push(_Queued(lease.order, middle, end, attempt))
-            return RetryRange()
-        failures = lease.failures + 1
-        if failures < self._config.max_task_failures:
-            self._push(_Queued(lease.order, start, end, attempt, failures))
-            return RetryRange()
-        return self._give_up(lease, start, failures)
+        # What has failed before is a range of its own, unless minibatches have shrunk since.
+        failures = 1 + (lease.failures if end == lease.task.records.end else 0)
+        if end - start == 1 and failures >= self._config.max_task_failures:
+            self._push_rest(lease, end)
+            return self._give_up(lease, start, failures)
+        is_search = end - start > 1 and failures >= WHOLE_ATTEMPTS
+        failed_on = None if is_search else lease.worker
+        self._push_rest(lease, end)
+        self._push(_Queued(lease.order, start, end, attempt + 1, failures, failed_on))
+        if end - start == 1:
+            return Retry.ALONE
+        return Retry.IN_PARTS if is_search else Retry.WHOLE
+
+    def _end_search(
+        self, lease: _Lease, start: int, end: int, runs_at: int
+    ) -> Retry | SizeFault | Refusal:
+        """Queue the record that failed by itself, and what is around it; or all, if none did."""
+        records, attempt = lease.task.records, lease.task.attempt + 1
+        size = records.num_records
+        is_whole = (start, end) == (records.start, records.end)
+        is_record = records.start <= start < records.end and end == start + 1
+        if not (is_whole and 0 < runs_at < size if runs_at else is_record):
+            return Refusal.OUT_OF_ORDER
+        self._end_lease(lease)
+        if runs_at:
+            self._push(_Queued(lease.order, start, end, attempt))
+            if self._config.may_shrink and not self.shrink_to(runs_at):
+                return Retry.WHOLE
+            return SizeFault(size, runs_at, self._config.may_shrink)
+        if records.start < start:
+            self._push(_Queued(lease.order, records.start, start, attempt))
+        self._push(_Queued(lease.order, start, end, attempt, failed_on=lease.worker))
+        self._push_rest(lease, end)
+        return Retry.ALONE
+
+    def shrink_to(self, minibatch_size: int) -> bool:
+        """Have what is leased from now on computed by so many records; False if it is already."""
+        if self.shrunk_to is not None and self.shrunk_to <= minibatch_size:
+            return False
+        self.shrunk_to = minibatch_size
+        return True
 
     def end_epoch_if_complete(self) -> Audit | None:
         """Close the epoch if nothing of it is left; `commit` does so too.
@@ -344,6 +391,11 @@ class Ledger:
         held = self._held.get(worker, ())
         return bool(held) if task_id is None else task_id in held
 
+    def task_of(self, task_id: int, attempt: int) -> Task | None:
+        """The task of a standing lease."""
+        lease = self._find(task_id, attempt)
+        return None if lease is None else lease.task
+
     def shard_name(self, shard_index: int) -> str:
         return self._shards[shard_index].name
 
@@ -365,6 +417,7 @@ class Ledger:
             "skipped_records": [list(record) for record in self.skipped_records],
             "audits": [[a.epoch, a.records, a.committed, a.skipped] for a in self.audits],
             "computed_again": self.computed_again,
+            "shrunk_to": self.shrunk_to,
         }
 
     def fingerprint(self) -> dict[str, Any]:
@@ -394,6 +447,7 @@ class Ledger:
         self.skipped_records = [(name, index) for name, index in snapshot["skipped_records"]]
         self.audits = [Audit(*values) for values in snapshot["audits"]]
         self.computed_again = snapshot["computed_again"]
+        self.shrunk_to = snapshot.get("shrunk_to") if self._config.may_shrink else None
         self._permutation = self._shuffled(self.epoch)
         self._position = snapshot["position"]
         self._leases.clear()
@@ -428,9 +482,16 @@ class Ledger:
         start = shard.start + (task - self._first_task[shard_index]) * step
         return RecordRange(shard_index, start, min(start + step, shard.end))
 
-    def _pop(self) -> _Queued | None:
-        if self._queue:
-            return heapq.heappop(self._queue)
+    def _pop(self, worker: str, has_peers: bool, is_ahead: bool) -> _Queued | None:
+        queued = self._pop_queued(
+            lambda each: (
+                not (
+                    (has_peers and each.failed_on == worker) or (is_ahead and self._is_search(each))
+                )
+            )
+        )
+        if queued is not None:
+            return queued
         if self.is_finished or self._position == self._num_tasks:
             return None
         order = self._position
@@ -439,8 +500,34 @@ class Ledger:
         self._open[order] = _OpenTask(records)
         return _Queued(order, records.start, records.end)
 
+    def _pop_queued(self, is_wanted: Callable[[_Queued], bool]) -> _Queued | None:
+        """The first of those that came back, passing over what is for somebody else."""
+        passed: list[_Queued] = []
+        found = None
+        while self._queue and found is None:
+            queued = heapq.heappop(self._queue)
+            if is_wanted(queued):
+                found = queued
+            else:
+                passed.append(queued)
+        for queued in passed:
+            self._push(queued)
+        return found
+
+    def _is_search(self, queued: _Queued) -> bool:
+        """Whether it has failed whole often enough, and still is one minibatch."""
+        size = queued.end - queued.start
+        is_minibatch = 1 < size <= (self.shrunk_to or size)
+        return is_minibatch and queued.failures >= WHOLE_ATTEMPTS
+
     def _push(self, queued: _Queued) -> None:
         heapq.heappush(self._queue, queued)
+
+    def _push_rest(self, lease: _Lease, start: int) -> None:
+        """Queue what a lease has behind a record; nothing of it has been tried."""
+        end = lease.task.records.end
+        if start < end:
+            self._push(_Queued(lease.order, start, end, lease.task.attempt + 1))
 
     def _find(self, task_id: int, attempt: int) -> _Lease | None:
         lease = self._leases.get(task_id)
@@ -458,7 +545,9 @@ class Ledger:
         self._end_lease(lease)
         end = lease.task.records.end
         attempt = lease.task.attempt + 1
-        self._push(_Queued(lease.order, lease.next_start, end, attempt, lease.failures))
+        self._push(
+            _Queued(lease.order, lease.next_start, end, attempt, lease.failures, lease.failed_on)
+        )
 
     def _give_up(self, lease: _Lease, index: int, attempts: int) -> SkipRecord | PoisonedRecord:
         name = lease.task.shard.name

@@ -66,6 +66,8 @@ class Task:
         shard: The shard that `records` indexes into.
         model_version: Evaluation and prediction: the version of the model to use.
         skipped: Prediction: indices of records in the range that are to be left out.
+        is_search: The range is one minibatch that has failed whole: find out whose fault that is.
+        minibatch_size: Records of a minibatch, where the job's own size fails.
     """
 
     task_id: int
@@ -76,3 +78,5 @@ class Task:
     shard: Shard
     model_version: int | None = None
     skipped: tuple[int, ...] = ()
+    is_search: bool = False
+    minibatch_size: int | None = None

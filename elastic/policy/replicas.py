@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class ReplicaPhase(StrEnum):
@@ -54,6 +55,19 @@ class Replica:
     message: str = ""
     pid: int | None = None
     started_s: float | None = None
+
+
+ASKED_TO_END: Final = "was asked to end"
+"""How a launch ended that nobody needed any more."""
+
+
+def told_phase(replica: Replica, *, is_needed: bool) -> ReplicaPhase:
+    """The phase that people are told of a launch: one that was ended as unneeded has not failed.
+
+    Such as a worker that `scale` takes away, or that is still starting when its job is done.
+    """
+    was_ended = replica.phase.is_final and replica.exit_reason is ExitReason.KILLED
+    return ReplicaPhase.SUCCEEDED if was_ended and not is_needed else replica.phase
 
 
 def exit_text(replica: Replica) -> str:

@@ -46,7 +46,7 @@ class Shard(_message.Message):
     def __init__(self, name: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., offset_bytes: _Optional[int] = ..., fingerprint: _Optional[str] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("task_id", "attempt", "kind", "epoch", "shard", "shard_index", "start", "end", "model_version", "skipped")
+    __slots__ = ("task_id", "attempt", "kind", "epoch", "shard", "shard_index", "start", "end", "model_version", "skipped", "is_search", "minibatch_size")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Task.Kind]
@@ -67,6 +67,8 @@ class Task(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    IS_SEARCH_FIELD_NUMBER: _ClassVar[int]
+    MINIBATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     task_id: int
     attempt: int
     kind: Task.Kind
@@ -77,7 +79,9 @@ class Task(_message.Message):
     end: int
     model_version: int
     skipped: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Task.Kind, str]] = ..., epoch: _Optional[int] = ..., shard: _Optional[_Union[Shard, _Mapping]] = ..., shard_index: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ...) -> None: ...
+    is_search: bool
+    minibatch_size: int
+    def __init__(self, task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Task.Kind, str]] = ..., epoch: _Optional[int] = ..., shard: _Optional[_Union[Shard, _Mapping]] = ..., shard_index: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., is_search: bool = ..., minibatch_size: _Optional[int] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("worker_index", "launch", "host", "pid")
@@ -170,7 +174,7 @@ class ModelChunk(_message.Message):
     def __init__(self, header: _Optional[_Union[ModelHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class GradientHeader(_message.Message):
-    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model")
+    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +188,7 @@ class GradientHeader(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
     WANTS_MODEL_FIELD_NUMBER: _ClassVar[int]
+    ODDITY_FIELD_NUMBER: _ClassVar[int]
     session: str
     sequence: int
     task_id: int
@@ -197,7 +202,8 @@ class GradientHeader(_message.Message):
     state: _containers.RepeatedCompositeFieldContainer[Tensor]
     shared: SharedBuffer
     wants_model: bool
-    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ...) -> None: ...
+    oddity: str
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ...) -> None: ...
 
 class GradientChunk(_message.Message):
     __slots__ = ("header", "data")
@@ -236,7 +242,7 @@ class ReportGradientReply(_message.Message):
     def __init__(self, verdict: _Optional[_Union[ReportGradientReply.Verdict, str]] = ..., model_version: _Optional[int] = ..., model: _Optional[_Union[SharedModel, _Mapping]] = ...) -> None: ...
 
 class ReportTaskResultRequest(_message.Message):
-    __slots__ = ("session", "sequence", "task_id", "attempt", "outcome", "start", "end", "message", "traceback", "metrics", "model_version", "num_predictions", "step_s")
+    __slots__ = ("session", "sequence", "task_id", "attempt", "outcome", "start", "end", "message", "traceback", "metrics", "model_version", "num_predictions", "step_s", "runs_at")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[ReportTaskResultRequest.Outcome]
@@ -247,6 +253,7 @@ class ReportTaskResultRequest(_message.Message):
         OUTCOME_EMPTY: _ClassVar[ReportTaskResultRequest.Outcome]
         OUTCOME_PREDICTING: _ClassVar[ReportTaskResultRequest.Outcome]
         OUTCOME_PREDICTED: _ClassVar[ReportTaskResultRequest.Outcome]
+        OUTCOME_SEARCHING: _ClassVar[ReportTaskResultRequest.Outcome]
     OUTCOME_UNSPECIFIED: ReportTaskResultRequest.Outcome
     OUTCOME_EVALUATED: ReportTaskResultRequest.Outcome
     OUTCOME_FAILED: ReportTaskResultRequest.Outcome
@@ -255,6 +262,7 @@ class ReportTaskResultRequest(_message.Message):
     OUTCOME_EMPTY: ReportTaskResultRequest.Outcome
     OUTCOME_PREDICTING: ReportTaskResultRequest.Outcome
     OUTCOME_PREDICTED: ReportTaskResultRequest.Outcome
+    OUTCOME_SEARCHING: ReportTaskResultRequest.Outcome
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -268,6 +276,7 @@ class ReportTaskResultRequest(_message.Message):
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     NUM_PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
     STEP_S_FIELD_NUMBER: _ClassVar[int]
+    RUNS_AT_FIELD_NUMBER: _ClassVar[int]
     session: str
     sequence: int
     task_id: int
@@ -281,7 +290,8 @@ class ReportTaskResultRequest(_message.Message):
     model_version: int
     num_predictions: int
     step_s: float
-    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., outcome: _Optional[_Union[ReportTaskResultRequest.Outcome, str]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., model_version: _Optional[int] = ..., num_predictions: _Optional[int] = ..., step_s: _Optional[float] = ...) -> None: ...
+    runs_at: int
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., outcome: _Optional[_Union[ReportTaskResultRequest.Outcome, str]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., model_version: _Optional[int] = ..., num_predictions: _Optional[int] = ..., step_s: _Optional[float] = ..., runs_at: _Optional[int] = ...) -> None: ...
 
 class Metric(_message.Message):
     __slots__ = ("name", "values")

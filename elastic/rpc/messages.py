@@ -45,6 +45,8 @@ def task_to_proto(task: Task) -> pb.Task:
         start=task.records.start,
         end=task.records.end,
         skipped=task.skipped,
+        is_search=task.is_search,
+        minibatch_size=task.minibatch_size,
     )
     if task.model_version is not None:
         message.model_version = task.model_version
@@ -64,6 +66,8 @@ def task_from_proto(message: pb.Task) -> Task:
         shard=Shard(shard.name, shard.start, shard.end, offset, shard.fingerprint),
         model_version=message.model_version if message.HasField("model_version") else None,
         skipped=tuple(message.skipped),
+        is_search=message.is_search,
+        minibatch_size=message.minibatch_size if message.HasField("minibatch_size") else None,
     )
 
 

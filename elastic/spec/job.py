@@ -246,6 +246,13 @@ class JobSpec(BaseModel):
     data_reader_params: Params = setting({}, "arguments of the reader, as a=1,b=two", group="Data")
     records_per_task: Count = setting(1000, "records leased to a worker at a time", group="Data")
     minibatch_size: Count = setting(..., "records of one gradient", group="Data")
+    shrink_minibatches: Truth = setting(
+        False,
+        "where minibatches fail by their size, such as out of memory, go on with as many records "
+        "as run",
+        group="Data",
+        kinds=TRAIN,
+    )
     num_epochs: Count = setting(1, "how often every record counts", group="Data", kinds=TRAIN)
     max_steps: Whole = setting(
         0,

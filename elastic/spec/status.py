@@ -142,6 +142,20 @@ class Progress(_Published):
         default=0.0, description="The speed now, in records a second; 0 unless it is `Running`."
     )
     rejected_gradients: int = Field(default=0, description="Gradients that were refused.")
+    minibatches_tried_again: int = Field(
+        default=0,
+        description="Minibatches that the user's code failed on, and which were tried again whole.",
+    )
+    records_computed_alone: int = Field(
+        default=0,
+        description="Times that one record was computed by itself, in search of what makes a "
+        "minibatch fail.",
+    )
+    shrunk_minibatch_size: int | None = Field(
+        default=None,
+        description="Records of a minibatch that the job has come to, since it fails at "
+        "`minibatch_size`; `null` where it does not.",
+    )
 
 
 class EvaluationProgress(_Published):

@@ -28,6 +28,7 @@ from elastic.telemetry.summary import (
     duration_text,
     evaluation_text,
     event_line,
+    failures_text,
     is_training,
     loss_text,
     losses_text,
@@ -173,6 +174,7 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
         "export": status.export or "",
         "predictions": status.predictions or "",
         "records": _records_text(status),
+        "failing": failures_text(progress),
         "losses": losses_text(status),
         "audit": "\n".join(audit_lines(status)),
     }

@@ -283,6 +283,22 @@ def losses_text(status: JobStatus) -> str:
     )
 
 
+def failures_text(progress: Progress) -> str:
+    """What became of minibatches that the user's code failed on; empty where it did on none."""
+    parts = []
+    if progress.minibatches_tried_again:
+        parts.append(
+            counted(progress.minibatches_tried_again, "minibatch", "minibatches") + " tried again"
+        )
+    if progress.records_computed_alone:
+        parts.append(
+            counted(progress.records_computed_alone, "record", "records") + " computed alone"
+        )
+    if progress.shrunk_minibatch_size is not None:
+        parts.append(f"minibatches shrunk to {progress.shrunk_minibatch_size} records")
+    return ", ".join(parts)
+
+
 def counted(number: int, one: str, many: str) -> str:
     """`1 worker`, `2 workers`."""
     return f"{number} {one if number == 1 else many}"
@@ -310,6 +326,8 @@ def summary_lines(status: JobStatus, now_s: float) -> Iterator[str]:
             f"{progress.model_version} updates, "
             f"{progress.computed_again} records computed again"
         )
+    if failures_text(progress):
+        yield failures_text(progress)
     yield from audit_lines(status)
     if status.epochs:
         yield f"training: {training_text(status)}"

@@ -134,7 +134,8 @@ class BatchStream:
             return self._framework.make_batch(self._model_def, records, mode)
 
         maker = _TaskReading(self._thread, reader, read_task, make)
-        return Minibatches(task.records, self._minibatch_size, maker)
+        size = min(self._minibatch_size, task.minibatch_size or self._minibatch_size)
+        return Minibatches(task.records, size, maker)
 
 
 class _TaskReading:

@@ -5,13 +5,13 @@ import os
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
-from elastic.errors import RpcError, legible, told
+from elastic.errors import RpcError
 from elastic.frameworks.base import MetricState
+from elastic.policy.failing import FaultSearch
 from elastic.policy.records import Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import (
@@ -22,15 +22,16 @@ from elastic.rpc.client import (
     metrics_to_proto,
 )
 from elastic.worker.batches import BatchStream, LoadedBatch, Minibatches
+from elastic.worker.first_look import FirstLook
 from elastic.worker.leases import Finished, Leases, Wait
 from elastic.worker.outputs import Outputs
-from elastic.worker.prediction import BadRecordError, Predictor
+from elastic.worker.prediction import BadRecordError, Predicted, Predictor, Step
 from elastic.worker.step import LeaseLostError, NotFiniteError, Trainer
+from elastic.worker.trial import CONTROL_FLOW, Failure, try_part
 
 log = logging.getLogger(__name__)
 
 OUTCOMES: Final = pb.ReportTaskResultRequest
-MAX_TRACEBACK: Final = 8000
 FAREWELL_S: Final = 1.0
 """A heartbeat under way may end before the connection is closed under it."""
 
@@ -65,6 +66,7 @@ class Worker:
         self._sequence = 0
         self._is_at_work = False
         self._has_had_task = False
+        self._first_look = FirstLook()
 
     @property
     def is_at_work(self) -> bool:
@@ -154,13 +156,16 @@ class Worker:
             assert outputs is not None, "the master and its workers have one specification"
             self._predict(task, Predictor(stream, trainer, outputs), trainer)
             return True
+        runs_at = self._search(task, stream, trainer) if task.is_search else 0
+        if runs_at is None:
+            return True
         with leases.open(task) as batches:
             if task.kind is TaskKind.TRAINING:
                 if not was_asked_ahead:
                     trainer.doubt_version()
-                self._train(task, batches, trainer, leases)
+                self._train(task, batches, trainer, leases, runs_at)
             else:
-                self._evaluate(task, batches, trainer, leases)
+                self._evaluate(task, batches, trainer, leases, runs_at)
         following = leases.following
         if self._stopping.is_set() and following is not None:
             # Before it is dropped, which waits for what is being read.
@@ -180,7 +185,9 @@ class Worker:
 
     # -- training ------------------------------------------------------------------------------
 
-    def _train(self, task: Task, batches: Minibatches, trainer: Trainer, leases: Leases) -> None:
+    def _train(
+        self, task: Task, batches: Minibatches, trainer: Trainer, leases: Leases, runs_at: int
+    ) -> None:
         for loaded in batches:
             began_s = time.perf_counter()
             try:
@@ -190,7 +197,7 @@ class Worker:
                     self._report(task, OUTCOMES.OUTCOME_EMPTY, loaded.start, loaded.end)
                 else:
                     self._train_batch(task, loaded, leases, trainer, began_s)
-            except _CONTROL_FLOW:
+            except CONTROL_FLOW:
                 raise
             except NotFiniteError as error:
                 self._report(
@@ -200,7 +207,7 @@ class Worker:
                 leases.drop_next()
                 return
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-                self._report_failed(task, loaded.start, loaded.end, error)
+                self._report_failed(task, loaded.start, loaded.end, Failure.of(error), runs_at)
                 return
             if self._stopping.is_set() and loaded.end < task.records.end:
                 self._report(task, OUTCOMES.OUTCOME_RELEASED, loaded.end, task.records.end)
@@ -217,6 +224,7 @@ class Worker:
         while True:
             trainer.pull_if_needed(self._current)
             header = trainer.compute(task, loaded, began_s)
+            header.oddity = self._first_look.at(task, loaded) or ""
             # While the master applies the gradient, nothing else is to do here.
             self._read_ahead(leases)
             self._sequence += 1
@@ -230,9 +238,34 @@ class Worker:
         if not self._stopping.is_set():
             leases.read_ahead(self._current.key)
 
+    # -- what fails ----------------------------------------------------------------------------
+
+    def _search(self, task: Task, stream: BatchStream, trainer: Trainer) -> int | None:
+        """Look for the record that makes a minibatch fail, and report it.
+
+        Returns:
+            The size at which all parts run, so that the whole is worth one more try; None if there
+            is nothing left to do here.
+        """
+        search = FaultSearch(task.records.start, task.records.end)
+        while (part := search.next_part()) is not None:
+            failure = try_part(task, part, stream, trainer, self._current)
+            search.tell(*part, has_failed=failure is not None)
+            if failure is not None and search.culprit is not None:
+                self._report_failed(task, *part, failure)
+                return None
+            self._report(task, OUTCOMES.OUTCOME_SEARCHING, *part)
+            if self._stopping.is_set():
+                records = task.records
+                self._report(task, OUTCOMES.OUTCOME_RELEASED, records.start, records.end)
+                return None
+        return search.runs_at
+
     # -- evaluation ----------------------------------------------------------------------------
 
-    def _evaluate(self, task: Task, batches: Minibatches, trainer: Trainer, leases: Leases) -> None:
+    def _evaluate(
+        self, task: Task, batches: Minibatches, trainer: Trainer, leases: Leases, runs_at: int
+    ) -> None:
         """Report each minibatch by itself: what is reported is progress, or the worker hangs."""
         trainer.pull_version(self._current, task.model_version)
         for loaded in batches:
@@ -241,10 +274,10 @@ class Worker:
                 batch = loaded.result()
                 metrics = trainer.metrics(batch) if batch.num_examples else []
                 self._read_ahead(leases)
-            except _CONTROL_FLOW:
+            except CONTROL_FLOW:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-                self._report_failed(task, loaded.start, loaded.end, error)
+                self._report_failed(task, loaded.start, loaded.end, Failure.of(error), runs_at)
                 return
             self._report_evaluated(task, loaded, metrics, time.perf_counter() - began_s)
             if self._stopping.is_set() and loaded.end < task.records.end:
@@ -268,34 +301,42 @@ class Worker:
         try:
             with closing(predictor.run(task)) as steps:
                 for step in steps:
-                    request = self._request(task, OUTCOMES.OUTCOME_PREDICTING, step.start, step.end)
-                    request.step_s = step.step_s
-                    self._send(request)
+                    self._tell_step(task, step)
                     if self._stopping.is_set() and step.end < end:
                         self._report(task, OUTCOMES.OUTCOME_RELEASED, start, end)
                         return
         except BadRecordError as bad:
-            self._report_failed(task, bad.index, bad.index + 1, bad.error)
+            self._report_failed(task, bad.index, bad.index + 1, Failure.of(bad.error))
             return
         request = self._request(task, OUTCOMES.OUTCOME_PREDICTED, start, end)
         request.num_predictions = predictor.finish(task)
         self._send(request)
 
+    def _tell_step(self, task: Task, step: Step) -> None:
+        if isinstance(step, Predicted):
+            request = self._request(task, OUTCOMES.OUTCOME_PREDICTING, step.start, step.end)
+            request.step_s = step.step_s
+        else:
+            request = self._request(task, OUTCOMES.OUTCOME_SEARCHING, step.start, step.end)
+            request.message, request.runs_at = step.failure.message, step.runs_at
+        self._send(request)
+
     # -- reports -------------------------------------------------------------------------------
 
     def _report_failed(
-        self, task: Task, start: int, end: int, error: Exception | SystemExit
+        self, task: Task, start: int, end: int, failure: Failure, runs_at: int = 0
     ) -> None:
-        trace = legible("".join(traceback.format_exception(error)))
-        log.warning("records [%d, %d) of %s failed:\n%s", start, end, task.shard.name, trace)
-        # Ours say which of the user's functions failed, and on which line.
-        self._report(task, OUTCOMES.OUTCOME_FAILED, start, end, told(error), trace[-MAX_TRACEBACK:])
+        log.warning(
+            "records [%d, %d) of %s failed:\n%s", start, end, task.shard.name, failure.trace
+        )
+        request = self._request(task, OUTCOMES.OUTCOME_FAILED, start, end)
+        request.message, request.traceback = failure.message, failure.trace
+        request.runs_at = runs_at
+        self._send(request)
 
-    def _report(
-        self, task: Task, outcome: int, start: int, end: int, message: str = "", trace: str = ""
-    ) -> None:
+    def _report(self, task: Task, outcome: int, start: int, end: int, message: str = "") -> None:
         request = self._request(task, outcome, start, end)
-        request.message, request.traceback = message, trace
+        request.message = message
         self._send(request)
 
     def _send(self, request: pb.ReportTaskResultRequest) -> None:
@@ -313,6 +354,3 @@ class Worker:
             start=start,
             end=end,
         )
-
-
-_CONTROL_FLOW: Final = (SessionLostError, SupersededError, LeaseLostError, RpcError)

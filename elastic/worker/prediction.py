@@ -4,15 +4,18 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from elastic.data.predictions.parts import Predictions
 from elastic.errors import ModelDefError
+from elastic.policy.failing import FaultSearch
 from elastic.policy.records import RecordRange, Task
 from elastic.worker.batches import BatchStream, LoadedBatch
 from elastic.worker.outputs import Outputs
 from elastic.worker.step import Trainer
+from elastic.worker.trial import Failure
 
 
 class BadRecordError(Exception):
@@ -29,6 +32,27 @@ class BadRecordError(Exception):
         self.error = error
 
 
+class _FilteredError(ModelDefError):
+    """There are not as many examples as records."""
+
+
+@dataclass(frozen=True, slots=True)
+class MinibatchFailed:
+    """Records `[start, end)` of a task failed together, and are tried again.
+
+    Attributes:
+        is_filtered: No failure, but `dataset_fn` left records out: which, is told by parts.
+        runs_at: The largest size that ran below every one that failed, where the parts of it have
+            been taken care of instead; 0 before.
+    """
+
+    start: int
+    end: int
+    failure: Failure
+    is_filtered: bool = False
+    runs_at: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Predicted:
     """Records `[start, end)` of a task have been taken care of, which took `step_s`."""
@@ -38,10 +62,15 @@ class Predicted:
     step_s: float
 
 
-class Predictor:
-    """Works through tasks; what fails is cut in halves until one record stands alone.
+Step: TypeAlias = Predicted | MinibatchFailed
 
-    The cutting is done here and not by the master, since a task counts whole or not at all.
+
+class Predictor:
+    """Works through tasks; what fails is tried again, and then cut in halves until one record
+    stands alone.
+
+    The cutting is done here and not by the master, since a task counts whole or not at all. Parts
+    give the predictions of the whole, so they are taken as they come.
     """
 
     def __init__(self, stream: BatchStream, trainer: Trainer, outputs: Outputs) -> None:
@@ -49,7 +78,7 @@ class Predictor:
         self._trainer = trainer
         self._outputs = outputs
 
-    def run(self, task: Task) -> Generator[Predicted, None, None]:
+    def run(self, task: Task) -> Generator[Step, None, None]:
         """Have the predictions of a task taken, a step at a time; `finish` has them counted.
 
         Raises:
@@ -57,27 +86,42 @@ class Predictor:
         """
         self._outputs.begin()
         for start, end in _wanted(task):
-            yield from self._run(task, start, end)
+            while start < end:
+                failed = yield from self._run_until_failure(task, start, end)
+                if failed is None:
+                    break
+                if failed.is_filtered:
+                    yield from self._run_halves(task, failed.start, failed.end)
+                else:
+                    yield failed
+                    yield from self._run_again(task, failed)
+                # The reading has ended with the failure: what follows is read anew.
+                start = failed.end
 
     def finish(self, task: Task) -> int:
         """See `Outputs.finish`."""
         return self._outputs.finish(task)
 
-    def _run(self, task: Task, start: int, end: int) -> Generator[Predicted, None, None]:
-        while start < end:
-            failed = yield from self._run_until_failure(task, start, end)
-            if failed is None:
-                return
-            middle = (failed.start + failed.end) // 2
-            if middle > failed.start:
-                yield from self._run(task, failed.start, middle)
-            yield from self._run(task, middle, failed.end)
-            # The reading has ended with the failure: what follows is read anew.
-            start = failed.end
+    def _run_again(self, task: Task, failed: MinibatchFailed) -> Generator[Step, None, None]:
+        """Have a minibatch that failed taken care of whole, or else in parts."""
+        again = yield from self._run_until_failure(task, failed.start, failed.end)
+        if again is None:
+            return
+        search = FaultSearch(failed.start, failed.end)
+        while (part := search.next_part()) is not None:
+            part_failed = yield from self._run_until_failure(task, *part)
+            search.tell(*part, has_failed=part_failed is not None)
+        yield replace(again, runs_at=search.runs_at)
+
+    def _run_halves(self, task: Task, start: int, end: int) -> Generator[Step, None, None]:
+        middle = (start + end) // 2
+        for half in ((start, middle), (middle, end)):
+            if (yield from self._run_until_failure(task, *half)) is not None:
+                yield from self._run_halves(task, *half)
 
     def _run_until_failure(
         self, task: Task, start: int, end: int
-    ) -> Generator[Predicted, None, LoadedBatch | None]:
+    ) -> Generator[Step, None, MinibatchFailed | None]:
         """Gives the first minibatch that fails, unless that is one record which stood alone.
 
         A minibatch of one record among others may fail of another one: readers read ahead.
@@ -92,7 +136,12 @@ class Predictor:
                 except (Exception, SystemExit) as error:
                     if end - start == 1:
                         raise BadRecordError(loaded.start, error) from error
-                    return loaded
+                    return MinibatchFailed(
+                        loaded.start,
+                        loaded.end,
+                        Failure.of(error),
+                        isinstance(error, _FilteredError),
+                    )
                 batches.read_ahead()
                 yield Predicted(loaded.start, loaded.end, time.perf_counter() - began_s)
         return None
@@ -105,7 +154,7 @@ class Predictor:
             return
         if batch.num_examples != num_records:
             # Of which records the examples are is told by asking for each record alone.
-            raise ModelDefError(
+            raise _FilteredError(
                 f"dataset_fn made {batch.num_examples} examples of {num_records} records of "
                 f"{task.shard.name!r}, from {loaded.start} on: in mode prediction make one of "
                 "each record, in their order, or none"

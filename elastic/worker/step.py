@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from elastic.frameworks.base import Array, Batch, MetricState, Model, StepResult, Tensors, Updater
-from elastic.policy.records import Task
+from elastic.policy.records import Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, PulledModel, Session, VersionGoneError
 from elastic.worker.batches import LoadedBatch
@@ -159,6 +159,26 @@ class Trainer:
             step_s=step_s,
             wants_model=self._steps_since_pull + 1 >= self._get_model_steps,
         )
+
+    def try_out(self, session: Session, task: Task, loaded: LoadedBatch) -> None:
+        """Compute a part of what has failed, and keep nothing of it.
+
+        Raises:
+            LeaseLostError: The version to evaluate is gone.
+        """
+        batch = loaded.result()
+        if task.kind is TaskKind.TRAINING:
+            self.pull_newest(session)
+        else:
+            self.pull_version(session, task.model_version)
+        # The next step begins with the version's own state again.
+        self._is_stale = True
+        if batch.num_examples == 0:
+            return
+        if task.kind is TaskKind.TRAINING:
+            self._model.gradients(batch, minibatch_seed(self._seed, task, loaded.start))
+        else:
+            self._model.metrics(batch)
 
     def push(self, session: Session, header: pb.GradientHeader) -> bool:
         """Report the gradient; False if it has to be computed again on a newer version.

@@ -13,6 +13,7 @@ from elastic.master.status_board import StatusBoard
 from elastic.master.worker_manager import WorkerManager
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.policy.fleet import Fleet, FleetRules
+from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 PATIENCE_S = 60.0
 FIRST, SECOND = ReplicaId("worker", 0, 1), ReplicaId("worker", 1, 1)
@@ -44,7 +45,7 @@ def events_of(play):
 
     status = asyncio.run(run())
     told = [(event.kind, event.message) for event in status.events]
-    return told, status.workers_lost, status.worker_failures
+    return told, status.workers_lost, status.worker_failures, status.workers[1].phase
 
 
 @pytest.mark.parametrize("reason", [ExitReason.COMPLETED, ExitReason.KILLED])
@@ -59,13 +60,14 @@ def test_one_that_was_asked_to_end_is_not_lost_however_its_end_is_told(reason):
         [("WorkerScaledAway", "worker-1 is asked to end"), ("WorkerLeft", "worker-1 has left")],
         0,
         0,
+        "Succeeded",
     )
 
 
 def test_one_that_nobody_asked_is_lost():
-    told, lost, failures = events_of(lambda runner: runner.end(SECOND, message="deleted"))
+    told, lost, failures, phase = events_of(lambda runner: runner.end(SECOND, message="deleted"))
     assert told[0] == ("WorkerLost", "worker-1 was killed: deleted")
-    assert (lost, failures) == (1, 0)
+    assert (lost, failures, phase) == (1, 0, "Failed")
 
 
 def test_a_platform_that_is_away_does_not_undo_the_end_of_a_job():
@@ -84,3 +86,46 @@ def test_a_platform_that_is_away_does_not_undo_the_end_of_a_job():
 
     (replica,) = asyncio.run(run())
     assert replica.phase.is_final
+
+
+def test_one_that_is_still_starting_when_the_job_is_done_has_not_failed():
+    async def run():
+        runner, spec = FakeReplicaRunner(), make_spec("a.B", "data")
+        board = StatusBoard(spec, runner)
+        manager = WorkerManager(spec, runner, 1, Fleet(FleetRules(3, 60.0)), board, lambda: None)
+        runner.launch(FIRST)
+        await manager.wait_for_exits(PATIENCE_S)
+        return board.build()
+
+    [worker] = asyncio.run(run()).workers
+    assert worker.phase == "Succeeded"
+
+
+def test_one_lost_just_before_the_master_counts_after_it():
+    """It was replaced, and its record dropped, before anything of it was told."""
+
+    async def run():
+        runner, spec = FakeReplicaRunner(), make_spec("a.B", "data", num_workers="2")
+        told = WorkerStatus(index=1, launch=1, phase="Running")
+        runner.publish_status(
+            JobStatus(
+                job_name="job", phase=JobPhase.RUNNING, started_s=1.0, workers=(told,),
+                workers_lost=3,
+            )
+        )  # fmt: skip
+        board = StatusBoard(spec, runner)
+        runner.launch(FIRST)
+        runner.launch(ReplicaId("worker", 1, 3))
+        manager = WorkerManager(spec, runner, 2, Fleet(FleetRules(3, 60.0)), board, lambda: None)
+        manager.start()
+        deadline_s = time.monotonic() + PATIENCE_S
+        while board.workers_lost < 5:
+            assert time.monotonic() < deadline_s, board.build()
+            await asyncio.sleep(0.01)
+        await manager.stop()
+        return board.build()
+
+    status = asyncio.run(run())
+    assert status.workers_lost == 5
+    lost = "worker-1 was lost shortly before the master, and replaced"
+    assert [e.message for e in status.events if e.kind == "WorkerLost"] == [lost, lost]

@@ -5,13 +5,13 @@ import random
 import pytest
 from support.bounds import until
 
+from elastic.policy.failing import Retry
 from elastic.policy.fixed_ranges import FixedRangeLedger
 from elastic.policy.ledger import (
     LedgerConfig,
     NoTask,
     PoisonedRecord,
     Refusal,
-    RetryRange,
     SkipRecord,
 )
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
@@ -55,7 +55,7 @@ def test_a_record_that_fails_for_good_is_left_out_by_whoever_comes_next():
     book = ledger(skip=1)
     task = book.lease("w")
     assert book.fail(task.task_id, 0, 3, 5) is Refusal.OUT_OF_ORDER
-    assert book.fail(task.task_id, 0, 3, 4) == RetryRange()
+    assert book.fail(task.task_id, 0, 3, 4) is Retry.ALONE
     task = book.lease("w")
     assert (task.records, task.skipped) == (RecordRange(0, 0, 10), ())
     assert book.fail(task.task_id, task.attempt, 3, 4) == SkipRecord("a", 3)

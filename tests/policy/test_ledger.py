@@ -2,6 +2,7 @@
 
 import pytest
 
+from elastic.policy.failing import Retry, SizeFault
 from elastic.policy.ledger import (
     Audit,
     Ledger,
@@ -10,11 +11,10 @@ from elastic.policy.ledger import (
     NoTask,
     PoisonedRecord,
     Refusal,
-    RetryRange,
     SkipRecord,
     StagedRange,
 )
-from elastic.policy.records import RecordRange, Shard
+from elastic.policy.records import RecordRange, Shard, Task
 
 
 def make_ledger(records=10, records_per_task=4, num_epochs=1, **config):
@@ -152,22 +152,145 @@ def test_only_staged_left_waits_for_leases_that_may_come_back():
     assert second.records == again.records
 
 
-def test_failing_range_is_halved_until_the_record_stands_alone():
+def fail(ledger, task, start=None, end=None, runs_at=0):
+    """Have the whole of a task fail, or a part of it."""
+    start = task.records.start if start is None else start
+    end = task.records.end if end is None else end
+    return ledger.fail(task.task_id, task.attempt, start, end, runs_at)
+
+
+def lease_search(ledger, worker="w"):
+    """Lease a minibatch until it has failed as often as makes a search of it."""
+    assert fail(ledger, ledger.lease(worker)) is Retry.WHOLE
+    assert fail(ledger, ledger.lease(worker)) is Retry.IN_PARTS
+    task = ledger.lease(worker)
+    assert task.is_search
+    return task
+
+
+def leased_ranges(ledger, worker="w"):
+    """All that is left, as ranges of records."""
+    ranges = []
+    while isinstance(task := ledger.lease(worker), Task):
+        ranges.append((task.records.start, task.records.end))
+    return ranges
+
+
+def test_failing_minibatch_is_tried_again_whole_and_then_in_parts():
+    ledger = make_ledger(records=8, records_per_task=8)
+    task = ledger.lease("w")
+    assert fail(ledger, task, 0, 4) is Retry.WHOLE
+    again = ledger.lease("w")
+    assert (again.records, again.is_search) == (RecordRange(0, 0, 4), False)
+    assert fail(ledger, again) is Retry.IN_PARTS
+    search = ledger.lease("w")
+    assert (search.records, search.is_search) == (RecordRange(0, 0, 4), True)
+    assert leased_ranges(ledger) == [(4, 8)]
+
+
+def test_what_failed_goes_to_another_worker_where_there_is_one():
+    ledger = make_ledger(records=8)
+    fail(ledger, ledger.lease("w"))
+    following = ledger.lease("w", has_peers=True)
+    assert following.records == RecordRange(0, 4, 8), "its own work goes on meanwhile"
+    assert ledger.lease("w", has_peers=True) is NoTask.WAIT
+    assert ledger.lease("v", has_peers=True).records == RecordRange(0, 0, 4)
+
+
+def test_what_failed_is_tried_by_the_same_worker_where_there_is_no_other():
+    ledger = make_ledger(records=4)
+    fail(ledger, ledger.lease("w"))
+    assert ledger.lease("w", has_peers=False).records == RecordRange(0, 0, 4)
+
+
+def test_a_search_is_not_begun_ahead():
+    ledger = make_ledger(records=8)
+    assert fail(ledger, ledger.lease("w")) is Retry.WHOLE
+    assert fail(ledger, ledger.lease("w")) is Retry.IN_PARTS
+    assert ledger.lease("w", is_ahead=True).records == RecordRange(0, 4, 8)
+    assert ledger.lease("w").is_search
+
+
+def test_minibatch_that_runs_after_all_counts():
+    ledger = make_ledger(records=4)
+    search = lease_search(ledger)
+    assert finish(ledger, search) == Audit(0, 4, 4, 0)
+
+
+def test_record_found_is_tried_alone_and_its_neighbours_together():
     ledger = make_ledger(records=8, records_per_task=8, max_task_failures=2)
-    failures = 0
-    while True:
+    search = lease_search(ledger)
+    assert fail(ledger, search, 5, 6) is Retry.ALONE
+    finish(ledger, ledger.lease("w"))
+    alone = ledger.lease("w")
+    assert (alone.records, alone.is_search) == (RecordRange(0, 5, 6), False)
+    assert fail(ledger, alone) is Retry.ALONE
+    assert fail(ledger, ledger.lease("w")) == PoisonedRecord("data.csv", 5, attempts=2)
+    assert ledger.records_done == 5
+    assert leased_ranges(ledger) == [(6, 8)]
+
+
+def test_nothing_of_a_search_counts_before_its_end():
+    ledger = make_ledger(records=8, records_per_task=8)
+    search = lease_search(ledger)
+    assert fail(ledger, search, 0, 4) is Refusal.OUT_OF_ORDER, "a part is no culprit"
+    assert fail(ledger, search, 0, 8, runs_at=8) is Refusal.OUT_OF_ORDER
+    assert fail(ledger, search, 0, 4, runs_at=2) is Refusal.OUT_OF_ORDER
+    assert ledger.records_done == 0
+
+
+def test_worker_that_dies_in_a_search_leaves_it_to_another():
+    ledger = make_ledger(records=8)
+    search = lease_search(ledger)
+    ledger.lose_worker("w")
+    assert fail(ledger, search, 1, 2) is Refusal.LEASE_LOST
+    again = ledger.lease("v")
+    assert again.is_search
+    assert again.records == search.records
+
+
+def test_minibatch_too_large_comes_back_whole():
+    ledger = make_ledger(records=8, records_per_task=8)
+    search = lease_search(ledger)
+    assert fail(ledger, search, runs_at=2) == SizeFault(fails_at=8, runs_at=2, goes_on=False)
+    again = ledger.lease("w")
+    assert (again.records, again.is_search) == (RecordRange(0, 0, 8), False)
+    assert again.minibatch_size is None
+
+
+def test_job_that_may_shrink_goes_on_at_the_size_that_runs():
+    ledger = make_ledger(records=8, may_shrink=True)
+    other = ledger.lease("v")
+    search = lease_search(ledger)
+    assert fail(ledger, search, runs_at=2) == SizeFault(fails_at=4, runs_at=2, goes_on=True)
+    assert fail(ledger, other) is Retry.WHOLE, "it has the old size still"
+    for start in (0, 4):
         task = ledger.lease("w")
-        start, end = task.records.start, task.records.end
-        if start <= 5 < end:
-            verdict = ledger.fail(task.task_id, task.attempt, start, end)
-            failures += 1
-            if not isinstance(verdict, RetryRange):
-                break
-        else:
-            finish(ledger, task)
-    assert verdict == PoisonedRecord("data.csv", 5, attempts=2)
-    assert failures == 5  # 8 → 4 → 2 → 1, and once more
-    assert ledger.records_done == 5  # 0 to 3 and 4; 6 and 7 come after 5
+        assert (task.minibatch_size, task.is_search) == (2, False)
+        for step in (start, start + 2):
+            ledger.commit([ledger.stage(task.task_id, task.attempt, step, step + 2)])
+    assert ledger.audits == [Audit(0, 8, 8, 0)]
+
+
+def test_minibatch_of_the_old_size_is_not_searched_once_they_have_shrunk():
+    ledger = make_ledger(records=8, may_shrink=True)
+    other = ledger.lease("v")
+    search = lease_search(ledger)
+    fail(ledger, other)
+    assert fail(ledger, ledger.lease("v")) is Retry.IN_PARTS
+    fail(ledger, search, runs_at=2)
+    tasks = [ledger.lease("w"), ledger.lease("w")]
+    assert not any(task.is_search for task in tasks)
+    assert fail(ledger, tasks[1], 4, 6) is Retry.WHOLE, "the first failure of this minibatch"
+
+
+@pytest.mark.parametrize("may_shrink", [True, False])
+def test_the_size_that_runs_is_in_every_cut(may_shrink):
+    ledger = make_ledger(records=8, may_shrink=True)
+    fail(ledger, lease_search(ledger), runs_at=2)
+    resumed = make_ledger(records=8, may_shrink=may_shrink)
+    resumed.restore(ledger.snapshot())
+    assert resumed.lease("w").minibatch_size == (2 if may_shrink else None)
 
 
 def test_bad_record_is_skipped_within_its_allowance_and_audited():
@@ -190,7 +313,7 @@ def test_failures_are_counted_over_workers():
     ledger = make_ledger(records=1, max_task_failures=3)
     for _ in range(2):
         task = ledger.lease("w")
-        assert ledger.fail(task.task_id, task.attempt, 0, 1) == RetryRange()
+        assert ledger.fail(task.task_id, task.attempt, 0, 1) is Retry.ALONE
         ledger.lease("w")
         ledger.lose_worker("w")  # a death between does not wipe the count
     task = ledger.lease("v")

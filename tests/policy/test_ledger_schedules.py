@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from support.bounds import until
 
 from elastic.policy.aggregation import UpdateRule, is_update_due
+from elastic.policy.failing import Retry, SizeFault
 from elastic.policy.ledger import Audit, Ledger, LedgerConfig, NoTask, Refusal
 from elastic.policy.records import Shard
 
@@ -60,7 +61,7 @@ class Job:
                 self.num_done += 1
             return
         task, start = self.leases[worker]
-        end = min(start + self.minibatch_size, task.records.end)
+        end = self._minibatch_end(task, start)
         report = (task, start, end)
         staged = self.ledger.stage(task.task_id, task.attempt, start, end)
         assert not isinstance(staged, Refusal)
@@ -71,6 +72,24 @@ class Job:
             del self.leases[worker]
         else:
             self.leases[worker][1] = end
+
+    def _minibatch_end(self, task, start):
+        size = min(self.minibatch_size, task.minibatch_size or self.minibatch_size)
+        return min(start + size, task.records.end)
+
+    def _fail(self, worker):
+        """The user's code fails; a search finds a record, or that the size is to blame."""
+        task, start = self.leases.pop(worker, (None, 0))
+        if task is None:
+            return
+        end, runs_at = self._minibatch_end(task, start), 0
+        if task.is_search:
+            assert end == task.records.end, "one minibatch is searched"
+            runs_at = (end - start) // 2 if start % 2 else 0
+            end = end if runs_at else start + 1
+        verdict = self.ledger.fail(task.task_id, task.attempt, start, end, runs_at)
+        assert isinstance(verdict, (Retry, SizeFault))
+        self.old_reports.append((task, start, end))
 
     def _lose(self, worker):
         self.ledger.lose_worker(worker)
@@ -144,11 +163,13 @@ class Job:
     grads_to_wait=st.integers(1, 4),
     is_async=st.booleans(),
     num_epochs=st.integers(1, 3),
+    may_shrink=st.booleans(),
     seed=st.integers(0, 5),
     schedule=st.lists(
         st.tuples(
             st.sampled_from(["step"] * 6 + ["ask_ahead"] * 2)
             | st.sampled_from(["lose", "release", "late", "duplicate"])
+            | st.sampled_from(["fail"] * 3)
             | st.sampled_from(["save", "restore"]),
             st.sampled_from("abcd"),
         ),
@@ -162,11 +183,14 @@ def test_every_record_counts_exactly_once(
     grads_to_wait,
     is_async,
     num_epochs,
+    may_shrink,
     seed,
     schedule,
 ):
     rule = UpdateRule(grads_to_wait=1 if is_async else grads_to_wait, is_async=is_async)
-    config = LedgerConfig(records_per_task, num_epochs, seed=seed)
+    config = LedgerConfig(
+        records_per_task, num_epochs, seed=seed, max_task_failures=1000, may_shrink=may_shrink
+    )
     job = Job([Shard("data", 0, num_records)], config, rule, minibatch_size)
     for event, worker in schedule:
         job.do(event, worker)

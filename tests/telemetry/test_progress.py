@@ -8,7 +8,13 @@ from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 from elastic.spec.status import EvaluationProgress, JobPhase, JobStatus, Progress
 from elastic.telemetry.progress import LiveDisplay, PlainDisplay, open_display
 from elastic.telemetry.progress_view import epochs_done_text, progress_view
-from elastic.telemetry.summary import duration_text, event_line, percent_text, progress_line
+from elastic.telemetry.summary import (
+    duration_text,
+    event_line,
+    percent_text,
+    progress_line,
+    summary_lines,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -317,3 +323,17 @@ def test_more_steps_than_the_epochs_have_change_nothing():
     status = running(progress=progress, phase=JobPhase.SUCCEEDED, ended_s=SUBMITTED_S + 83)
     assert (percent_text(status), epochs_done_text(status)) == ("100%", "2 of 2")
     assert "steps" not in progress_line(status)
+
+
+def test_minibatches_that_failed_are_in_the_summary():
+    """A job in which none did has no word of it."""
+    told = succeeded().progress.model_copy(
+        update={
+            "minibatches_tried_again": 3,
+            "records_computed_alone": 1,
+            "shrunk_minibatch_size": 8,
+        }
+    )
+    line = "3 minibatches tried again, 1 record computed alone, minibatches shrunk to 8 records"
+    assert line in summary_lines(succeeded().model_copy(update={"progress": told}), SUBMITTED_S)
+    assert not any("minibatch" in each for each in summary_lines(succeeded(), SUBMITTED_S))

@@ -172,3 +172,10 @@ def test_a_failed_job_shows_its_whole_message():
         "mnist  Failed  WorkerFailed: worker-0 failed: ValueError: bad label",
         '    File "mnist.py", line 3, in loss',
     ]
+
+
+def test_minibatches_that_failed_are_told():
+    told = running().progress.model_copy(update={"minibatches_tried_again": 1})
+    lines = drawn(job_screen(running(progress=told), SUBMITTED_S + 72), 80)
+    assert ["failing", "1", "minibatch", "tried", "again"] in [line.split() for line in lines]
+    assert not any("failing" in line for line in drawn(job_screen(running(), SUBMITTED_S), 80))

@@ -8,7 +8,7 @@ from elastic.data.custom import CustomReader
 from elastic.errors import DataError
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.worker.batches import BatchStream
-from elastic.worker.prediction import BadRecordError, Predictor
+from elastic.worker.prediction import BadRecordError, Predicted, Predictor
 
 NUM_RECORDS = 64
 SHARD = Shard("s", 0, NUM_RECORDS)
@@ -85,7 +85,7 @@ def predict(reader, minibatch_size):
     stream = BatchStream(Framework(), None, minibatch_size, {TaskKind.PREDICTION: reader})
     outputs = Outputs()
     steps = list(Predictor(stream, Trainer(), outputs).run(TASK))
-    return outputs.taken, [(step.start, step.end) for step in steps]
+    return outputs.taken, [(step.start, step.end) for step in steps if isinstance(step, Predicted)]
 
 
 BAD = [0, 1, 7, 8, 9, 15, 16, 17, 62, 63]

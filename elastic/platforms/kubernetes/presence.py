@@ -10,8 +10,8 @@ from elastic.platforms.kubernetes import observation
 from elastic.platforms.kubernetes.exits import is_deleted
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.policy.fleet import WORKER
-from elastic.policy.replicas import ReplicaId, ReplicaPhase, exit_text
-from elastic.spec.status import JobStatus, WorkerStatus
+from elastic.policy.replicas import ReplicaId, ReplicaPhase, exit_text, told_phase
+from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 ENDING: Final = "Ending"
 """The phase of a worker whose pod is there though its job has ended: it is about to end too."""
@@ -46,14 +46,17 @@ def with_seen_workers(status: JobStatus, pods: Sequence[Manifest]) -> JobStatus:
 def _seen(worker: WorkerStatus, pod: Manifest | None, job: JobStatus) -> WorkerStatus:
     if worker.phase in _FINAL:
         return worker
+    is_done = job.phase is JobPhase.SUCCEEDED
     how: dict[str, Any] = {"samples_per_s": 0.0, "message": ""}
     if pod is None:
         is_started = worker.phase != ReplicaPhase.PENDING
         last_exit = "was ended with its job" if is_started else "was not started"
-        return worker.model_copy(update=how | _ended(ReplicaPhase.FAILED, last_exit))
+        phase = ReplicaPhase.SUCCEEDED if is_done else ReplicaPhase.FAILED
+        return worker.model_copy(update=how | _ended(phase, last_exit))
     replica = observation.observe(pod, ReplicaId(WORKER, worker.index, worker.launch))
     if replica.phase.is_final:
-        return worker.model_copy(update=how | _ended(replica.phase, exit_text(replica)))
+        phase = told_phase(replica, is_needed=not is_done)
+        return worker.model_copy(update=how | _ended(phase, exit_text(replica)))
     if job.phase.is_final or is_deleted(pod):
         return worker.model_copy(update=how | {"phase": ENDING})
     return worker

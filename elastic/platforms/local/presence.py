@@ -9,8 +9,8 @@ from typing import Final
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.liveness import members_of
 from elastic.policy.fleet import WORKER
-from elastic.policy.replicas import Replica, ReplicaId, ReplicaPhase, exit_text
-from elastic.spec.status import JobStatus, WorkerStatus
+from elastic.policy.replicas import Replica, ReplicaId, ReplicaPhase, exit_text, told_phase
+from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 ENDING: Final = "Ending"
 """The phase of a worker that is alive though its job has ended: it is about to be ended too."""
@@ -26,7 +26,7 @@ def with_seen_workers(directory: JobDirectory, status: JobStatus) -> JobStatus:
         status.workers,
         [observed.replica for observed in directory.observed()],
         {replica for replica in alive if replica is not None},
-        status.phase.is_final,
+        status.phase,
     )
     return status.model_copy(update={"workers": workers})
 
@@ -35,27 +35,32 @@ def seen_workers(
     told: Sequence[WorkerStatus],
     observed: Sequence[Replica],
     alive: Collection[ReplicaId],
-    is_job_final: bool,
+    job_phase: JobPhase,
 ) -> tuple[WorkerStatus, ...]:
     """Correct what the master told of its workers by what its supervisor and the system saw.
 
     Args:
         alive: Launches whose process is there.
-        is_job_final: The job has ended, so that whoever is alive is about to end.
+        job_phase: Of the job: where it has ended, whoever is alive is about to end.
     """
+    is_done = job_phase is JobPhase.SUCCEEDED
     ended = {replica.id: replica for replica in observed if replica.phase.is_final}
 
     def seen(worker: WorkerStatus) -> WorkerStatus:
         replica_id = ReplicaId(WORKER, worker.index, worker.launch)
         if replica_id in ended:
             replica = ended[replica_id]
-            how = {"phase": str(replica.phase), "last_exit": exit_text(replica)}
+            # The master knows whom it asked to end.
+            is_needed = not is_done and worker.phase != ReplicaPhase.SUCCEEDED
+            phase = told_phase(replica, is_needed=is_needed)
+            how = {"phase": str(phase), "last_exit": exit_text(replica)}
         elif replica_id in alive:
-            return worker.model_copy(update={"phase": ENDING}) if is_job_final else worker
+            return worker.model_copy(update={"phase": ENDING}) if job_phase.is_final else worker
         elif worker.phase in (ReplicaPhase.SUCCEEDED, ReplicaPhase.FAILED):
             how = {}
         elif worker.phase == ReplicaPhase.PENDING:
-            how = {"phase": str(ReplicaPhase.FAILED), "last_exit": "was not started"}
+            unneeded = ReplicaPhase.SUCCEEDED if is_done else ReplicaPhase.FAILED
+            how = {"phase": str(unneeded), "last_exit": "was not started"}
         else:
             how = {
                 "phase": str(ReplicaPhase.FAILED),

@@ -34,6 +34,10 @@ def test_pods_are_looked_at_only_where_they_know_better(status, expected):
     [
         pytest.param(job(), [], "Failed", "was ended with its job", id="gone"),
         pytest.param(job(worker="Pending"), [], "Failed", "was not started", id="never-started"),
+        pytest.param(
+            job(JobPhase.SUCCEEDED, worker="Pending"), [], "Succeeded", "was not started",
+            id="not-needed-any-more",
+        ),
         pytest.param(job(worker="Ending"), [], "Failed", "was ended with its job", id="has-left"),
         pytest.param(job(), [pod(running(), launch=2)], "Ending", "", id="is-still-there"),
         pytest.param(

@@ -17,20 +17,34 @@ ENDED = Replica(FIRST, ReplicaPhase.FAILED, ExitReason.KILLED, message="deleted 
 OTHER_LIFE = Replica(ReplicaId("worker", 0, 2), ReplicaPhase.FAILED, ExitReason.KILLED)
 
 
+TOLD_ENDED = RUNNING.model_copy(update={"phase": "Succeeded", "pid": None})
+FAILED, SUCCEEDED = JobPhase.FAILED, JobPhase.SUCCEEDED
+CRASHED = Replica(FIRST, ReplicaPhase.FAILED, ExitReason.USER_ERROR, message="ValueError: no")
+
+
 @pytest.mark.parametrize(
-    ("told", "observed", "alive", "is_job_final", "phase", "pid", "last_exit"),
+    ("told", "observed", "alive", "job_phase", "phase", "pid", "last_exit"),
     [
-        pytest.param(RUNNING, [ENDED], {FIRST}, True, "Failed", None,
+        pytest.param(RUNNING, [ENDED], {FIRST}, FAILED, "Failed", None,
                      "was killed: deleted (SIGTERM)", id="observed-end-counts"),
-        pytest.param(RUNNING, [OTHER_LIFE], set(), True, "Failed", None,
+        pytest.param(RUNNING, [ENDED], {FIRST}, SUCCEEDED, "Succeeded", None,
+                     "was killed: deleted (SIGTERM)", id="ended-since-all-is-done"),
+        pytest.param(RUNNING, [CRASHED], set(), SUCCEEDED, "Failed", None,
+                     "failed: ValueError: no", id="failed-by-itself-all-the-same"),
+        pytest.param(TOLD_ENDED, [ENDED], set(), FAILED, "Succeeded", None,
+                     "was killed: deleted (SIGTERM)", id="was-asked-to-end"),
+        pytest.param(RUNNING, [OTHER_LIFE], set(), SUCCEEDED, "Failed", None,
                      "ended after its supervisor, so nobody saw how", id="unseen-end"),
-        pytest.param(RUNNING, [], {FIRST}, True, "Ending", 7, "", id="alive-after-its-job"),
-        pytest.param(RUNNING, [], {FIRST}, False, "Running", 7, "", id="waits-for-a-master"),
-        pytest.param(PENDING, [], set(), True, "Failed", None, "was not started", id="pending"),
+        pytest.param(RUNNING, [], {FIRST}, SUCCEEDED, "Ending", 7, "", id="alive-after-its-job"),
+        pytest.param(RUNNING, [], {FIRST}, JobPhase.RECOVERING, "Running", 7, "",
+                     id="waits-for-a-master"),
+        pytest.param(PENDING, [], set(), FAILED, "Failed", None, "was not started", id="pending"),
+        pytest.param(PENDING, [], set(), SUCCEEDED, "Succeeded", None, "was not started",
+                     id="pending-when-all-is-done"),
     ],
 )  # fmt: skip
-def test_what_is_seen_counts(told, observed, alive, is_job_final, phase, pid, last_exit):
-    (worker,) = seen_workers([told], observed, alive, is_job_final)
+def test_what_is_seen_counts(told, observed, alive, job_phase, phase, pid, last_exit):
+    (worker,) = seen_workers([told], observed, alive, job_phase)
     assert (worker.phase, worker.pid, worker.last_exit) == (phase, pid, last_exit)
     assert worker.message == ""
     assert worker.samples_per_s == (0.0 if pid is None else 5.0)
@@ -54,7 +68,8 @@ def test_an_ended_job_has_no_running_worker(jobs, worker, phase):
     os.kill(jobs.pid_of("master"), signal.SIGTERM)
     eventually(lambda: not jobs.members())
     (seen,) = platform.status("job").workers
-    assert (seen.phase, seen.pid) == ("Failed", None)
+    ended = "Succeeded" if phase is JobPhase.SUCCEEDED else "Failed"
+    assert (seen.phase, seen.pid) == (ended, None)
     assert seen.last_exit == "was killed: deleted (SIGTERM)"
     assert platform.status("job").progress.samples_per_s == 0.0
 

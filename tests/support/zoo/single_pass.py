@@ -16,19 +16,30 @@ IS_FINE, FAILS, IS_DROPPED, IS_DOUBLED = range(4)
 
 
 class CustomModel(nn.Module):
-    """Gives two logits, or what `gives` says; waits at `gate` from record `free_records` on."""
+    """Gives two logits, or what `gives` says; waits at `gate` from record `free_records` on.
+
+    It has memory for `limit` records of a minibatch.
+    """
 
     def __init__(
-        self, gives: str = "", gate: str = "", free_records: int = 0, delay_ms: float = 0
+        self,
+        gives: str = "",
+        gate: str = "",
+        free_records: int = 0,
+        delay_ms: float = 0,
+        limit: int = 1000,
     ) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
         self._gives = gives
         self._gate, self._free_records, self._delay_s = gate, free_records, delay_ms / 1000
+        self._limit = limit
 
     def forward(self, features: Mapping[str, Tensor]) -> Any:
         """Map a dict of `x` (n, 3) and `index` (n,) to logits (n, 2)."""
         time.sleep(self._delay_s)
+        if len(features["index"]) > self._limit and not torch.is_grad_enabled():
+            raise MemoryError(f"no room for {len(features['index'])} records")
         if self._gate and int(features["index"].max()) >= self._free_records:
             wait_until_open(self._gate)
         logits = self.layers(features["x"])

@@ -1,0 +1,119 @@
+"""What becomes of minibatches that the user's code fails on: counted, and told as it happens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from elastic.errors import TrainingError, UserError
+from elastic.policy.failing import Retry, SizeFault
+from elastic.policy.ledger import PoisonedRecord, SkipRecord
+from elastic.policy.records import Task, TaskKind
+
+FAILED: Final = "MinibatchFailed"
+SHRUNK: Final = "MinibatchesShrunk"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReport:
+    """What a worker tells of a failure; see `Ledger.fail`.
+
+    Attributes:
+        message: The exception, with the user's line.
+        trace: The whole traceback.
+    """
+
+    task_id: int
+    attempt: int
+    start: int
+    end: int
+    message: str
+    trace: str
+    runs_at: int = 0
+
+
+class Failures:
+    """Counts over this life of the master.
+
+    Attributes:
+        tried_again: Minibatches that failed and were given out whole again.
+        computed_alone: Times that one record was computed by itself, to see whether it fails.
+    """
+
+    def __init__(self, on_event: Callable[[str, str], None]) -> None:
+        """Take what tells events."""
+        self.tried_again = 0
+        self.computed_alone = 0
+        self._on_event = on_event
+
+    def part_computed(self, num_records: int) -> None:
+        """A part of what failed was computed, in search of the record that fails."""
+        self.computed_alone += num_records == 1
+
+    def judge(
+        self,
+        verdict: Retry | SizeFault | SkipRecord | PoisonedRecord,
+        report: FailureReport,
+        task: Task,
+        worker_index: int,
+    ) -> UserError | None:
+        """Count and tell what the ledger has decided; what ends the job is returned."""
+        match verdict:
+            case PoisonedRecord():
+                return TrainingError(
+                    f"record {verdict.index} of {verdict.shard_name!r} failed on "
+                    f"{verdict.attempts} attempts: {report.message}: mend the record or the "
+                    "model_def, or allow it with --skip_bad_records"
+                )
+            case SkipRecord():
+                self._on_event(
+                    "RecordSkipped",
+                    f"record {verdict.index} of {verdict.shard_name!r} failed for good: "
+                    f"{report.message}",
+                )
+            case SizeFault() if verdict.goes_on:
+                self.shrunk(task.kind, verdict.fails_at, verdict.runs_at, report.message)
+            case SizeFault():
+                where = f"{_records(report)} of {task.shard.name!r}"
+                return _too_large(verdict, where, report.message)
+            case Retry():
+                self.retry(verdict, report, task, worker_index)
+        return None
+
+    def shrunk(self, kind: TaskKind, fails_at: int, runs_at: int, message: str) -> None:
+        """Tell that the job goes on with smaller minibatches."""
+        self._on_event(
+            SHRUNK,
+            f"{kind} fails at {fails_at} records a minibatch and runs at {runs_at}, with which it "
+            f"goes on: {message}",
+        )
+
+    def retry(self, retry: Retry, report: FailureReport, task: Task, worker_index: int) -> None:
+        """Tell that a minibatch, or a record by itself, failed and is tried again."""
+        self.tried_again += retry is Retry.WHOLE
+        self.computed_alone += retry is Retry.ALONE
+        self._on_event(
+            FAILED,
+            f"{_records(report)} of {task.shard.name!r} failed on worker-{worker_index}: "
+            f"{report.message}: {_NEXT[retry]}",
+        )
+
+
+_NEXT: Final = {
+    Retry.WHOLE: "the minibatch is tried again",
+    Retry.IN_PARTS: "it is computed in parts, to find the record that fails",
+    Retry.ALONE: "it is tried again by itself",
+}
+
+
+def _records(report: FailureReport) -> str:
+    if report.end - report.start == 1:
+        return f"record {report.start}"
+    return f"records [{report.start}, {report.end})"
+
+
+def _too_large(fault: SizeFault, where: str, message: str) -> UserError:
+    return TrainingError(
+        f"the minibatch fails at {fault.fails_at} records, runs at {fault.runs_at} "
+        f"({where}, none of which is to blame): {message}: give --minibatch_size "
+        f"{fault.runs_at}, or --shrink_minibatches to go on with the size that runs"
+    )

@@ -1,0 +1,48 @@
+"""The obedient model, which has memory for so many records of a minibatch only."""
+
+import os
+import signal
+from pathlib import Path
+
+import torch
+from obedient import *  # noqa: F403 - the rest of the module is that one's
+from obedient import CustomModel as Obedient
+from torch import Tensor
+
+
+class CustomModel(Obedient):
+    """Fails on more than `limit` records; on fewer of them the first `num_failures` times."""
+
+    def __init__(
+        self, num_records: int, limit: int = 1000, folder: str = "", mode: str = "training"
+    ) -> None:
+        """Prepare to fail.
+
+        Args:
+            limit: As many records have room.
+            folder: Where files lie that make a step fail, or a process die at so many records.
+            mode: The steps that fail, of `training` or `evaluation`.
+        """
+        super().__init__(num_records)
+        self._limit = limit
+        self._folder = folder
+        self._has_gradient = mode == "training"
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map (n, 2) pairs of index and deed to counts (n,)."""
+        # A new model is tried in neither mode: not to train, and with a gradient.
+        if self.training == torch.is_grad_enabled() == self._has_gradient:
+            self._misbehave(len(features))
+            if len(features) > self._limit:
+                raise MemoryError(f"no room for {len(features)} records")
+        return super().forward(features)
+
+    def _misbehave(self, num_records: int) -> None:
+        """Do what the files of the folder ask for, each of them once."""
+        for path in sorted(Path(self._folder).iterdir()) if self._folder else ():
+            if path.suffix == ".fails":
+                path.unlink()
+                raise OSError("the network is away")
+            if path.name == f"{num_records}.dies":
+                path.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
