@@ -82,3 +82,14 @@ def test_pruning_counts_up_to_the_newest_only(keep, kept, tmp_path):
     paths = {version: write_cut(tmp_path, _cut(version)) for version in (1, 2, 9, 3)}
     prune(tmp_path, keep, newest=paths[3])
     assert [read_cut(path).version for path in list_cuts(tmp_path)] == kept
+
+
+def test_the_newest_cut_is_that_of_the_highest_version_whatever_the_times(tmp_path):
+    def cut(version):
+        return Cut(version, {"w": np.zeros(3, np.float32)}, {}, UpdaterState(), None)
+
+    newest, other = tmp_path / "one", tmp_path / "other"
+    os.utime(write_cut(newest, cut(9)), (0, 0))
+    write_cut(other, cut(3))
+    _, found = newest_cut([newest, other], None, pytest.fail)
+    assert found.version == 9

@@ -59,3 +59,21 @@ def test_the_last_cut_waits_for_one_that_is_written_for_nobody(tmp_path, monkeyp
     assert disk.most_at_once == 1
     assert list_cuts(tmp_path) == [path]
     assert read_cut(path).version == 0
+
+
+def test_a_recovery_cut_waits_for_the_update_under_way(tmp_path):
+    async def play():
+        master = ServedMaster()
+        cuts = cutter.Cutter(
+            master.coordinator, tmp_path, None, 0, 0, "job", "run", lambda *event: None
+        )
+        async with master.store.lock:
+            cutting = asyncio.create_task(cuts.recovery_cut())
+            # Long enough to write one, if it did not wait.
+            done, _ = await asyncio.wait([cutting], timeout=0.5)
+            assert not done
+            master.store.version = 1
+        assert await cutting
+
+    asyncio.run(play())
+    assert [read_cut(path).version for path in list_cuts(tmp_path)] == [1]

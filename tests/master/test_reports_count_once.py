@@ -234,3 +234,30 @@ async def _until_heard(master, session):
 async def _until(condition):
     while not condition():
         await asyncio.sleep(0.005)
+
+
+def test_a_report_that_an_update_overtakes_while_it_is_received_is_late():
+    async def play():
+        master = ServedMaster()
+        async with master.serve() as peer:
+            slow, fast = await peer.register(0), await peer.register(1)
+            tasks = [await peer.get_task(slow), await peer.get_task(fast)]
+            header, chunk = messages(*gradient(slow, tasks[0], 0, 8))
+            go_on = asyncio.Event()
+
+            async def slowly():
+                yield header
+                await go_on.wait()
+                yield chunk
+
+            heard = master.heard.count(slow)
+            late = peer.report(slowly())
+            while master.heard.count(slow) == heard:
+                await asyncio.sleep(0.005)
+            in_time = await peer.report(messages(*gradient(fast, tasks[1], 20, 28)))
+            assert in_time.verdict == VERDICTS.VERDICT_ACCEPTED
+            go_on.set()
+            assert (await late).verdict == VERDICTS.VERDICT_STALE
+            assert master.counts().tolist() == [0] * 20 + [1] * 8 + [0] * 12
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE_S))

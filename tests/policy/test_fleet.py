@@ -175,3 +175,15 @@ def test_launches_that_ended_untold_are_known_by_their_numbers(launches, told, u
     told = {ReplicaId("worker", *each) for each in told}
     found = unseen_ends(observed, told.__contains__)
     assert [(each.index, each.launch) for each in found] == unseen
+
+
+def test_as_many_failures_as_allowed_do_not_end_the_job():
+    fleet = Fleet(FleetRules(max_worker_failures=2, start_timeout_s=600.0))
+
+    def plan(launch):
+        replica = ReplicaId("worker", 0, launch)
+        failed = Replica(replica, ReplicaPhase.FAILED, ExitReason.USER_ERROR, "bad")
+        return fleet.plan([failed], 1, 100.0 * launch)
+
+    assert not any(isinstance(a, FailJob) for launch in (1, 2) for a in plan(launch))
+    assert any(isinstance(action, FailJob) for action in plan(3))

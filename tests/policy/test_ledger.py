@@ -356,3 +356,22 @@ def test_a_million_tasks_cost_no_more_than_a_thousand():
         finish(ledger, task)
     assert ledger.num_queued == 999_000
     assert len(ledger.snapshot()["open"]) == 0
+
+
+def test_a_skipped_record_does_not_come_again_after_a_restart():
+    config = {"records": 4, "max_task_failures": 1, "skip_bad_records": 1}
+    ledger = make_ledger(**config)
+    task = ledger.lease("w")
+    ledger.fail(task.task_id, task.attempt, 0, 1)
+    resumed = make_ledger(**config)
+    resumed.restore(ledger.snapshot())
+    assert resumed.lease("w").records == RecordRange(0, 1, 4)
+
+
+def test_an_epoch_that_lacks_a_record_is_an_error():
+    ledger, resumed = make_ledger(), make_ledger()
+    finish(ledger, ledger.lease("w"))
+    resumed.restore(ledger.snapshot() | {"committed": 3})
+    finish(resumed, resumed.lease("w"))
+    with pytest.raises(LedgerError, match="ended with 9 committed and 0 skipped of 10 records"):
+        finish(resumed, resumed.lease("w"))

@@ -101,3 +101,10 @@ def test_a_removal_tells_the_last_state(told):
     listing(mirror, item("a"))
     mirror.apply("DELETED", item("a", version=7))
     assert seen[-1] == (item("a", version=7), None)
+
+
+def test_a_list_is_newer_than_the_answer_to_a_creation(mirror):
+    mirror.begin_list()
+    mirror.put(item("a", version=1))
+    mirror.finish_list([item("a", version=2)])
+    assert mirror.get("a") == item("a", version=2)

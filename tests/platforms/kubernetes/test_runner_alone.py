@@ -97,3 +97,21 @@ def test_a_launch_that_was_deleted_before_its_creation_showed_leaves_no_pod(make
         eventually(is_deleted)
         runner.close()
     assert deletions == [(True, "pod-uid")] * 2
+
+
+def test_a_past_that_is_gone_is_listed_anew(make_runner):
+    gone = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
+    lists = []
+
+    def answer(seen):
+        if "watch=true" in seen.path:
+            is_old = "resourceVersion=old" in seen.path
+            return Answer(body=json.dumps(gone).encode()) if is_old else Answer(silent=True)
+        version = "new" if seen.path in lists else "old"
+        lists.append(seen.path)
+        return Answer(body={"items": [], "metadata": {"resourceVersion": version}})
+
+    with FakeApi(answer=answer) as api:
+        make_runner(api).start()
+        eventually(lambda: len(lists) == 4)
+    assert sorted(lists[:2]) == sorted(lists[2:])
