@@ -590,6 +590,29 @@ class LargestError(keras.metrics.Metric):
         return self.largest
 
 
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_a_training_step_measures_its_own_predictions_and_is_the_same_step(dtype):
+    keras.mixed_precision.set_global_policy(dtype)
+    try:
+        model_def = make_def(functional, eval_metrics_fn=binary_metrics)
+        measured, plain = build(model_def), build(model_def)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    batch = make_batch()
+    batch = Batch(batch.features, tf.cast(batch.labels > 0, tf.float32), batch.num_examples)
+    for step in range(2):
+        result = measured.gradients(batch, step, with_metrics=True)
+        other = plain.gradients(batch, step)
+        assert not other.metrics
+        assert_close(result.gradients, other.gradients)
+        assert_close(result.state, other.state)
+        found = measured.metric_results(result.metrics)
+        # In training mode batch normalisation has another result than in evaluation mode.
+        predictions = plain.model(batch.features, training=True)
+        expected = float(tf.reduce_mean(tf.abs(batch.labels - tf.cast(predictions, tf.float32))))
+        assert found["mae"] == pytest.approx(expected, rel=1e-2 if dtype != "float32" else 1e-5)
+
+
 def broken(labels, predictions):
     raise ValueError("no luck in a metric")
 
