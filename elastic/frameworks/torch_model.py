@@ -75,8 +75,7 @@ class TorchModel:
         metrics: Sequence[MetricState] = ()
         if with_metrics:
             with torch.no_grad():
-                told = _detached(predictions)
-                metrics = self._made_metrics().states(labels, told, batch.num_examples)
+                metrics = self._made_metrics().states(labels, predictions, batch.num_examples)
         return StepResult(
             gradients={name: _gradient(parameter) for name, parameter in self.trained.items()},
             state={name: array.copy() for name, array in self.state().items()},
@@ -182,18 +181,6 @@ class TorchModel:
         if self._device.type == "cpu":
             return batch.features, batch.labels
         return to_device(batch.features, self._device), to_device(batch.labels, self._device)
-
-
-def _detached(outputs: Any) -> Any:
-    """What a metric may do anything with."""
-    match outputs:
-        case Mapping():
-            return {name: _detached(value) for name, value in outputs.items()}
-        case list() | tuple():
-            return type(outputs)(map(_detached, outputs))
-        case torch.Tensor():
-            return outputs.detach()
-    return outputs
 
 
 def _total(losses: Any) -> torch.Tensor:

@@ -95,6 +95,8 @@ class MasterServicer:
         working_on = request.working_on if request.HasField("working_on") else None
         if working_on is None:
             await self._coordinator.admit(session)
+            # Who was lost meanwhile must get nothing: nobody would take it back.
+            session = self._session(request.session)
         task = self._coordinator.lease(session, working_on)
         if isinstance(task, Task):
             return pb.GetTaskReply(task=task_to_proto(task))

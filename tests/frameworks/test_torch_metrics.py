@@ -213,7 +213,6 @@ def test_one_that_fails_names_itself_and_its_line(metric, text):
 
 def test_a_training_step_measures_its_own_predictions_and_is_the_same_step():
     def largest(labels, predictions):
-        # Of what needs a gradient there is no such array.
         return torch.tensor(predictions.numpy()).amax(1)
 
     model_def = make_def(eval_metrics_fn=lambda: {"sums": summing(), "largest": largest})
