@@ -191,6 +191,8 @@ class TrainKeywords(JobKeywords, total=False):
     evaluation_steps: int | None
     # evaluate the version at the end of each epoch; callbacks that watch a metric imply it
     evaluation_at_epoch_end: bool | None
+    # compute the metrics of eval_metrics_fn on the training minibatches too, for each epoch
+    train_metrics: bool | None
     # seconds between evaluations, at the least
     evaluation_throttle_secs: float | None
     # seconds before the first evaluation

@@ -45,11 +45,13 @@ class StepResult:
             depend on the parameter.
         state: The non-trained state after the step (batch-norm statistics and the like).
         loss: The sum of the user's losses and of the model's own (regularisation).
+        metrics: The user's metrics of the predictions behind the loss, where they are wanted.
     """
 
     gradients: Tensors
     state: Tensors
     loss: float
+    metrics: "Sequence[MetricState]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +93,14 @@ class Model(Protocol):
                 was changed.
         """
 
-    def gradients(self, batch: Batch, seed: int) -> StepResult:
+    def gradients(self, batch: Batch, seed: int, *, with_metrics: bool = False) -> StepResult:
         """Compute loss and gradients of one minibatch in training mode.
 
         Args:
             batch: A batch with at least one example.
             seed: Sets the framework's random numbers (dropout, …) before the step, so that a
                 minibatch computed again, anywhere, gives the same gradient.
+            with_metrics: Whether the user's metrics are computed too.
         """
 
     def metrics(self, batch: Batch) -> list[MetricState]:

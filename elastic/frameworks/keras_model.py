@@ -51,6 +51,7 @@ class KerasModel:
         # Traced for the very size of a minibatch: of a dimension that is known, TensorFlow makes
         # faster kernels. The first minibatch of another size is traced for any.
         self._step = tf.function(self._compute, reduce_retracing=True)
+        self._measured_step = tf.function(self._compute_with_metrics, reduce_retracing=True)
         self._loss_scale = loss_scale_of(model)
         self._metrics: KerasMetrics | None = None
         self._evaluation: Callable[..., Any] = self._evaluate
@@ -82,28 +83,33 @@ class KerasModel:
         for _, group, given in loads:
             group.write(given)
 
-    def gradients(self, batch: Batch, seed: int) -> StepResult:
+    def gradients(self, batch: Batch, seed: int, *, with_metrics: bool = False) -> StepResult:
         """Forward and backward pass in training mode."""
+        if with_metrics and not self._is_evaluated:
+            # Metrics may make their variables now, which a compiled step cannot.
+            self.metrics(batch)
         numbers = np.arange(len(self._seed_states), dtype=np.int64)
         seeds = (seed + numbers * _SEED_STRIDE) % 2**31
+        step = self._measured_step if with_metrics else self._step
         with keras_code("the training step"):
-            loss, gradients, state = self._scaled_step(batch, tf.constant(seeds))
+            loss, gradients, state, *values = self._scaled_step(step, batch, tf.constant(seeds))
         return StepResult(
             gradients=dict(zip(self.trained, map(to_array, gradients), strict=True)),
             state=dict(zip(self._state, map(to_array, state), strict=True)),
             loss=float(loss),
+            metrics=self._built_metrics().states(values[0], batch.num_examples) if values else (),
         )
 
-    def _scaled_step(self, batch: Batch, seeds: Any) -> Any:
+    def _scaled_step(self, step: Callable[..., Any], batch: Batch, seeds: Any) -> Any:
         scale = self._loss_scale
         if scale is None:
-            return self._step(batch.features, batch.labels, seeds, None)
+            return step(batch.features, batch.labels, seeds, None)
         before = self._state_group.read()
         while True:
             factor = tf.constant(scale.factor)
-            loss, gradients, state = self._step(batch.features, batch.labels, seeds, factor)
+            loss, gradients, *others = step(batch.features, batch.labels, seeds, factor)
             if scale.accepts(loss, gradients):
-                return loss, gradients, state
+                return loss, gradients, *others
             # The forward pass has moved the statistics.
             self._state_group.write(before)
 
@@ -166,11 +172,19 @@ class KerasModel:
         return self._metrics
 
     def _compute(self, features: Any, labels: Any, seeds: Any, factor: Any) -> Any:
+        return self._derive(features, labels, seeds, factor)[:3]
+
+    def _compute_with_metrics(self, features: Any, labels: Any, seeds: Any, factor: Any) -> Any:
+        *result, predictions = self._derive(features, labels, seeds, factor)
+        return *result, self._built_metrics().update(labels, predictions)
+
+    def _derive(self, features: Any, labels: Any, seeds: Any, factor: Any) -> Any:
+        """Loss, gradients, state and predictions."""
         for index, variable in enumerate(self._seed_states):
             variable.assign(tf.cast(tf.stack([seeds[index], 0]), variable.dtype))
         variables = [variable.value for variable in self.trained.values()]
         with tf.GradientTape() as tape:
-            loss = total_loss(self.model, self._loss, features, labels, training=True)[0]
+            loss, predictions = total_loss(self.model, self._loss, features, labels, training=True)
             scaled = loss if factor is None else tf.cast(loss, tf.float32) * factor
         gradients = tape.gradient(scaled, variables)
         dense = [
@@ -180,7 +194,8 @@ class KerasModel:
         if factor is not None:
             # In float32: as float16 a large factor is infinite, and small quotients are 0.
             dense = [tf.cast(tf.cast(each, tf.float32) / factor, each.dtype) for each in dense]
-        return loss, dense, [variable.value.read_value() for variable in self._state.values()]
+        state = [variable.value.read_value() for variable in self._state.values()]
+        return loss, dense, state, predictions
 
     def _predict(self, features: Any) -> Any:
         return self.model(features, training=False)

@@ -59,7 +59,7 @@ class TorchModel:
         for tensor, array in targets:
             fill(tensor, array)
 
-    def gradients(self, batch: Batch, seed: int) -> StepResult:
+    def gradients(self, batch: Batch, seed: int, *, with_metrics: bool = False) -> StepResult:
         """Forward and backward pass in training mode."""
         seed_everything(seed)
         if not self.module.training:
@@ -67,13 +67,20 @@ class TorchModel:
         for parameter in self.module.parameters():
             parameter.grad = None
         with user_code("the training step"):
-            loss = self._total_loss(batch)
+            features, labels = self._on_device(batch)
+            predictions = self.module(features)
+            loss = _total(self._loss(labels, predictions))
             _check_depends(loss)
             loss.backward()  # type: ignore[no-untyped-call]
+        metrics: Sequence[MetricState] = ()
+        if with_metrics:
+            with torch.no_grad():
+                metrics = self._made_metrics().states(labels, predictions, batch.num_examples)
         return StepResult(
             gradients={name: _gradient(parameter) for name, parameter in self.trained.items()},
             state={name: array.copy() for name, array in self.state().items()},
             loss=float(loss.detach()),
+            metrics=metrics,
         )
 
     def metrics(self, batch: Batch) -> list[MetricState]:
@@ -169,10 +176,6 @@ class TorchModel:
             if any(parameter.requires_grad for parameter in self.module.parameters()):
                 _check_depends(loss)
         self.module.train()
-
-    def _total_loss(self, batch: Batch) -> torch.Tensor:
-        features, labels = self._on_device(batch)
-        return _total(self._loss(labels, self.module(features)))
 
     def _on_device(self, batch: Batch) -> tuple[Any, Any]:
         if self._device.type == "cpu":

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from elastic.errors import TrainingError, UserError
+from elastic.frameworks.base import MetricState
 from elastic.master.averaging import Contribution, WeightedSum
 from elastic.master.commit_log import CommitLog
 from elastic.master.epoch_meter import EpochMeter, MeanLoss
 from elastic.master.evaluation import FIRST_TASK_ID, Round
 from elastic.master.failures import FailureReport, Failures
+from elastic.master.metric_sums import MetricSums
 from elastic.master.parameters import ParameterStore
 from elastic.master.sessions import RateMeter, Sessions, WorkerSession
 from elastic.policy.aggregation import (
@@ -64,6 +66,7 @@ class GradientReport:
     model_version: int
     loss: float
     step_s: float
+    metrics: Sequence[MetricState] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ class Coordinator:
         self._group = WeightedSum(store.parameter_layout, store.state_layout)
         self._staged: list[StagedRange] = []
         self._group_loss = MeanLoss()
+        self._group_metrics = MetricSums()
         self._staleness = 0
         self._late = LateGradients(rule)
         self._told_oddities: set[Oddity] = set()
@@ -269,6 +273,8 @@ class Coordinator:
         if isinstance(verdict, RefuseStale):
             self._count_late(session, report)
             return Outcome(verdict, version)
+        for sums in (self._group_metrics, self.epochs.metrics):
+            sums.check(report.metrics)
         staged = self.ledger.stage(report.task_id, report.attempt, report.start, report.end)
         if staged is Refusal.OUT_OF_ORDER:
             raise ValueError(
@@ -284,6 +290,7 @@ class Coordinator:
         self._staged.append(staged)
         records = report.end - report.start
         self._group_loss.add(report.loss, records)
+        self._group_metrics.add(report.metrics)
         self.loss = report.loss
         self._note_contribution(session, records, report.step_s)
         self._staleness = version - report.model_version
@@ -332,6 +339,7 @@ class Coordinator:
         group, staged = self._group, self._staged
         self._group, self._staged = group.successor(), []
         self.epochs.loss.take(self._group_loss)
+        self.epochs.metrics.take(self._group_metrics)
         share = 1.0 / (1 + self._staleness) if self._rule.is_async else 1.0
         began_s = time.perf_counter()
         await self.store.apply(group, share)
@@ -479,6 +487,7 @@ class Coordinator:
         self.ledger.stop()
         self._group, self._staged = self._group.successor(), []
         self._group_loss.clear()
+        self._group_metrics.clear()
         self._on_event("TrainingEnded", ending.message)
         self.training_done.set()
         self._wake_held()
@@ -583,7 +592,11 @@ class Coordinator:
 
     async def _end_epoch(self, audit: Audit) -> None:
         self.store.end_epoch()
-        result = self.epochs.end(audit.epoch, self.store.version, audit.committed, time.monotonic())
+        states = self.epochs.metrics.states()
+        metrics = self.store.model.metric_results(states) if states else {}
+        result = self.epochs.end(
+            audit.epoch, self.store.version, audit.committed, time.monotonic(), metrics
+        )
         account = account_text(audit.records, audit.committed, audit.skipped)
         self._on_event("EpochEnded", f"epoch {audit.epoch}: {result_text(result)}; {account}")
         self.on_epoch_result(result)

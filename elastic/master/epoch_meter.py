@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
 
+from elastic.master.metric_sums import MetricSums
 from elastic.policy.epochs import EpochResult, remembered_epochs
 
 
@@ -41,11 +42,13 @@ class EpochMeter:
 
     Attributes:
         loss: Of what has counted in the epoch under way.
+        metrics: Of the same, where workers report them.
         history: What the newest finished epochs came to, oldest first.
     """
 
     def __init__(self) -> None:
         self.loss = MeanLoss()
+        self.metrics = MetricSums()
         self.history: tuple[EpochResult, ...] = ()
         self._earlier_s = 0.0
         self._since_s: float | None = None
@@ -62,7 +65,14 @@ class EpochMeter:
         if self._since_s is None:
             self._since_s = now_s
 
-    def end(self, epoch: int, version: int, num_records: int, now_s: float) -> EpochResult:
+    def end(
+        self,
+        epoch: int,
+        version: int,
+        num_records: int,
+        now_s: float,
+        metrics: Mapping[str, float] | None = None,
+    ) -> EpochResult:
         """Close the epoch, and begin the next.
 
         Args:
@@ -70,10 +80,15 @@ class EpochMeter:
             version: Updates of the model by now.
             num_records: Records that have counted.
             now_s: The time on the clock of `work_begins`.
+            metrics: What `metrics` have come to.
         """
-        result = EpochResult(epoch, version, num_records, self.loss.mean, self._spent_s(now_s))
+        spent_s = self._spent_s(now_s)
+        result = EpochResult(
+            epoch, version, num_records, self.loss.mean, spent_s, dict(metrics or {})
+        )
         self.history = remembered_epochs(self.history, result)
         self.loss.clear()
+        self.metrics.clear()
         self._earlier_s, self._since_s = 0.0, now_s
         return result
 
@@ -85,6 +100,7 @@ class EpochMeter:
         """What another master goes on from, as JSON values."""
         return {
             "loss": [self.loss.total, self.loss.num_records],
+            "metric_sums": self.metrics.snapshot(),
             "epoch_s": self._spent_s(now_s),
             "epochs": [list(astuple(each)) for each in self.history],
         }
@@ -93,6 +109,7 @@ class EpochMeter:
         """Go on from a snapshot; what an earlier version did not keep begins anew."""
         total, num_records = snapshot.get("loss", [0.0, 0])
         self.loss.total, self.loss.num_records = total, int(num_records)
+        self.metrics.restore(snapshot.get("metric_sums", ()))
         self._earlier_s, self._since_s = snapshot.get("epoch_s", 0.0), None
         self.history = tuple(EpochResult(*each) for each in snapshot.get("epochs", ()))
 

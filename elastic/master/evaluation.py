@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from elastic.frameworks.base import Array, MetricState
+from elastic.frameworks.base import MetricState
+from elastic.master.metric_sums import MetricSums
 from elastic.policy.ledger import Ledger, LedgerConfig, NoTask, Refusal
 from elastic.policy.records import Shard, Task, TaskKind
 from elastic.spec.job import JobSpec
@@ -73,7 +74,7 @@ class EvaluationRound(Round):
             ),
         )
         super().__init__(version, ledger)
-        self._sums: dict[str, list[Array]] = {}
+        self._sums = MetricSums()
 
     def add(
         self, task_id: int, attempt: int, start: int, end: int, metrics: Sequence[MetricState]
@@ -83,34 +84,15 @@ class EvaluationRound(Round):
         Raises:
             ValueError: The metrics do not match those reported before; nothing was changed.
         """
-        self._check(metrics)
+        self._sums.check(metrics)
         staged = self.ledger.stage(task_id, attempt, start, end)
         if isinstance(staged, Refusal):
             return False
         self.ledger.commit([staged])
-        for metric in metrics:
-            if metric.name not in self._sums:
-                self._sums[metric.name] = [value.copy() for value in metric.values]
-            else:
-                for total, value in zip(self._sums[metric.name], metric.values, strict=True):
-                    total += value
+        self._sums.add(metrics)
         self.note_progress()
         return True
 
     def states(self) -> list[MetricState]:
         """The merged metrics."""
-        return [MetricState(name, tuple(values)) for name, values in self._sums.items()]
-
-    def _check(self, metrics: Sequence[MetricState]) -> None:
-        names = [metric.name for metric in metrics]
-        # A report without metrics is of records of which dataset_fn made no example.
-        if names and self._sums and names != list(self._sums):
-            raise ValueError(f"metrics {names} where others had {list(self._sums)}")
-        for metric in metrics:
-            known, new = _kinds(self._sums.get(metric.name, metric.values)), _kinds(metric.values)
-            if known != new:
-                raise ValueError(f"metric {metric.name!r} is {new} where others had {known}")
-
-
-def _kinds(arrays: Sequence[Array]) -> str:
-    return " ".join(f"{array.dtype.name}{list(array.shape)}" for array in arrays)
+        return self._sums.states()

@@ -8,9 +8,9 @@ from pathlib import Path
 from elastic.callbacks import Callback
 from elastic.data import open_reader
 from elastic.data.base import DataReader
-from elastic.errors import CheckpointError, DataError
+from elastic.errors import CheckpointError, DataError, ModelDefError
 from elastic.frameworks import load_framework
-from elastic.frameworks.base import Model
+from elastic.frameworks.base import Batch, Model
 from elastic.master.cuts import list_cuts, read_cut
 from elastic.master.manifest import MANIFEST
 from elastic.master.parameters import ParameterStore, Watched, unwatched
@@ -100,6 +100,8 @@ def build_store(
         at(f"optimizer of {name}")
     total_steps = total_updates(spec, sources.shards)
     updater = framework.build_updater(sources.model_def, model, total_steps) if is_trained else None
+    if spec.train_metrics:
+        _check_train_metrics(sources.model_def, model, batch, at)
     if updater is not None:
         # A state that no checkpoint can hold is found now, and not by the first cut.
         updater.state()
@@ -112,6 +114,19 @@ def build_store(
         at(f"model={spec.model}")
         model.load_export(spec.model)
     return store
+
+
+def _check_train_metrics(
+    model_def: ModelDef, model: Model, batch: Batch, at: Callable[[str], None]
+) -> None:
+    """Find before anything is trained that there are no metrics, or that one fails."""
+    if model_def.eval_metrics_fn is None:
+        raise ModelDefError(
+            f"--train_metrics asks for metrics, and module {model_def.module_name} has no "
+            "eval_metrics_fn: define it, or leave the flag out"
+        )
+    at(f"metrics of {model_def.module_name}")
+    model.metrics(batch)
 
 
 def total_updates(spec: JobSpec, shards: Sequence[Shard]) -> int:

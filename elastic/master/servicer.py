@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -97,6 +97,8 @@ class MasterServicer:
         working_on = request.working_on if request.HasField("working_on") else None
         if working_on is None:
             await self._coordinator.admit(session)
+            # Who was lost meanwhile must get nothing: nobody would take it back.
+            session = self._session(request.session)
         task = self._coordinator.lease(session, working_on)
         if isinstance(task, Task):
             return pb.GetTaskReply(task=task_to_proto(task))
@@ -278,7 +280,7 @@ class MasterServicer:
         evaluation = self._coordinator.evaluation
         if not isinstance(evaluation, EvaluationRound):
             return False
-        metrics = [MetricState(m.name, tensors_from_proto(m.values)) for m in request.metrics]
+        metrics = _metrics_of(request.metrics)
         self._note_progress(session, request)
         return evaluation.add(request.task_id, request.attempt, request.start, request.end, metrics)
 
@@ -300,6 +302,10 @@ class MasterServicer:
         if records < 0 or not (step_s is None or 0 <= step_s < math.inf):
             raise malformed(f"a report of {records} records in {step_s} s")
         self._coordinator.note_round_progress(session, records, step_s)
+
+
+def _metrics_of(messages: Iterable[pb.Metric]) -> tuple[MetricState, ...]:
+    return tuple(MetricState(each.name, tensors_from_proto(each.values)) for each in messages)
 
 
 _Answered = tuple[int, "asyncio.Future[pb.ReportGradientReply] | None"]
@@ -339,6 +345,7 @@ def _report_of(header: pb.GradientHeader) -> GradientReport:
         end=header.end,
         model_version=header.model_version,
         loss=header.loss,
+        metrics=_metrics_of(header.metrics),
         step_s=header.step_s,
     )
 

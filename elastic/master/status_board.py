@@ -365,6 +365,7 @@ def _epoch_status(result: EpochResult) -> EpochStatus:
         loss=result.loss,
         seconds=round(result.seconds, 3),
         samples_per_s=round(result.samples_per_s, 1),
+        metrics=dict(result.metrics),
     )
 
 

@@ -143,6 +143,7 @@ class Telemetry:
                 ("epoch/loss", result.loss),
                 ("epoch/samples_per_s", result.samples_per_s),
                 ("epoch/seconds", result.seconds),
+                *((f"train_metrics/{name}", value) for name, value in result.metrics.items()),
             )
             self._log.write(Point(result.version, time.time(), values))
 

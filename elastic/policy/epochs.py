@@ -1,7 +1,7 @@
 """What epochs came to, as a job remembers them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 MAX_EPOCHS: Final = 100
@@ -18,6 +18,7 @@ class EpochResult:
         records: Records that have counted in it.
         loss: Mean over these, each by the loss of its minibatch; NaN where there were none.
         seconds: What it took, without the time that a lost master cost.
+        metrics: The user's metrics over these records, where the job wants them.
     """
 
     epoch: int
@@ -25,6 +26,7 @@ class EpochResult:
     records: int
     loss: float
     seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def samples_per_s(self) -> float:

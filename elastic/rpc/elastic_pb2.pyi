@@ -174,7 +174,7 @@ class ModelChunk(_message.Message):
     def __init__(self, header: _Optional[_Union[ModelHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class GradientHeader(_message.Message):
-    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity")
+    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity", "metrics")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -189,6 +189,7 @@ class GradientHeader(_message.Message):
     SHARED_FIELD_NUMBER: _ClassVar[int]
     WANTS_MODEL_FIELD_NUMBER: _ClassVar[int]
     ODDITY_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
     session: str
     sequence: int
     task_id: int
@@ -203,7 +204,8 @@ class GradientHeader(_message.Message):
     shared: SharedBuffer
     wants_model: bool
     oddity: str
-    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ...) -> None: ...
+    metrics: _containers.RepeatedCompositeFieldContainer[Metric]
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
 
 class GradientChunk(_message.Message):
     __slots__ = ("header", "data")

@@ -411,6 +411,12 @@ class JobSpec(BaseModel):
         group="Evaluation",
         kinds=TRAIN,
     )
+    train_metrics: Truth = setting(
+        False,
+        "compute the metrics of eval_metrics_fn on the training minibatches too, for each epoch",
+        group="Evaluation",
+        kinds=TRAIN,
+    )
     evaluation_throttle_secs: Number = setting(
         0.0, "seconds between evaluations, at the least", group="Evaluation", ge=0, kinds=TRAIN
     )

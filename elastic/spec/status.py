@@ -181,6 +181,11 @@ class EpochStatus(_Published):
         "between epochs."
     )
     samples_per_s: float = Field(description="Its records a second.")
+    metrics: dict[str, Metric] = Field(
+        default_factory=dict,
+        description="The metrics of `eval_metrics_fn` over these records, each by the predictions "
+        "behind its gradient; empty without `train_metrics`.",
+    )
 
 
 class EvaluationStatus(_Published):

@@ -184,12 +184,14 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
 def _epochs_table(status: JobStatus) -> RenderableType:
     """The newest finished epochs; which of their records counted is the audit's to tell."""
     table = _plain_table()
-    for title in ("EPOCH", "LOSS", "SAMPLES/S", "TIME"):
-        table.add_column(title, justify="right", no_wrap=True)
+    names = list(status.epochs[-1].metrics)
+    for title in ("EPOCH", "LOSS", *map(str.upper, names), "SAMPLES/S", "TIME"):
+        table.add_column(title, justify="right")
     for each in status.epochs[-MAX_EPOCHS:]:
         table.add_row(
             str(each.epoch),
             f"{each.loss:.4g}",
+            *(f"{each.metrics[name]:.4g}" if name in each.metrics else "-" for name in names),
             f"{each.samples_per_s:.0f}",
             duration_text(each.seconds),
         )

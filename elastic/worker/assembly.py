@@ -62,7 +62,9 @@ def assemble(
         model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model, session.total_steps) if local else None
-        trainer = Trainer(client, model, updater, spec.get_model_steps, spec.seed, meter)
+        trainer = Trainer(
+            client, model, updater, spec.get_model_steps, spec.seed, meter, spec.train_metrics
+        )
         stream = BatchStream(framework, model_def, spec.minibatch_size, readers)
         return trainer, stream, _outputs(spec, model_def, session, replica)
 

@@ -11,7 +11,13 @@ import numpy as np
 from elastic.frameworks.base import Array, Batch, MetricState, Model, StepResult, Tensors, Updater
 from elastic.policy.records import Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.client import MasterClient, PulledModel, Session, VersionGoneError
+from elastic.rpc.client import (
+    MasterClient,
+    PulledModel,
+    Session,
+    VersionGoneError,
+    metrics_to_proto,
+)
 from elastic.worker.batches import LoadedBatch
 from elastic.worker.meter import NoMeter, StepMeter
 
@@ -35,6 +41,7 @@ class Trainer:
         get_model_steps: int,
         seed: int,
         meter: StepMeter | None = None,
+        with_metrics: bool = False,
     ) -> None:
         """Keep the parts.
 
@@ -45,6 +52,7 @@ class Trainer:
             get_model_steps: Pull every so many accepted steps.
             seed: The job's seed, mixed into every minibatch's own.
             meter: Told how long each part of a step took.
+            with_metrics: Whether the user's metrics are computed of training minibatches.
         """
         self._client = client
         self._model = model
@@ -52,6 +60,7 @@ class Trainer:
         self._get_model_steps = get_model_steps
         self._seed = seed
         self._meter = meter or NoMeter()
+        self._with_metrics = with_metrics
         self._version: int | None = None
         self._state: Tensors = {}
         self._steps_since_pull = 0
@@ -136,7 +145,11 @@ class Trainer:
             NotFiniteError: The loss or a gradient is NaN or infinite.
         """
         seed = minibatch_seed(self._seed, task, loaded.start)
-        result = self._model.gradients(loaded.result(), seed)
+        batch = loaded.result()
+        if self._with_metrics:
+            result = self._model.gradients(batch, seed, with_metrics=True)
+        else:
+            result = self._model.gradients(batch, seed)
         assert self._version is not None
         version = self._version
         what = _not_finite(result)
@@ -158,6 +171,7 @@ class Trainer:
             loss=result.loss,
             step_s=step_s,
             wants_model=self._steps_since_pull + 1 >= self._get_model_steps,
+            metrics=metrics_to_proto([(each.name, each.values) for each in result.metrics]),
         )
 
     def try_out(self, session: Session, task: Task, loaded: LoadedBatch) -> None:

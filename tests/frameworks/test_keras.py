@@ -590,6 +590,33 @@ class LargestError(keras.metrics.Metric):
         return self.largest
 
 
+def mse_of_any_dtype(labels, predictions):
+    return mse(labels, tf.cast(predictions, labels.dtype))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_metrics_of_a_training_step_are_of_its_predictions_and_change_nothing(policy):
+    model_def = make_def(functional, loss=mse_of_any_dtype, eval_metrics_fn=binary_metrics)
+    keras.mixed_precision.set_global_policy(policy)
+    try:
+        measured, plain, again = (build(model_def) for _ in range(3))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    batch = make_batch()
+    batch = Batch(batch.features, tf.cast(batch.labels > 0, tf.float32), batch.num_examples)
+    for step in range(2):
+        result = measured.gradients(batch, step, with_metrics=True)
+        other = plain.gradients(batch, step)
+        assert not other.metrics
+        assert_close(result.gradients, other.gradients, atol=1e-3 if policy != "float32" else 1e-6)
+        assert_close(result.state, other.state)
+        found = measured.metric_results(result.metrics)
+        # In training mode batch normalisation has another result than in evaluation mode.
+        predictions = again.model(batch.features, training=True)
+        expected = float(tf.reduce_mean(tf.abs(batch.labels - tf.cast(predictions, tf.float32))))
+        assert found["mae"] == pytest.approx(expected, rel=1e-5 if policy == "float32" else 1e-2)
+
+
 def broken(labels, predictions):
     raise ValueError("no luck in a metric")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from frameworks.test_torch import build, make_batch, make_def
+from frameworks.test_torch import assert_equal, build, make_batch, make_def
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Batch, MetricState
@@ -209,3 +209,24 @@ def test_one_that_fails_names_itself_and_its_line(metric, text):
     assert str(caught.value) == (
         f"metric 'bad' failed: ValueError: no luck in {text} ({Path(__file__)}:{line})"
     )
+
+
+def test_a_training_step_measures_its_own_predictions_and_is_the_same_step():
+    def largest(labels, predictions):
+        return torch.tensor(predictions.numpy()).amax(1)
+
+    model_def = make_def(eval_metrics_fn=lambda: {"sums": summing(), "largest": largest})
+    measured, plain = build(model_def), build(model_def)
+    batch = make_batch()
+    result = measured.gradients(batch, 5, with_metrics=True)
+    other = plain.gradients(batch, 5)
+    assert not other.metrics
+    assert_equal(result.gradients, other.gradients)
+    assert_equal(result.state, other.state)
+    again = build(model_def)
+    again.module.train()
+    predictions = again.module(batch.features).detach()
+    found = measured.metric_results(result.metrics)
+    assert list(found) == ["sums_0", "sums_1", "largest"]
+    assert found["sums_0"] == pytest.approx(float(predictions[:, 0].sum()), abs=1e-6)
+    assert found["largest"] == pytest.approx(float(predictions.amax(1).mean()), abs=1e-6)

@@ -46,3 +46,42 @@ def test_a_job_that_goes_on_from_a_cut_keeps_them(tmp_path):
     status = run_job(spec.model_copy(update={"resume": True, "max_steps": 0}), tmp_path)
     assert status.epochs[0] == first.epochs[0]
     assert [each.loss for each in status.epochs] == [0.0, -1.0]
+
+
+@pytest.mark.parametrize("mode", [{}, {"num_workers": "2"}, {"use_async": True}])
+def test_the_training_metrics_are_those_of_all_records(mode, tmp_path):
+    folder = tmp_path / "events"
+    spec = obedient_spec(
+        write_records(tmp_path / "train.npz"), num_epochs=2, tensorboard_log_dir=str(folder),
+        model_def="measured.CustomModel", train_metrics=True, minibatch_size=7, **mode,
+    )  # fmt: skip
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED, status
+    expected = {"index_mean": 19.5, "index_seen": 40.0}
+    assert [each.metrics for each in status.epochs] == [expected, expected]
+    told = events(status, "EpochEnded")[1]
+    assert told.startswith("epoch 1: loss -1, index_mean 19.5, index_seen 40, ")
+    assert [value for _, value in curve(folder, "train_metrics/index_seen")] == [40.0, 40.0]
+
+
+def test_a_job_that_goes_on_in_an_epoch_has_the_metrics_of_all_of_it(tmp_path):
+    spec = obedient_spec(
+        write_records(tmp_path / "train.npz"), model_def="measured.CustomModel",
+        train_metrics=True, max_steps=2,
+    )  # fmt: skip
+    assert not run_job(spec, tmp_path).epochs
+    status = run_job(spec.model_copy(update={"resume": True, "max_steps": 0}), tmp_path)
+    assert status.epochs[0].metrics == {"index_mean": 19.5, "index_seen": 40.0}
+
+
+def test_metrics_that_the_module_does_not_have_are_an_error(tmp_path):
+    spec = obedient_spec(
+        write_records(tmp_path / "train.npz"), model_def="unmeasured.CustomModel",
+        train_metrics=True,
+    )  # fmt: skip
+    status = run_job(spec, tmp_path)
+    assert (status.phase, status.message) == (
+        JobPhase.FAILED,
+        "--train_metrics asks for metrics, and module unmeasured has no eval_metrics_fn: define "
+        "it, or leave the flag out",
+    )

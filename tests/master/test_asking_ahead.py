@@ -175,3 +175,22 @@ def test_who_begins_waits_for_an_update_that_another_is_about_to_fill():
         assert master.store.version == 2
 
     _run(scenario, num_workers="2")
+
+
+def test_who_is_lost_while_it_waits_to_begin_gets_nothing():
+    async def scenario(master, peer):
+        first = await peer.register(0)
+        task = await peer.get_task(first)
+        half = messages(*gradient(first, task, task.start, task.start + 4))
+        assert (await peer.report(half)).verdict == VERDICTS.VERDICT_ACCEPTED
+        second = await peer.register(1)
+        begins = peer.call("GetTask", pb.GetTaskRequest(session=second))
+        while second not in master.heard:
+            await asyncio.sleep(0)
+        master.coordinator.lose(master.coordinator.sessions.of_index(1).worker, 1)
+        rest = messages(*gradient(first, task, task.start + 4, task.end, 2, 0))
+        assert (await peer.report(rest)).model_version == 1
+        assert (await peer.refusal(begins))[0] == "FAILED_PRECONDITION"
+        assert master.ledger.num_leased == 0
+
+    _run(scenario, num_workers="2")

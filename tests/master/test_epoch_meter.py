@@ -3,8 +3,10 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
+from elastic.frameworks.base import MetricState
 from elastic.master.epoch_meter import EpochMeter, MeanLoss
 from elastic.policy.epochs import MAX_EPOCHS, EpochResult
 
@@ -53,6 +55,23 @@ def test_another_master_goes_on_with_the_epoch_and_leaves_out_the_time_between()
     other.loss.take(committed((1.0, 10)))
     assert other.end(1, 5, 40, 502.0) == EpochResult(1, 5, 40, 2.5, 4.0)
     assert [each.epoch for each in other.history] == [0, 1]
+
+
+def test_the_sums_of_metrics_are_handed_on_exactly():
+    meter, other = EpochMeter(), EpochMeter()
+    values = (np.array([0.1, 1e300]), np.array([3], np.int64))
+    meter.metrics.add([MetricState("recall", values)])
+    meter.loss.take(committed((1.0, 3)))
+    other.restore(json.loads(json.dumps(meter.snapshot(0.0))))
+    other.metrics.add([MetricState("recall", values)])
+    [state] = other.metrics.states()
+    assert [value.dtype for value in state.values] == [np.float64, np.int64]
+    assert [value.tolist() for value in state.values] == [[0.2, 2e300], [6]]
+    assert other.end(0, 1, 3, 1.0, {"recall": 0.5}).metrics == {"recall": 0.5}
+    assert not other.metrics.states()
+    again = EpochMeter()
+    again.restore(json.loads(json.dumps(other.snapshot(0.0))))
+    assert again.history == other.history
 
 
 def test_a_cut_of_an_earlier_version_has_the_loss_alone():

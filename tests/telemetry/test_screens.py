@@ -100,6 +100,18 @@ def test_finished_epochs_with_their_mean_loss():
     ]
 
 
+def test_training_metrics_have_columns_of_their_own():
+    first, second = succeeded().epochs
+    epochs = (first, second.model_copy(update={"metrics": {"accuracy": 0.97}}))
+    lines = drawn(job_screen(running(epochs=epochs), SUBMITTED_S + 200), 80)
+    at = lines.index(next(line for line in lines if line.split()[:2] == ["EPOCH", "LOSS"]))
+    assert [line.split() for line in lines[at : at + 3]] == [
+        ["EPOCH", "LOSS", "ACCURACY", "SAMPLES/S", "TIME"],
+        ["0", "0.8", "-", "34", "42s"],
+        ["1", "0.3123", "0.97", "52", "27s"],
+    ]
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_workers_of_a_job_with_their_last_exit(width):
     lines = drawn(job_screen(running(), SUBMITTED_S + 200), width)
