@@ -48,6 +48,11 @@ soak: $(VENV)/.dev ## Kill workers and the master at random: all seeds, every pr
 bench: $(VENV)/.dev ## Measure the ratios of benchmarks/RESULTS.md
 	@$(BIN)/python -m benchmarks.run
 
+.PHONY: figure
+figure: $(VENV)/.dev ## Draw the picture of README.md from a real run with kills, docs/kills.svg
+	@$(BIN)/python -m benchmarks.kills
+	@$(BIN)/python -m benchmarks.figure
+
 .PHONY: docs
 docs: $(VENV)/.dev ## Write what is generated from the settings: docs/flags.md, the keywords of the API
 	@$(BIN)/python -m elastic.cli.reference > docs/flags.md

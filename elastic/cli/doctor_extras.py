@@ -6,7 +6,7 @@ from importlib import metadata
 from typing import Final
 
 from elastic.platforms.checks import Check, Outcome
-from elastic.spec.packages import DISTRIBUTION, FORMER_DISTRIBUTION
+from elastic.spec.packages import DISTRIBUTION, FORMER_DISTRIBUTION, PACKAGES, pip_install
 
 _USES: Final = {
     "tensorboard": "training curves in TensorBoard (--tensorboard_log_dir)",
@@ -92,9 +92,9 @@ def checks_of(
             have = ", ".join(f"{package} {number}" for package, number in versions.items())
             yield Check(subject, Outcome.OK, f"{use} ({have})")
         else:
-            lacking = ", ".join(package for package, number in versions.items() if not number)
-            text = f"{use}: not installed: {lacking}"
-            fix = "pip install " + lacking.replace(",", "")
+            missing = [package for package, number in versions.items() if not number]
+            text = f"{use}: not installed: {', '.join(missing)}"
+            fix = pip_install(extra) if extra in PACKAGES else f"pip install {' '.join(missing)}"
             yield Check(subject, Outcome.SKIPPED, text, fix)
 
 

@@ -74,7 +74,10 @@ class SettingsCommand(click.Command):
         own = [
             record
             for parameter in self.get_params(ctx)
-            if parameter.name not in names and (record := parameter.get_help_record(ctx))
+            # Newer versions of click give a record of arguments too, which the text tells about.
+            if isinstance(parameter, click.Option)
+            and parameter.name not in names
+            and (record := parameter.get_help_record(ctx))
         ]
         with formatter.section("Command"):
             formatter.write_dl(own)

@@ -155,8 +155,7 @@ class Folder:
         """
         what, stems = _RECORDS[name]
         folder = self._path / _DATA
-        entries = sorted(folder.iterdir()) if is_dir(folder) else []
-        found = [path for path in entries if path.name.partition(".")[0] in stems]
+        found = [path for path in _entries(folder) if path.name.partition(".")[0] in stems]
         if len(found) > 1:
             names = " and ".join(path.name for path in found)
             raise JobSpecError(f"{folder} holds {names}: choose the {what} with --{name}")
@@ -187,6 +186,16 @@ class Folder:
 
 def _setting(name: str) -> describe.Setting:
     return next(each for each in describe.settings() if each.name == name)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir()) if is_dir(folder) else []
+    except OSError as error:
+        raise JobSpecError(
+            f"{folder} cannot be looked into ({error.strerror}): mend its permissions, or name the "
+            "records by flags"
+        ) from error
 
 
 def _is_relative(text: str) -> bool:

@@ -9,18 +9,20 @@ from typing import Final
 DISTRIBUTION: Final = "elastic-jobs"
 FORMER_DISTRIBUTION: Final = "elastic"
 """What this one was called, and what the other project's is."""
-_PACKAGES: Final = {
-    "tensorflow": ("tensorflow",),
-    "torch": ("torch",),
-    "parquet": ("pyarrow",),
-    "tensorboard": ("tensorboard",),
-    "images": ("Pillow",),
-    "zstd": ("zstandard",),
-    "remote": ("fsspec", "aiohttp", "s3fs", "gcsfs"),
+PACKAGES: Final = {
+    "tensorflow": "tensorflow",
+    "torch": "torch",
+    "parquet": "pyarrow",
+    "tensorboard": "tensorboard",
+    "images": "Pillow",
+    "zstd": "zstandard",
+    # The stores' clients take no newer dateutil, and without its name pip would leave a kubernetes
+    # that wants one.
+    "remote": "fsspec aiohttp s3fs gcsfs 'python-dateutil<3' 'kubernetes>=37.0.1,<38'",
 }
-"""By extra; without the versions that pip takes by itself."""
+"""By extra, as one types them; without the versions that pip takes by itself."""
 
 
 def pip_install(extra: str) -> str:
     """The command that brings what an extra stands for."""
-    return f"pip install {' '.join(_PACKAGES[extra])}"
+    return f"pip install {PACKAGES[extra]}"

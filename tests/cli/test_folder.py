@@ -1,5 +1,7 @@
 """`elastic train FOLDER`: what is taken from a folder, and what is said about it."""
 
+import os
+
 import pytest
 import yaml
 from cli.conftest import MODULE
@@ -170,6 +172,25 @@ def test_two_files_of_records_are_not_chosen_from(run, folder):
         "--training_data_dir\n"
     )
     assert run("train", "mine", "--training_data_dir=mine/data/train.csv", "--dry_run")[0] == 0
+
+
+def test_records_that_may_not_be_looked_at_are_told(run, folder):
+    for path in (folder, *folder.parents):
+        if path.stat().st_uid == os.getuid():
+            path.chmod(0o755)
+    (folder / "data").chmod(0o000)
+    # What is imported late may lie where root alone may look.
+    run("train", "mine", "--dry_run")
+    uid = os.geteuid()
+    if uid == 0:
+        os.seteuid(65534)
+    try:
+        code, _, err = run("train", "mine")
+    finally:
+        os.seteuid(uid)
+        (folder / "data").chmod(0o755)
+    assert code == 2
+    assert err.startswith("error: mine/data cannot be looked into (Permission denied): mend")
 
 
 def test_a_wrong_file_is_told_before_anything_is_looked_for(run, folder):

@@ -232,4 +232,4 @@ def test_a_missing_package_names_the_extra(tmp_path):
     assert (
         "are read with the package fsspec, which is not installed here: pip install" in done.stderr
     )
-    assert "pip install fsspec aiohttp s3fs gcsfs; in a cluster" in done.stderr
+    assert "pip install fsspec aiohttp s3fs gcsfs 'python-dateutil<3'" in done.stderr
