@@ -152,7 +152,7 @@ def test_a_single_pass_goes_on_with_the_size_that_runs(kind, tmp_path):
     data = single_pass.write_records(tmp_path / "records.npz")
     model = single_pass.save_model(tmp_path / "model.safetensors")
     spec = single_pass.single_pass_spec(
-        kind, data, tmp_path / "model.safetensors", minibatch_size=16, records_per_task=25,
+        kind, data, tmp_path / "model.safetensors", minibatch_size=16, records_per_task=16,
         model_params={"limit": 4},
         **({} if kind == "evaluate" else {"prediction_outputs": str(tmp_path / "out")}),
     )  # fmt: skip
