@@ -114,7 +114,10 @@ class Maker:
         self._starts = itertools.count(start, MINIBATCH)
 
     def submit(self, num_examples):
-        return _done(SimpleNamespace(num_examples=num_examples, start=next(self._starts)))
+        start = next(self._starts)
+        return _done(
+            SimpleNamespace(num_examples=num_examples, start=start, features=None, labels=None)
+        )
 
     def end(self):
         return _done(None)
