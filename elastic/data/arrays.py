@@ -7,14 +7,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import ReadTask
+from elastic.data.base import Chunks, ReadTask
 from elastic.data.cache import RecentlyUsed
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.npy import ArrayLayout, load_array, read_layouts
 from elastic.data.options import ReaderOptions
+from elastic.data.picking import FAR_BYTES, chunk_bytes, cut_shard, mixed_of
 from elastic.data.rows import record_maker
 from elastic.errors import DataError
 from elastic.policy.records import Shard
+
+_CHUNK_BYTES: Final = 256 << 10
+_WINDOW_BYTES: Final = 16 << 20
+"""Rows are in memory what they are in the file, so that larger chunks can be mixed."""
 
 _BLOCK_BYTES: Final = 2 << 20
 """Rows read at a time: bounds the memory of a task whose rows are large."""
@@ -43,6 +48,16 @@ class ArrayReader:
             if layouts[0].shape[0]:
                 shards.append(Shard(name, 0, layouts[0].shape[0]))
         return shards
+
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        shards = self.create_shards(names, 1)
+        files = [self._files.get(name) for name in names]
+        row_bytes = sum(layout.row_bytes for layout in self._layouts_of(files[0]))
+        total_bytes = row_bytes * sum(shard.num_records for shard in shards)
+        least = FAR_BYTES if files[0].is_far else _CHUNK_BYTES
+        rows = max(1, chunk_bytes(total_bytes, least) // max(1, row_bytes))
+        chunks = [chunk for shard in shards for chunk in cut_shard(shard, rows)]
+        return Chunks(chunks, mixed_of(total_bytes, len(chunks), _WINDOW_BYTES))
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         # Chained in C: a generator between a record and who wants it costs as much as the record.

@@ -11,12 +11,14 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from elastic.data.base import ReadTask
+from elastic.data.base import Chunks, ReadTask
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.options import ReaderOptions
+from elastic.data.picking import scanned_chunks
 from elastic.data.row_ends import RowEnds
 from elastic.data.scan import (
     READ_BLOCK_BYTES,
+    SHARD_BYTES,
     Bookmarks,
     Piece,
     cut_shards,
@@ -62,6 +64,12 @@ class CsvReader:
         self._columns: dict[str, Columns] = {}
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
+        return self._cut(names, records_per_task, SHARD_BYTES)
+
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        return scanned_chunks(self._files, names, lambda size: self._cut(names, 1, size))
+
+    def _cut(self, names: Sequence[str], records_per_task: int, size_bytes: int) -> list[Shard]:
         shards: list[Shard] = []
         first = self._columns_of(self._files.get(names[0]))
         for name in names:
@@ -72,7 +80,7 @@ class CsvReader:
                     f"{name} {_describe(columns)} but {names[0]} {_describe(first)}: make the "
                     "files alike, or say --data_reader_params header=true or header=false"
                 )
-            shards += cut_shards(file, columns.offset, self._row_ends, records_per_task)
+            shards += cut_shards(file, columns.offset, self._row_ends, records_per_task, size_bytes)
         return shards
 
     def read_records(self, task: ReadTask) -> Iterator[Row]:

@@ -161,22 +161,27 @@ def read_size(needed_bytes: int, block_bytes: int) -> int:
 
 
 def cut_shards(
-    file: SourceFile, offset: int, record_ends: RecordEnds, records_per_task: int
+    file: SourceFile,
+    offset: int,
+    record_ends: RecordEnds,
+    records_per_task: int,
+    shard_bytes: int = SHARD_BYTES,
 ) -> list[Shard]:
-    """Scan a file once and cut it into shards of whole tasks and at least `SHARD_BYTES` each.
+    """Scan a file once and cut it into shards of whole tasks and of a size.
 
     Args:
         file: The source.
         offset: Where its first record begins.
         record_ends: The format.
         records_per_task: Every shard but the last holds a multiple of it.
+        shard_bytes: Of each shard but the last, at least.
     """
     shards: list[Shard] = []
     start, start_offset, count = 0, offset, 0
     for block in split_blocks(file, offset, record_ends, SCAN_BLOCK_BYTES):
-        while block.offset + len(block.data) >= start_offset + SHARD_BYTES:
+        while block.offset + len(block.data) >= start_offset + shard_bytes:
             ends = block.ends()
-            reached = np.searchsorted(ends, start_offset + SHARD_BYTES - block.offset)
+            reached = np.searchsorted(ends, start_offset + shard_bytes - block.offset)
             end = -(-(count + int(reached) + 1) // records_per_task) * records_per_task
             if end - count > block.count:
                 break

@@ -44,6 +44,7 @@ from elastic.policy.liveness import Hang, Liveness
 from elastic.policy.records import Task, TaskKind
 from elastic.telemetry.meter import JobMeter
 from elastic.telemetry.samples import LEASE_LOST, STALE
+from elastic.telemetry.summary import left_out_text
 
 log = logging.getLogger(__name__)
 
@@ -536,7 +537,7 @@ class Coordinator:
         self._on_event(
             "EpochEnded",
             f"epoch {audit.epoch}: {audit.records} records = {audit.committed} committed + "
-            f"{audit.skipped} skipped",
+            f"{audit.skipped} skipped{left_out_text(audit.left_out)}",
         )
         loss = self.epoch_loss.mean
         self.epoch_loss.clear()

@@ -184,7 +184,7 @@ def audit_lines(status: JobStatus) -> list[str]:
         each = "" if audit.num_epochs == 1 else ", each"
         lines.append(
             f"{_epochs_text(audit.epoch, audit.num_epochs)}{each}: {audit.records} records = "
-            f"{audit.committed} committed + {audit.skipped} skipped"
+            f"{audit.committed} committed + {audit.skipped} skipped{left_out_text(audit.left_out)}"
         )
     if status.cut_short is not None:
         cut = status.cut_short
@@ -194,6 +194,11 @@ def audit_lines(status: JobStatus) -> list[str]:
             f"{cut.skipped} skipped + {num_left_out} left out"
         )
     return lines
+
+
+def left_out_text(left_out: int) -> str:
+    """What follows the counts of an epoch whose last minibatch was left out."""
+    return f" + {left_out} left out (--drop_last)" if left_out else ""
 
 
 def _epochs_text(first: int, number: int) -> str:

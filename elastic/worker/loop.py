@@ -171,8 +171,8 @@ class Worker:
         first = "" if self._has_had_task else "first "
         self._has_had_task = True
         log.log(
-            level, "%stask %d: %s, records [%d, %d) of %s",
-            first, task.task_id, task.kind, task.records.start, task.records.end, task.shard.name,
+            level, "%stask %d: %s, %s",
+            first, task.task_id, task.kind, task.tell(task.records.start, task.records.end),
         )  # fmt: skip
 
     # -- training ------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class Worker:
         self, task: Task, start: int, end: int, error: Exception | SystemExit
     ) -> None:
         trace = legible("".join(traceback.format_exception(error)))
-        log.warning("records [%d, %d) of %s failed:\n%s", start, end, task.shard.name, trace)
+        log.warning("%s failed:\n%s", task.tell(start, end), trace)
         # Ours say which of the user's functions failed, and on which line.
         self._report(task, OUTCOMES.OUTCOME_FAILED, start, end, told(error), trace[-MAX_TRACEBACK:])
 

@@ -98,7 +98,7 @@ def test_a_wrong_file_is_named_with_its_keys(run, tmp_path):
         f"  {path}: model_params is 5: expected names with values",
         f"  {path}: loss is 4: expected text, so put it in quotes",
         f"  {path}: minibatch_size is 1.5: expected a whole number from 1 to 2147483647",
-        f"  {path}: shuffle: 3 is not one of true, false, yes, no, 1, 0",
+        f"  {path}: shuffle is 3: expected one of records, tasks, none",
         f"  {path}: num_workers is [1]: expected a number like 2 or a range like 2:8",
         f"  {path}: output is empty: leave it out, or give it text",
     ]

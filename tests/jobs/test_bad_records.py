@@ -99,7 +99,7 @@ def test_a_dataset_fn_that_always_fails_ends_the_job_before_it_starts(tmp_path):
 def test_the_last_record_of_an_epoch_may_be_the_bad_one(grads_to_wait, tmp_path):
     data = write_records(tmp_path / "train.npz", {39: FAILS_IN_TRAINING})
     spec = obedient_spec(
-        data, skip_bad_records=2, num_epochs=2, shuffle=False, grads_to_wait=grads_to_wait
+        data, skip_bad_records=2, num_epochs=2, shuffle="none", grads_to_wait=grads_to_wait
     )
     status = run_job(spec, tmp_path)
     assert status.phase is JobPhase.SUCCEEDED
@@ -193,7 +193,7 @@ def test_data_without_any_example_is_said_at_the_start(tmp_path):
 def test_what_is_not_finite_ends_the_job_and_poisons_nothing(deed, what, tmp_path):
     data = write_records(tmp_path / "train.npz", {13: deed})
     checkpoints = tmp_path / "checkpoints"
-    spec = obedient_spec(data, shuffle=False, checkpoint_dir=str(checkpoints), checkpoint_steps=1)
+    spec = obedient_spec(data, shuffle="none", checkpoint_dir=str(checkpoints), checkpoint_steps=1)
     status = run_job(spec, tmp_path)
     assert (status.phase, status.reason) == (JobPhase.FAILED, "Training")
     assert status.message == (

@@ -106,7 +106,7 @@ def assert_same(trained, plain, tolerance):
 )
 def test_one_worker_equals_the_plain_loop(model_def, data_of, params, tmp_path):
     data = first_records(tmp_path, data_of)
-    cut, _ = run_job(tmp_path, model_def, data, shuffle=False, model_params=params)
+    cut, _ = run_job(tmp_path, model_def, data, shuffle="none", model_params=params)
 
     plain = PlainLoop(zoo_module(model_def.rpartition(".")[0]), load_arrays(data), **params)
     for start in range(0, NUM_RECORDS, MINIBATCH):

@@ -78,7 +78,7 @@ def test_one_worker_equals_the_plain_loop(model_def, data_of, params, tmp_path):
     data = prepared_dir(data_of) / "train.npz"
     module = zoo_module(model_def)
     trained, _ = run_job(
-        tmp_path, f"{model_def}.CustomModel", data, shuffle=False, model_params=params
+        tmp_path, f"{model_def}.CustomModel", data, shuffle="none", model_params=params
     )
 
     records = load_records(data)
