@@ -261,8 +261,7 @@ def _too_small_tasks(spec: JobSpec) -> Iterator[str]:
         yield f"{what}, and tasks hold whole minibatches: each has {size} records"
     else:
         yield (
-            f"{what}, so that no minibatch holds more than {each} records: "
-            "raise --records_per_task"
+            f"{what}, so that no minibatch holds more than {each} records: raise --records_per_task"
         )
 
 

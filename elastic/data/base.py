@@ -93,6 +93,25 @@ class FormatReader(Protocol):
 
 
 @runtime_checkable
+class RawReader(Protocol):
+    """A format whose records are runs of bytes, that are decoded many at a time.
+
+    In any order, bytes are kept and not what is made of them: that takes ten times the memory, and
+    is out of the processor's cache when its turn comes.
+    """
+
+    def read_raw(self, task: ReadTask) -> Iterator[bytes]:
+        """The bytes of each record of a task, with its end."""
+
+    def decode_raw(self, name: str, records: Sequence[bytes]) -> Sequence[Any]:
+        """Decode bytes of `read_raw`, of files like `name`.
+
+        Raises:
+            DataError: One of them cannot be decoded; it does not say which.
+        """
+
+
+@runtime_checkable
 class PickReader(Protocol):
     """A format that reads records in any order by itself."""
 

@@ -38,7 +38,7 @@ class CustomReader:
                     f"{method}: see docs/data.md for what a reader has"
                 )
         self._reader = reader
-        self._picking = ChunkPicking(self.read_records)
+        self._picking = ChunkPicking()
 
     def create_shards(self) -> list[Shard]:
         """Call the user's `create_shards` and check what it returns.
@@ -77,7 +77,7 @@ class CustomReader:
         Raises:
             DataError: As `read_records`.
         """
-        return self._picking.read(picks)
+        return self._picking.read(self.read_records, picks)
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """Yield what the user's `read_records` yields for the range.

@@ -31,7 +31,8 @@ MAX_POINTS: Final = 256
 """Points of a file; when there are more, every second one is given up."""
 
 WINDOW_BYTES: Final = 4 << 20
-"""Content behind the position that stays readable: tasks of one window of `picking` go back in it."""
+"""Content behind the position that stays readable, for records that are read again, as by the next
+task of a window of `picking`."""
 
 _PROBE_BYTES: Final = 256
 

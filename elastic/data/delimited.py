@@ -23,6 +23,7 @@ from elastic.data.scan import (
     Piece,
     cut_shards,
     decode_piece,
+    raw_records,
     read_pieces,
     split_blocks,
     text_start,
@@ -96,6 +97,23 @@ class CsvReader:
                     yield (
                         dict(zip(columns.names, row, strict=True)) if columns.names else tuple(row)
                     )
+
+    def read_raw(self, task: ReadTask) -> Iterator[bytes]:
+        file = self._files.get(task.shard.name)
+        assert task.shard.offset_bytes is not None, "as it was made by this reader"
+        offset = task.shard.offset_bytes
+        return raw_records(read_pieces(file, task, offset, self._row_ends, self._bookmarks))
+
+    def decode_raw(self, name: str, records: Sequence[bytes]) -> Sequence[Row]:
+        columns = self._columns_of(self._files.get(name))
+        try:
+            rows = list(self._rows(b"".join(records).decode(self._options.encoding)))
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name}: a row of many is no {self._options.encoding}") from error
+        if len(rows) != len(records) or any(len(row) != columns.count for row in rows):
+            raise DataError(f"{name}: a row of many has too few fields, or too many")
+        names = columns.names
+        return [dict(zip(names, row, strict=True)) if names else tuple(row) for row in rows]
 
     def _rows(self, text: str) -> Iterator[list[str]]:
         lines = io.StringIO(text, newline="")

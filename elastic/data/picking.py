@@ -13,12 +13,15 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import Chunks, ReadTask
+from elastic.data.base import Chunks, RawReader, ReadTask
 from elastic.data.files import OpenFiles
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard
 
 Read: TypeAlias = Callable[[ReadTask], Iterable[Any]]
+
+ShardPicks: TypeAlias = tuple[Shard, NDArray[np.intp], NDArray[np.int64]]
+"""Of one shard the places of its records among others, and their indices."""
 
 CHUNK_BYTES: Final = 64 << 10
 """Large enough that finding it costs little beside decoding it."""
@@ -39,7 +42,10 @@ MAX_CHUNKS: Final = 1 << 18
 """Of a job: the master keeps a line on each."""
 
 _LEAST_KEPT: Final = 32
-_BLOCK: Final = 1024
+_BLOCK: Final = 1 << 13
+"""Records taken from chunks at a time: many of each, as each costs as much for a few."""
+
+_DECODED: Final = 256
 _FEW_RUNS: Final = 4
 _LONG_RUN: Final = 8
 
@@ -87,6 +93,14 @@ def is_in_runs(picks: Picks) -> bool:
     return picks.num_runs <= _FEW_RUNS or len(picks) >= _LONG_RUN * picks.num_runs
 
 
+def by_shard(picks: Picks) -> Iterator[ShardPicks]:
+    """For each shard the places of its records among all, and their indices."""
+    order = np.argsort(picks.owners, kind="stable")
+    owners, begins = np.unique(picks.owners[order], return_index=True)
+    for owner, places in zip(owners.tolist(), np.split(order, begins[1:]), strict=True):
+        yield picks.shards[owner], places, picks.indices[places]
+
+
 def read_runs(read: Read, picks: Picks) -> Iterator[Any]:
     """The records, a range at a time."""
     return chain.from_iterable(read(ReadTask(*run)) for run in picks.runs())
@@ -95,54 +109,66 @@ def read_runs(read: Read, picks: Picks) -> Iterator[Any]:
 class ChunkPicking:
     """Reads picks by the chunks that they are of; for one thread."""
 
-    def __init__(self, read: Read) -> None:
-        """Store how the records of a range are read; what it raises should be a `DataError`."""
-        self._read = read
+    def __init__(self) -> None:
         self._kept: OrderedDict[Shard, _Chunk] = OrderedDict()
 
-    def read(self, picks: Picks, is_forward: bool = False) -> Iterator[Any]:
+    def read(
+        self, read: Read, picks: Picks, raw: RawReader | None = None, is_forward: bool = False
+    ) -> Iterator[Any]:
         """The records in their order.
 
         Args:
+            read: Gives the records of a range; where it fails it raises a `DataError`. Not kept, as
+                it belongs to who keeps this.
             picks: Which ones.
+            raw: Decodes them later, where that can be.
             is_forward: Whether chunks should be decoded as they follow each other.
         """
         if is_in_runs(picks):
-            return read_runs(self._read, picks)
+            return read_runs(read, picks)
         # Flattened by C code: a generator would be resumed for every record.
-        return chain.from_iterable(self._blocks(picks, is_forward))
+        return chain.from_iterable(self._blocks(read, picks, raw, is_forward))
 
-    def _blocks(self, picks: Picks, is_forward: bool) -> Iterator[Iterable[Any]]:
+    def _blocks(
+        self, read: Read, picks: Picks, raw: RawReader | None, is_forward: bool
+    ) -> Iterator[Iterable[Any]]:
+        take = read if raw is None else raw.read_raw
         if is_forward:
             for shard in sorted(picks.shards, key=lambda shard: (shard.name, shard.start)):
-                self._chunk(shard, len(picks.shards))
+                self._chunk(take, shard, len(picks.shards))
         for start in range(0, len(picks), _BLOCK):
             part = picks.part(start, start + _BLOCK)
-            records = self._gather(part)
-            # One by one, so that those before one at fault come, and it is named.
-            yield read_runs(self._read, part) if records is None else records
+            records = self._gather(take, part)
+            if records is None:
+                # One by one, so that those before one at fault come, and it is named.
+                yield read_runs(read, part)
+            elif raw is None:
+                yield records
+            else:
+                yield from _decoded(read, raw, part, records)
 
-    def _gather(self, picks: Picks) -> Sequence[Any] | None:
+    def _gather(self, read: Read, picks: Picks) -> Sequence[Any] | None:
         """The records in their order; None where one is of a chunk that cannot be decoded."""
-        by_owner = np.argsort(picks.owners, kind="stable")
-        owners, begins = np.unique(picks.owners[by_owner], return_index=True)
-        gathered: list[Any] = []
-        for owner, places in zip(owners.tolist(), np.split(by_owner, begins[1:]), strict=True):
-            shard = picks.shards[owner]
-            records = self._take(shard, picks.indices[places] - shard.start, len(picks.shards))
+        taken: list[Any] = []
+        order: list[NDArray[np.intp]] = []
+        for shard, places, indices in by_shard(picks):
+            records = self._take(read, shard, indices - shard.start, len(picks.shards))
             if records is None:
                 return None
-            gathered += records
+            taken += records
+            order.append(places)
         back = np.empty(len(picks), np.intp)
-        back[by_owner] = np.arange(len(picks))
-        return [gathered[place] for place in back.tolist()]
+        back[np.concatenate(order)] = np.arange(len(picks))
+        return [taken[place] for place in back.tolist()]
 
-    def _take(self, shard: Shard, at: NDArray[np.int64], num_wanted: int) -> list[Any] | None:
-        chunk = self._chunk(shard, num_wanted)
+    def _take(
+        self, read: Read, shard: Shard, at: NDArray[np.int64], num_wanted: int
+    ) -> list[Any] | None:
+        chunk = self._chunk(read, shard, num_wanted)
         if chunk.records and chunk.is_given[at].any():
             # Another epoch, or another try.
             del self._kept[shard]
-            chunk = self._chunk(shard, num_wanted)
+            chunk = self._chunk(read, shard, num_wanted)
         if not chunk.records:
             return None
         chunk.is_given[at] = True
@@ -150,22 +176,14 @@ class ChunkPicking:
             del self._kept[shard]
         return [chunk.records[index] for index in at.tolist()]
 
-    def _chunk(self, shard: Shard, num_wanted: int) -> "_Chunk":
+    def _chunk(self, read: Read, shard: Shard, num_wanted: int) -> "_Chunk":
         chunk = self._kept.get(shard)
         if chunk is None:
-            chunk = self._kept[shard] = self._decode(shard)
+            chunk = self._kept[shard] = _decode(read, shard)
         self._kept.move_to_end(shard)
         while len(self._kept) > max(_LEAST_KEPT, 2 * num_wanted):
             self._kept.popitem(last=False)
         return chunk
-
-    def _decode(self, shard: Shard) -> "_Chunk":
-        try:
-            records = list(self._read(ReadTask(shard, shard.start, shard.end)))
-        except DataError:
-            # Told of the record that is at fault, when it is its turn.
-            records = []
-        return _Chunk(records, np.zeros(len(records), np.bool_))
 
 
 @dataclass(slots=True, eq=False)
@@ -174,3 +192,25 @@ class _Chunk:
 
     records: list[Any]
     is_given: NDArray[np.bool_]
+
+
+def _decode(read: Read, shard: Shard) -> _Chunk:
+    try:
+        records = list(read(ReadTask(shard, shard.start, shard.end)))
+    except DataError:
+        # Told of the record that is at fault, when it is its turn.
+        records = []
+    return _Chunk(records, np.zeros(len(records), np.bool_))
+
+
+def _decoded(
+    read: Read, raw: RawReader, picks: Picks, records: Sequence[bytes]
+) -> Iterator[Iterable[Any]]:
+    """Decode so few at a time that they are still at hand when they are used."""
+    name = picks.shards[0].name
+    for start in range(0, len(records), _DECODED):
+        end = start + _DECODED
+        try:
+            yield raw.decode_raw(name, records[start:end])
+        except DataError:
+            yield read_runs(read, picks.part(start, end))

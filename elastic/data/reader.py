@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from elastic.data.base import Chunks, FormatReader, PickReader, ReadTask
+from elastic.data.base import Chunks, FormatReader, PickReader, RawReader, ReadTask
 from elastic.data.formats import build_reader, format_of, is_folder
 from elastic.data.opening import open_files
 from elastic.data.options import check_used, parse_options
@@ -33,7 +33,7 @@ class FileReader:
             self._options = replace(self._options, processes=0)
         self._files = open_files(self._options)
         self._formats: dict[str, FormatReader] = {}
-        self._picking = ChunkPicking(self.read_records)
+        self._picking = ChunkPicking()
 
     def create_shards(self) -> list[Shard]:
         """List the shards of all files, sorted by path.
@@ -84,7 +84,9 @@ class FileReader:
         if isinstance(form, PickReader):
             return form.read_picks(picks)
         is_forward = any(self._files.get(name).is_forward for name in names)
-        return self._picking.read(picks, is_forward)
+        return self._picking.read(
+            self.read_records, picks, form if isinstance(form, RawReader) else None, is_forward
+        )
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """Yield the records of a range of one shard.

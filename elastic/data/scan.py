@@ -8,6 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -246,6 +247,17 @@ def read_pieces(
         if position >= task.end:
             return
     raise ended_early(file, task, position, end)
+
+
+def raw_records(pieces: Iterator[Piece]) -> Iterator[bytes]:
+    """Each record by itself, with an end of its line."""
+    for piece in pieces:
+        bounds = [0, *piece.ends().tolist()]
+        data = piece.data
+        if not data.endswith((b"\n", b"\r")):
+            data += b"\n"
+            bounds[-1] += 1
+        yield from [data[begin:end] for begin, end in pairwise(bounds)]
 
 
 def last_known(

@@ -124,8 +124,11 @@ class TrainingLedger(Ledger):
             )
         ]
         reached = self._begin_of(self._position)
+        account = super().snapshot()
+        # Of the tasks of this ledger, which another one may cut otherwise.
+        del account["position"], account["open"]
         return {
-            **super().snapshot(),
+            **account,
             "format": TRAINING_FORMAT,
             "chunk": self._order.form.chunk,
             "reached": reached,

@@ -170,8 +170,8 @@ class _TaskReading:
         if len(records) < count:
             # What is not there must not count: a generator ends when it has raised.
             raise DataError(
-                f"{self._task.tell(start, start + count)}: {count} records were asked for, and "
-                f"{len(records)} came: the source has ended, or failed before"
+                f"{self._task.tell(start, start + count)} were asked for, and {len(records)} came: "
+                "the source has ended, or failed before"
             )
         if self._next == self._task.records.end:
             self._check_end()
@@ -181,8 +181,8 @@ class _TaskReading:
         """Have the reader end by itself: it may have seen that the records were changed."""
         for _ in self._records or ():
             raise DataError(
-                f"{self._task.tell(self._task.records.start, self._task.records.end)}: more "
-                "records came than were asked for"
+                f"{self._task.tell(self._task.records.start, self._task.records.end)} were asked "
+                "for, and more came"
             )
 
     def _close(self) -> None:

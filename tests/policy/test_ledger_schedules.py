@@ -4,11 +4,11 @@ import json
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
+from support.orders import made_ledger
 
 from elastic.policy.aggregation import UpdateRule, is_update_due
 from elastic.policy.ledger import Audit, LedgerConfig, NoTask, Refusal
 from elastic.policy.order import Shuffle
-from support.orders import made_ledger
 
 
 class Job:

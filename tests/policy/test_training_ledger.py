@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from support.orders import epoch_of, finish, make_ledger, records_of, tasks_of
 
 from elastic.policy.ledger import Audit, LedgerConfig, LedgerError, NoTask, SkipRecord
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.records import Places, Shard
 from elastic.policy.training_ledger import TaskCut, TrainingLedger
-from support.orders import epoch_of, finish, make_ledger, records_of
 
 
 def cut_of(ledger):
@@ -18,10 +18,11 @@ def cut_of(ledger):
 
 def test_tasks_name_the_records_at_their_positions():
     ledger = make_ledger(100, 10, num_epochs=2)
-    first, second = epoch_of(ledger), epoch_of(ledger)
-    assert sorted(sum(first, [])) == sorted(sum(second, [])) == list(range(100))
-    assert first != second
+    first, second = tasks_of(ledger), epoch_of(ledger)
     assert [len(task) for task in first] == [10] * 10
+    first = [record for task in first for record in task]
+    assert sorted(first) == sorted(second) == list(range(100))
+    assert first != second
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_tasks_name_the_records_at_their_positions():
     ],
 )
 def test_other_shuffles_keep_records_together(shuffle, tasks):
-    assert epoch_of(make_ledger(8, 3, shuffle=shuffle, seed=2)) == tasks
+    assert tasks_of(make_ledger(8, 3, shuffle=shuffle, seed=2)) == tasks
 
 
 def test_tasks_hold_whole_minibatches_over_all_files_and_only_the_last_is_short():
@@ -53,7 +54,7 @@ def test_tasks_hold_whole_minibatches_over_all_files_and_only_the_last_is_short(
 
 def test_drop_last_leaves_other_records_out_in_each_epoch_and_says_how_many():
     ledger = make_ledger(103, 20, num_epochs=2, minibatch_size=10, drop_last=True)
-    first, second = (set(sum(epoch_of(ledger), [])) for _ in range(2))
+    first, second = (set(epoch_of(ledger)) for _ in range(2))
     assert len(first) == len(second) == 100
     assert set(range(103)) - first != set(range(103)) - second
     assert ledger.audits == [Audit(0, 103, 100, 0, left_out=3), Audit(1, 103, 100, 0, left_out=3)]
@@ -79,7 +80,7 @@ def make_ledger_of_one_attempt():
 def test_a_cut_within_an_epoch_is_gone_on_with_in_the_same_order_whatever_the_tasks(
     records_per_task,
 ):
-    whole = sum(epoch_of(make_ledger(60, 8, minibatch_size=4)), [])
+    whole = epoch_of(make_ledger(60, 8, minibatch_size=4))
     ledger = make_ledger(60, 8, minibatch_size=4)
     done, tasks = [], [ledger.lease(worker) for worker in "abc"]
     first, _, third = tasks
@@ -90,17 +91,17 @@ def test_a_cut_within_an_epoch_is_gone_on_with_in_the_same_order_whatever_the_ta
     resumed = make_ledger(60, records_per_task, minibatch_size=4)
     resumed.restore(cut_of(ledger))
     assert resumed.records_done == 12
-    rest = sum(epoch_of(resumed), [])
+    rest = epoch_of(resumed)
     assert rest == [record for record in whole if record not in done]
     assert resumed.audits == [Audit(0, 60, 60, 0)]
 
 
 def test_a_cut_of_shuffled_tasks_brings_their_size_along():
     first, second = (make_ledger(60, size, shuffle=Shuffle.TASKS, seed=1) for size in (6, 10))
-    whole = sum(epoch_of(make_ledger(60, 6, shuffle=Shuffle.TASKS, seed=1)), [])
+    whole = epoch_of(make_ledger(60, 6, shuffle=Shuffle.TASKS, seed=1))
     finish(first, first.lease("w"))
     second.restore(cut_of(first))
-    assert sum(epoch_of(second), []) == whole[6:]
+    assert epoch_of(second) == whole[6:]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def old_cut(**changes):
 def test_a_cut_of_the_version_before_is_gone_on_with_between_epochs():
     ledger = make_ledger(40, num_epochs=2)
     ledger.restore(old_cut())
-    assert sorted(sum(epoch_of(ledger), [])) == list(range(40))
+    assert sorted(epoch_of(ledger)) == list(range(40))
     assert ledger.audits == [Audit(0, 40, 40, 0), Audit(1, 40, 40, 0)]
 
 

@@ -34,7 +34,12 @@ def finish(ledger, task):
 
 
 def epoch_of(ledger):
-    """The records of the epoch under way, task by task."""
+    """The records of the epoch under way, in their order."""
+    return [record for task in tasks_of(ledger) for record in task]
+
+
+def tasks_of(ledger):
+    """The same, task by task."""
     epoch, tasks = ledger.epoch, []
     while ledger.epoch == epoch and not isinstance(task := ledger.lease("w"), NoTask):
         tasks.append(records_of(task))
