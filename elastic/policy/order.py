@@ -168,10 +168,11 @@ class RecordOrder:
 
     def _lay_out(self, epoch: int) -> "_Layout":
         form = self.form
+        # Data of one window has the same order in every format.
+        chunks = self._chunks if len(self._chunks) >= 2 * form.mixed else (0,)
         if form.shuffle is Shuffle.TASKS:
-            starts: Numbers = np.arange(0, self.num_records, form.chunk, dtype=np.int64)
-        else:
-            starts = np.asarray(self._chunks if self.has_chunks else (0,), dtype=np.int64)
+            chunks = range(0, self.num_records, form.chunk)
+        starts: Numbers = np.asarray(chunks, dtype=np.int64)
         ranked = np.arange(len(starts), dtype=np.int64)
         if not form.is_forward:
             ranked = permute(ranked, len(starts), self._key(epoch, "chunks"))

@@ -109,10 +109,18 @@ def test_sorted_classes_mix_in_every_minibatch_as_in_a_random_draw(chunk):
     assert (counts > 0).sum(1).min() >= 5
 
 
+def test_data_of_one_window_has_the_same_order_however_it_is_cut():
+    form = OrderForm(Shuffle.RECORDS, mixed=16)
+    one = epoch(120, form=form)
+    assert epoch(120, form=form, chunks=range(0, 120, 50)).tolist() == one.tolist()
+    assert epoch(120, form=form, chunks=range(0, 120, 4)).tolist() == one.tolist()
+    assert epoch(120, form=form, chunks=range(0, 120, 2)).tolist() != one.tolist()
+
+
 def test_no_window_is_short():
     """The last chunks of an epoch, too, are mixed with many others."""
     form = OrderForm(Shuffle.RECORDS, mixed=16)
-    order = epoch(170, form=form, chunks=range(0, 170, 10))
+    order = epoch(330, form=form, chunks=range(0, 330, 10))
     assert len(set((order // 10)[-16:])) > 5
 
 
