@@ -2,6 +2,7 @@
 
 import bz2
 from collections import Counter
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -104,12 +105,10 @@ def test_a_record_that_cannot_be_read_fails_alone(tmp_path, bad):
     for begin, end in ((0, at), (at + 1, 1000)):
         part = reader.read_picks(places.pick(np.array(numbers[begin:end])))
         assert [int(row[0]) for row in part] == numbers[begin:end]
-    records = reader.read_picks(places.pick(np.array(numbers)))
     come = []
     with pytest.raises(DataError, match=rf"line {bad + 1} \(record {bad}\)"):
-        for row in records:
-            come.append(int(row[0]))
-    assert come == numbers[:at]
+        come.extend(reader.read_picks(places.pick(np.array(numbers))))
+    assert [int(row[0]) for row in come] == numbers[:at]
 
 
 def test_a_null_of_parquet_fails_alone(tmp_path):
@@ -121,9 +120,10 @@ def test_a_null_of_parquet_fails_alone(tmp_path):
     numbers = order.records(0, 0, 200).tolist()
     come = []
     with pytest.raises(DataError, match="record 77: column 'text' has no value"):
-        for record in reader.read_picks(places.pick(np.array(numbers))):
-            come.append(record["text"])
-    assert come == [f"text {number}" for number in numbers[: numbers.index(77)]]
+        come.extend(reader.read_picks(places.pick(np.array(numbers))))
+    assert [record["text"] for record in come] == [
+        f"text {number}" for number in numbers[: numbers.index(77)]
+    ]
 
 
 @pytest.mark.parametrize("case", [case for case in FORMATS if case.dataset_fn == "from_arrays"])
@@ -143,7 +143,7 @@ def test_records_belong_to_who_gets_them(tmp_path, case):
 class Counting:
     """A reader of the user's that says what it was asked for."""
 
-    asked = Counter()
+    asked: ClassVar = Counter()
 
     def create_shards(self):
         return {"a": (0, 2000), "b": (100, 2000)}

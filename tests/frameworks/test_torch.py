@@ -164,7 +164,7 @@ def test_batch_normalisation_of_a_single_example_says_what_helps():
         return nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
 
     model = build(make_def(model=net))
-    with pytest.raises(ModelDefError, match="more than 1 value .*--drop_last.*--minibatch_size"):
+    with pytest.raises(ModelDefError, match=r"more than 1 value .*--drop_last.*--minibatch_size"):
         model.gradients(make_batch(size=1), seed=0)
 
 
