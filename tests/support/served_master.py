@@ -35,7 +35,7 @@ class ServedMaster:
             "counting.counting_torch.CustomModel",
             prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
             model_params={"num_records": NUM_RECORDS},
-            **{"shuffle": "none", "records_per_task": 20, **settings},
+            **{"shuffle": "none", "records_per_task": 20, "minibatch_size": 1, **settings},
         )
         self.launches = {}
         self.events = []
