@@ -64,9 +64,8 @@ def sample_batch(
     batch = framework.make_batch(model_def, records, mode)
     if batch.num_examples == 0 and not may_be_empty:
         raise ModelDefError(
-            f"dataset_fn made no example of the first {sample.records.num_records} records, "
-            f"{sample.tell(sample.records.start, sample.records.end)}: the model cannot be built "
-            "without one"
+            f"dataset_fn made no example of the first {sample.records.num_records} records of "
+            f"{sample.shard.name!r}: the model cannot be built without one"
         )
     return batch
 

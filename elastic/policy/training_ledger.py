@@ -108,9 +108,9 @@ class TrainingLedger(Ledger):
         return {
             "shuffle": form.pop("shuffle"),
             "seed": self._seed,
+            "records": self.num_records,
             # Not how files are cut: only with chunks does the order depend on it.
             "layout": _layout(self._places.shards, self._order.has_chunks),
-            "records": self.num_records,
             **form,
         }
 

@@ -190,8 +190,8 @@ def test_a_minibatch_that_no_task_can_fill_is_said(run):
     argv = (*REQUIRED, "--platform=local", "--dry_run", "--minibatch_size=64")
     _, _, err = run("train", *argv, "--records_per_task=24")
     assert err == (
-        "note: minibatch_size=64 is above records_per_task=24, so that no minibatch holds more "
-        "than 24 records: raise --records_per_task\n"
+        "note: minibatch_size=64 is above records_per_task=24, and tasks hold whole "
+        "minibatches: each has 64 records\n"
     )
     assert run("train", *argv, "--records_per_task=64")[2] == ""
 

@@ -392,11 +392,6 @@ def test_a_resumed_job_cannot_have_fewer_epochs_than_it_has_trained(data, folder
         pytest.param(
             {"seed": 1}, "seed=0, this job has seed=1", id="seed"
         ),
-        pytest.param(
-            {"records_per_task": 10},
-            "records_per_task=20, this job has records_per_task=10",
-            id="cut",
-        ),
     ],
 )  # fmt: skip
 def test_a_resumed_job_must_have_the_same_records(change, words, data, folder, tmp_path):

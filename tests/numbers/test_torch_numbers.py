@@ -101,6 +101,7 @@ def test_groups_of_two_workers_equal_the_loop_that_replays_them(tmp_path):
         num_workers=2,
         grads_to_wait=2,
         model_params={"dropout": 0.0},
+        shuffle="none",
     )
     records = load_records(data)
     assert sum(end - start for group in groups for _, start, end in group) == len(records)

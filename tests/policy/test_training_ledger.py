@@ -111,7 +111,7 @@ def test_a_cut_of_shuffled_tasks_brings_their_size_along():
         pytest.param(
             {"shuffle": Shuffle.NONE}, "shuffle=records, this job has shuffle=none", id="shuffle"
         ),
-        pytest.param({"num_records": 41}, "other files of data", id="data"),
+        pytest.param({"num_records": 41}, "records=40, this job has records=41", id="data"),
     ],
 )
 def test_a_cut_of_another_order_is_refused(other, message):
