@@ -187,3 +187,18 @@ def test_compressed_files_are_read_forward(tmp_path, monkeypatch):
         lines += worker.read_picks(places.pick(order.records(0, start, start + 1000)))
     assert sorted(lines) == [f"{number:060d}" for number in range(200_000)]
     assert len(begun) == 1
+
+
+class Mutable(Counting):
+    def read_records(self, task):
+        return ([index] for index in range(task.start, task.end))
+
+
+def test_a_record_that_was_given_out_is_read_again():
+    """It may have been changed: who tries it again, or comes to it in another epoch, has its own."""
+    reader = open_reader("", 1, {}, lambda *_: Mutable())
+    places, order = shuffled(reader.create_chunks())
+    picks = places.pick(order.records(0, 0, 300))
+    for record in reader.read_picks(picks):
+        record.append("changed")
+    assert [len(record) for record in reader.read_picks(picks)] == [1] * 300
