@@ -39,7 +39,7 @@ class Source:
     has_bar: bool = True
 
 
-def _write_npz(path: Path, num_bytes: int) -> None:
+def write_npz(path: Path, num_bytes: int) -> None:
     images = _noise(num_bytes // 12_288, (64, 64, 3))
     np.savez(path, image=images, label=np.arange(len(images)))
 
@@ -49,7 +49,7 @@ def _write_blobs(path: Path, num_bytes: int) -> None:
     _write_table(path, {"data": blobs, "label": range(len(blobs))})
 
 
-def _write_vectors(path: Path, num_bytes: int) -> None:
+def write_vectors(path: Path, num_bytes: int) -> None:
     import pyarrow as pa
 
     values = np.random.default_rng(0).random(num_bytes // 4, np.float32)
@@ -57,7 +57,7 @@ def _write_vectors(path: Path, num_bytes: int) -> None:
     _write_table(path, {"vector": vectors, "label": range(len(vectors))})
 
 
-def _write_numbers(path: Path, num_bytes: int) -> None:
+def write_numbers(path: Path, num_bytes: int) -> None:
     columns = {
         f"x{index}": np.random.default_rng(index).random(num_bytes // 80) for index in range(10)
     }
@@ -79,10 +79,10 @@ def _noise(length: int, shape: tuple[int, ...]) -> Any:
 
 
 SOURCES: Final = (
-    Source("npz, images of 12 KB", ".npz", _write_npz),
+    Source("npz, images of 12 KB", ".npz", write_npz),
     Source("parquet, bytes of 12 KB", ".parquet", _write_blobs),
-    Source("parquet, vectors of 256 float32", ".parquet", _write_vectors),
-    Source("parquet, 10 numbers", ".parquet", _write_numbers, has_bar=False),
+    Source("parquet, vectors of 256 float32", ".parquet", write_vectors),
+    Source("parquet, 10 numbers", ".parquet", write_numbers, has_bar=False),
 )
 
 

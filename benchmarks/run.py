@@ -23,6 +23,7 @@ NAMES: Final = (
     "push",
     "apply",
     "reading",
+    "shuffling",
     "one_worker",
     "two_workers",
     "recovery",

@@ -43,7 +43,8 @@ class JobKeywords(TypedDict, total=False):
     # -- Data
     # arguments of the reader, as a=1,b=two
     data_reader_params: str | Mapping[str, Any] | None
-    # records leased to a worker at a time
+    # records leased to a worker at a time, at most, in whole minibatches; by default so many that
+    # all workers have work (predictions: 1000)
     records_per_task: int | None
     # records of one gradient
     minibatch_size: int | None
@@ -155,8 +156,11 @@ class TrainKeywords(JobKeywords, total=False):
     # updates after which training ends, be it within an epoch; 0 trains all epochs
     max_steps: int | None
     max_step: int | None
-    # hand out the tasks of an epoch in a seeded random order
-    shuffle: bool | None
+    # what comes in another, seeded order in each epoch: records, tasks (ranges of records as they
+    # stand in the files), or none
+    shuffle: Literal["records", "tasks", "none"] | None
+    # leave out the last minibatch of an epoch where it is a short one
+    drop_last: bool | None
 
     # -- Updates
     # gradients averaged into one synchronous update; the maximum of num_workers by default

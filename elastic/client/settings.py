@@ -247,12 +247,7 @@ def notes(spec: JobSpec, given: Mapping[str, Given]) -> list[str]:
         labels = [given[name].label for name in names if _is_chosen(name, spec, given)]
         if labels:
             lines.append(f"unused {circumstance}: {', '.join(labels)}")
-    if spec.minibatch_size > spec.records_per_task:
-        lines.append(
-            f"minibatch_size={spec.minibatch_size} is above "
-            f"records_per_task={spec.records_per_task}, so that no minibatch holds more than "
-            f"{spec.records_per_task} records: raise --records_per_task"
-        )
+    lines += _too_small_tasks(spec)
     processor = "prediction_outputs_processor"
     if spec.kind is not JobKind.PREDICT and _is_chosen(processor, spec, given):
         label = given[processor].label
@@ -261,6 +256,19 @@ def notes(spec: JobSpec, given: Mapping[str, Given]) -> list[str]:
     if lost:
         lines.append(f"below no --volume, so it goes with its pod: {', '.join(lost)}")
     return lines
+
+
+def _too_small_tasks(spec: JobSpec) -> Iterator[str]:
+    each, size = spec.records_per_task, spec.minibatch_size
+    if each is None or size <= each:
+        return
+    what = f"minibatch_size={size} is above records_per_task={each}"
+    if spec.kind is JobKind.TRAIN:
+        yield f"{what}, and tasks hold whole minibatches: each has {size} records"
+    else:
+        yield (
+            f"{what}, so that no minibatch holds more than {each} records: raise --records_per_task"
+        )
 
 
 def _without_effect(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:

@@ -1,20 +1,41 @@
 """NumPy files: a record is one row of every array."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import ReadTask
+from elastic.data.base import Chunks, ReadTask
 from elastic.data.cache import RecentlyUsed
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.npy import ArrayLayout, load_array, read_layouts
 from elastic.data.options import ReaderOptions
+from elastic.data.picking import (
+    FAR_BYTES,
+    ShardPicks,
+    by_shard,
+    chunk_bytes,
+    cut_shard,
+    is_in_runs,
+    mixed_of,
+    read_runs,
+)
 from elastic.data.rows import record_maker
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.records import Picks, Shard
+
+_CHUNK_BYTES: Final = 256 << 10
+_WINDOW_BYTES: Final = 16 << 20
+"""Rows are in memory what they are in the file, so that larger chunks can be mixed."""
+
+_PICKED_ROWS: Final = 1 << 13
+_PICKED_BYTES: Final = 8 << 20
+_COPIED_BYTES: Final = 1 << 10
+_LARGE_ROW_BYTES: Final = 1 << 17
+"""From here on, a row is read by itself: the system keeps the rest of its chunk at hand."""
 
 _BLOCK_BYTES: Final = 2 << 20
 """Rows read at a time: bounds the memory of a task whose rows are large."""
@@ -32,6 +53,8 @@ class ArrayReader:
         self._is_archive = is_archive
         # Whole arrays, which cannot be read by rows.
         self._cache = RecentlyUsed[NDArray[Any]](options.cache_mb << 20, lambda array: array.nbytes)
+        # Of the windows that records are wanted of.
+        self._chunks = RecentlyUsed[NDArray[Any]](4 * _WINDOW_BYTES, lambda array: array.nbytes)
         self._layouts: dict[str, tuple[ArrayLayout, ...]] = {}
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:  # noqa: ARG002 (rows are found without scanning, so any range is a shard)
@@ -44,6 +67,64 @@ class ArrayReader:
                 shards.append(Shard(name, 0, layouts[0].shape[0]))
         return shards
 
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        shards = self.create_shards(names, 1)
+        files = [self._files.get(name) for name in names]
+        row_bytes = sum(layout.row_bytes for layout in self._layouts_of(files[0]))
+        total_bytes = row_bytes * sum(shard.num_records for shard in shards)
+        least = FAR_BYTES if files[0].is_far else _CHUNK_BYTES
+        rows = max(1, chunk_bytes(total_bytes, least) // max(1, row_bytes))
+        chunks = [chunk for shard in shards for chunk in cut_shard(shard, rows)]
+        return Chunks(chunks, mixed_of(total_bytes, len(chunks), _WINDOW_BYTES))
+
+    def read_picks(self, picks: Picks) -> Iterator[Any]:
+        """Rows in any order: some at a time, copied from the chunks that they are of."""
+        if is_in_runs(picks):
+            return read_runs(self.read_records, picks)
+        return chain.from_iterable(self._picked_blocks(picks))
+
+    def _picked_blocks(self, picks: Picks) -> Iterator[Iterable[Any]]:
+        layouts = self._layouts_of(self._files.get(picks.shards[0].name))
+        row_bytes = sum(layout.row_bytes for layout in layouts)
+        step = max(1, min(_PICKED_ROWS, _PICKED_BYTES // max(1, row_bytes)))
+        make = record_maker(tuple(layout.key for layout in layouts))
+        for start in range(0, len(picks), step):
+            part = picks.part(start, start + step)
+            files = {name: self._files.get(name) for name in {each.name for each in part.shards}}
+            for shard in part.shards:
+                self._check_length(files[shard.name], shard.end)
+            groups = list(by_shard(part))
+            columns = [self._picked(files, groups, at) for at in range(len(layouts))]
+            yield make(*columns) if self._is_archive else columns[0]
+
+    def _picked(
+        self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks], at: int
+    ) -> NDArray[Any]:
+        """One array of the records, of which it is the one at `at`, in memory of its own."""
+        layouts = {name: self._layouts_of(file)[at] for name, file in files.items()}
+        # Texts of several files may have several lengths.
+        dtype = np.result_type(*(each.dtype.newbyteorder("=") for each in layouts.values()))
+        num_rows = sum(len(places) for _, places, _ in groups)
+        rows = np.empty((num_rows, *next(iter(layouts.values())).shape[1:]), dtype)
+        for shard, places, indices in groups:
+            file, layout = files[shard.name], layouts[shard.name]
+            if layout.row_bytes >= _LARGE_ROW_BYTES and layout.offset and not file.is_far:
+                for place, index in zip(places.tolist(), indices.tolist(), strict=True):
+                    rows[place] = self._rows(file, layout, index, index + 1)[0]
+                continue
+            chunk = self._chunks.get(
+                (shard.name, shard.start, layout.key),
+                partial(self._rows, file, layout, shard.start, shard.end),
+            )
+            taken = indices - shard.start
+            if layout.row_bytes < _COPIED_BYTES:
+                rows[places] = chunk[taken]
+                continue
+            # Row by row, as the line above copies twice.
+            for place, index in zip(places.tolist(), taken.tolist(), strict=True):
+                rows[place] = chunk[index]
+        return rows
+
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         # Chained in C: a generator between a record and who wants it costs as much as the record.
         return chain.from_iterable(self._blocks(task))
@@ -52,13 +133,7 @@ class ArrayReader:
         """The records, some at a time; the file is looked at when the first are asked for."""
         file = self._files.get(task.shard.name)
         layouts = self._layouts_of(file)
-        length = layouts[0].shape[0]
-        if task.end > length:
-            raise DataError(
-                f"{file.name} has {length} records, but the task wants records "
-                f"[{task.start}, {task.end}): the file is not the one that was counted; "
-                "restore it and start the job again"
-            )
+        self._check_length(file, task.end)
         row_bytes = sum(layout.row_bytes for layout in layouts)
         step = max(1, _BLOCK_BYTES // max(1, row_bytes))
         make = record_maker(tuple(layout.key for layout in layouts))
@@ -66,6 +141,14 @@ class ArrayReader:
             end = min(start + step, task.end)
             columns = [self._rows(file, layout, start, end) for layout in layouts]
             yield make(*columns) if self._is_archive else columns[0]
+
+    def _check_length(self, file: SourceFile, end: int) -> None:
+        length = self._layouts_of(file)[0].shape[0]
+        if end > length:
+            raise DataError(
+                f"{file.name} has {length} records, but the task wants records up to {end}: the "
+                "file is not the one that was counted; restore it and start the job again"
+            )
 
     def _rows(self, file: SourceFile, layout: ArrayLayout, start: int, end: int) -> NDArray[Any]:
         if layout.offset is None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from elastic.policy.records import Shard
+from elastic.policy.records import Picks, Shard, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,22 @@ class ReadTask:
         return self.shard.name
 
 
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """A source as an epoch is made of it.
+
+    Attributes:
+        shards: Together every record once, in a stable order.
+        mixed: The shards are chunks, to be shuffled so many at a time at least; None where each
+            record can be read by itself.
+        is_forward: Whether they should be read as they follow each other.
+    """
+
+    shards: Sequence[Shard]
+    mixed: int | None = None
+    is_forward: bool = False
+
+
 class DataReader(Protocol):
     """A source of records that can be split and read in any order, by any process."""
 
@@ -33,6 +49,16 @@ class DataReader(Protocol):
         Raises:
             DataError: The source is missing, unreadable, empty or malformed.
         """
+
+    def create_chunks(self) -> Chunks:
+        """The same records as they can be read in any order, in a stable one.
+
+        Raises:
+            DataError: As `create_shards`.
+        """
+
+    def read_picks(self, picks: Picks) -> Iterator[Any]:
+        """Yield records of any shards in any order; as `read_records` but for that."""
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """Yield the `task.end - task.start` records of the range, in order.
@@ -45,11 +71,49 @@ class DataReader(Protocol):
         """
 
 
+def read_task(reader: DataReader, task: Task, start: int, end: int) -> Iterator[Any]:
+    """The records of `[start, end)` of a task's range, in order; raises what the reader raises."""
+    picked = task.picked(start, end)
+    if picked is None:
+        return reader.read_records(ReadTask(task.shard, start, end))
+    return reader.read_picks(picked)
+
+
 class FormatReader(Protocol):
     """How files of one format are split and read."""
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
         """Shards of the files, in their order."""
 
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        """The same as chunks that can be read in any order."""
+
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """The records of a task, in order."""
+
+
+@runtime_checkable
+class RawReader(Protocol):
+    """A format whose records are runs of bytes, that are decoded many at a time.
+
+    In any order, bytes are kept and not what is made of them: that takes ten times the memory, and
+    is out of the processor's cache when its turn comes.
+    """
+
+    def read_raw(self, task: ReadTask) -> Iterator[bytes]:
+        """The bytes of each record of a task, with its end."""
+
+    def decode_raw(self, name: str, records: Sequence[bytes]) -> Sequence[Any]:
+        """Decode bytes of `read_raw`, of files like `name`.
+
+        Raises:
+            DataError: One of them cannot be decoded; it does not say which.
+        """
+
+
+@runtime_checkable
+class PickReader(Protocol):
+    """A format that reads records in any order by itself."""
+
+    def read_picks(self, picks: Picks) -> Iterator[Any]:
+        """The records in their order."""

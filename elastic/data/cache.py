@@ -20,6 +20,7 @@ class RecentlyUsed(Generic[_Value]):
         self._size_of = size_of
         self._lock = threading.Lock()
         self._values: OrderedDict[Hashable, _Value] = OrderedDict()
+        self._total = 0
 
     def get(self, key: Hashable, load: Callable[[], _Value]) -> _Value:
         """The value of a key, loaded where it is not kept."""
@@ -34,11 +35,14 @@ class RecentlyUsed(Generic[_Value]):
         del newest
         value = load()
         with self._lock:
+            replaced = self._values.pop(key, None)
+            self._total -= 0 if replaced is None else self._size_of(replaced)
             self._values[key] = value
+            self._total += self._size_of(value)
             self._shrink(0, least=1)
         return value
 
     def _shrink(self, room_bytes: int, least: int) -> None:
-        total = room_bytes + sum(map(self._size_of, self._values.values()))
-        while total > self._max_bytes and len(self._values) > least:
-            total -= self._size_of(self._values.popitem(last=False)[1])
+        # Counted along: there may be thousands of them.
+        while self._total + room_bytes > self._max_bytes and len(self._values) > least:
+            self._total -= self._size_of(self._values.popitem(last=False)[1])

@@ -8,12 +8,18 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
-from elastic.data.base import ReadTask
+from elastic.data.base import Chunks, ReadTask
+from elastic.data.picking import LEAST_MIXED, ChunkPicking, cut_shard
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.records import Picks, Shard
 from elastic.spec.user_frames import describe
+
+_MAX_CHUNK: Final = 64
+"""Records that are asked for at once where records are shuffled: each time may cost an opening."""
+
+_LEAST_CHUNKS: Final = 256
 
 _SHARDS_HINT = (
     "return a list of elastic Shard objects, a dict name -> (start, number of records), or a list "
@@ -32,6 +38,7 @@ class CustomReader:
                     f"{method}: see docs/data.md for what a reader has"
                 )
         self._reader = reader
+        self._picking = ChunkPicking()
 
     def create_shards(self) -> list[Shard]:
         """Call the user's `create_shards` and check what it returns.
@@ -50,6 +57,27 @@ class CustomReader:
             raise DataError("create_shards of the custom_data_reader returned no shards")
         _check_disjoint(shards)
         return shards
+
+    def create_chunks(self) -> Chunks:
+        """Parts of the same, small beside all records; shards that have a place are left whole.
+
+        Raises:
+            DataError: As `create_shards`.
+        """
+        shards = self.create_shards()
+        each = max(1, min(_MAX_CHUNK, sum(s.num_records for s in shards) // _LEAST_CHUNKS))
+        chunks: list[Shard] = []
+        for shard in shards:
+            chunks += [shard] if shard.offset_bytes is not None else cut_shard(shard, each)
+        return Chunks(chunks, LEAST_MIXED)
+
+    def read_picks(self, picks: Picks) -> Iterator[Any]:
+        """Yield records in any order, by chunks.
+
+        Raises:
+            DataError: As `read_records`.
+        """
+        return self._picking.read(self.read_records, picks)
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """Yield what the user's `read_records` yields for the range.

@@ -30,8 +30,9 @@ POINT_BYTES: Final = 4 << 20
 MAX_POINTS: Final = 256
 """Points of a file; when there are more, every second one is given up."""
 
-WINDOW_BYTES: Final = 2 << 20
-"""Content behind the position that stays readable, for records that are read again."""
+WINDOW_BYTES: Final = 4 << 20
+"""Content behind the position that stays readable, for records that are read again, as by the next
+task of a window of `picking`."""
 
 _PROBE_BYTES: Final = 256
 
@@ -157,6 +158,8 @@ class DecompressedFile(SourceFile):
     Attributes:
         size: Bytes of the compressed file: nobody knows the other number before the end.
     """
+
+    is_forward = True
 
     def __init__(self, file: SourceFile, codec: Codec) -> None:
         super().__init__(file.name, file.version)

@@ -11,16 +11,19 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from elastic.data.base import ReadTask
+from elastic.data.base import Chunks, ReadTask
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.options import ReaderOptions
+from elastic.data.picking import scanned_chunks
 from elastic.data.row_ends import RowEnds
 from elastic.data.scan import (
     READ_BLOCK_BYTES,
+    SHARD_BYTES,
     Bookmarks,
     Piece,
     cut_shards,
     decode_piece,
+    raw_records,
     read_pieces,
     split_blocks,
     text_start,
@@ -63,6 +66,12 @@ class CsvReader:
         self._columns: dict[str, Columns] = {}
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
+        return self._cut(names, records_per_task, SHARD_BYTES)
+
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        return scanned_chunks(self._files, names, lambda size: self._cut(names, 1, size))
+
+    def _cut(self, names: Sequence[str], records_per_task: int, size_bytes: int) -> list[Shard]:
         shards: list[Shard] = []
         first = self._columns_of(self._files.get(names[0]))
         for name in names:
@@ -73,7 +82,7 @@ class CsvReader:
                     f"{name} {_describe(columns)} but {names[0]} {_describe(first)}: make the "
                     "files alike, or say --data_reader_params header=true or header=false"
                 )
-            shards += cut_shards(file, columns.offset, self._row_ends, records_per_task)
+            shards += cut_shards(file, columns.offset, self._row_ends, records_per_task, size_bytes)
         return shards
 
     def read_records(self, task: ReadTask) -> Iterator[Row]:
@@ -89,6 +98,23 @@ class CsvReader:
                     yield (
                         dict(zip(columns.names, row, strict=True)) if columns.names else tuple(row)
                     )
+
+    def read_raw(self, task: ReadTask) -> Iterator[bytes]:
+        file = self._files.get(task.shard.name)
+        assert task.shard.offset_bytes is not None, "as it was made by this reader"
+        offset = task.shard.offset_bytes
+        return raw_records(read_pieces(file, task, offset, self._row_ends, self._bookmarks))
+
+    def decode_raw(self, name: str, records: Sequence[bytes]) -> Sequence[Row]:
+        columns = self._columns_of(self._files.get(name))
+        try:
+            rows = list(self._rows(b"".join(records).decode(self._options.encoding)))
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name}: a row of many is no {self._options.encoding}") from error
+        if len(rows) != len(records) or any(len(row) != columns.count for row in rows):
+            raise DataError(f"{name}: a row of many has too few fields, or too many")
+        names = columns.names
+        return [dict(zip(names, row, strict=True)) if names else tuple(row) for row in rows]
 
     def _rows(self, text: str) -> Iterator[list[str]]:
         lines = io.StringIO(text, newline="")

@@ -48,7 +48,12 @@ class SourceFile(ABC):
     Attributes:
         name: The path as the user wrote it.
         version: When it was opened.
+        is_forward: Whether it is read forward at far less cost than from anywhere.
+        is_far: Whether each read is a request to another machine.
     """
+
+    is_forward = False
+    is_far = False
 
     def __init__(self, name: str, version: Version) -> None:
         self.name = name

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import ReadTask
+from elastic.data.base import Chunks, ReadTask
 from elastic.data.files import OpenFiles
 from elastic.data.image_decoders import ImageDecoders
 from elastic.data.image_files import read_image
 from elastic.data.image_folders import ImageList, is_unchanged, list_images
 from elastic.data.options import ReaderOptions
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.records import Picks, Shard
 
 
 class ImageReader:
@@ -47,20 +47,33 @@ class ImageReader:
                 shards.append(Shard(name, 0, len(images.files), fingerprint=images.fingerprint))
         return shards
 
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        # Each image is a file of its own.
+        return Chunks(self.create_shards(names, 1))
+
     def read_records(self, task: ReadTask) -> Iterator[dict[str, Any]]:
-        folder = task.shard.name
-        images = self._images_of(folder)
-        # A reader of the user's may have made the shard, without one.
-        is_other = task.shard.fingerprint not in ("", images.fingerprint)
-        if is_other or task.end > len(images.files):
-            raise _changed(f"{folder} has got or lost images since they were counted")
-        paths = [f"{folder}{file}" for file in images.files[task.start : task.end]]
-        for index, (path, image) in enumerate(zip(paths, self._read(paths), strict=True)):
+        indices = np.arange(task.start, task.end)
+        yield from self.read_picks(Picks((task.shard,), np.zeros(len(indices), np.int32), indices))
+
+    def read_picks(self, picks: Picks) -> Iterator[dict[str, Any]]:
+        """Images of any folders in any order, which are all asked for at once."""
+        lists = [self._counted(shard) for shard in picks.shards]
+        places = list(zip(picks.owners.tolist(), picks.indices.tolist(), strict=True))
+        paths = [f"{picks.shards[owner].name}{lists[owner].files[at]}" for owner, at in places]
+        for (owner, at), path, image in zip(places, paths, self._read(paths), strict=True):
             record: dict[str, Any] = {"image": image}
-            if images.classes is not None:
-                record["label"] = np.int64(images.labels[task.start + index])
+            if lists[owner].classes is not None:
+                record["label"] = np.int64(lists[owner].labels[at])
             record["path"] = path
             yield record
+
+    def _counted(self, shard: Shard) -> ImageList:
+        images = self._images_of(shard.name)
+        # A reader of the user's may have made the shard, without one.
+        is_other = shard.fingerprint not in ("", images.fingerprint)
+        if is_other or shard.end > len(images.files):
+            raise _changed(f"{shard.name} has got or lost images since they were counted")
+        return images
 
     def _read(self, paths: Sequence[str]) -> Iterator[NDArray[np.uint8]]:
         if self._decoders is not None:

@@ -7,9 +7,10 @@ from typing import Final
 import numpy as np
 
 from elastic.data import scan
-from elastic.data.base import ReadTask
+from elastic.data.base import Chunks, ReadTask
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.options import ReaderOptions
+from elastic.data.picking import scanned_chunks
 from elastic.data.scan import Bookmarks, Marks, cut_shards, text_start
 from elastic.errors import DataError
 from elastic.policy.records import Shard
@@ -35,6 +36,12 @@ class LinesReader:
         self._bookmarks = Bookmarks()
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
+        return self._cut(names, records_per_task, scan.SHARD_BYTES)
+
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        return scanned_chunks(self._files, names, lambda size: self._cut(names, 1, size))
+
+    def _cut(self, names: Sequence[str], records_per_task: int, size_bytes: int) -> list[Shard]:
         shards: list[Shard] = []
         for name in names:
             file = self._files.get(name)
@@ -44,7 +51,7 @@ class LinesReader:
                     "--data_reader_params format=... (lines, where it is text with such bytes), "
                     "convert UTF-16 to UTF-8, or write a custom_data_reader"
                 )
-            shards += cut_shards(file, text_start(file), line_ends, records_per_task)
+            shards += cut_shards(file, text_start(file), line_ends, records_per_task, size_bytes)
         return shards
 
     def read_records(self, task: ReadTask) -> Iterator[str]:

@@ -9,17 +9,20 @@ from functools import partial
 from itertools import accumulate, chain, pairwise
 from typing import Any, Final, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from elastic.data.base import ReadTask
+from elastic.data.base import Chunks, ReadTask
 from elastic.data.cache import RecentlyUsed
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.options import ReaderOptions
 from elastic.data.parquet_columns import Column, ColumnForm, decode, form_of
+from elastic.data.picking import LEAST_MIXED, is_in_runs, read_runs
 from elastic.data.rows import record_maker
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.records import Picks, Shard
 from elastic.spec.names import nearest
 
 Columns: TypeAlias = dict[str, Column]
@@ -27,6 +30,11 @@ Columns: TypeAlias = dict[str, Column]
 _BLOCK_BYTES: Final = 1 << 20
 """Rows copied at a time: so many that what is done once for all costs little, and so few that the
 copy is still in the cache when they are used."""
+
+_FIRST_PICKED: Final = 256
+_PICKED_BYTES: Final = 8 << 20
+"""Rows taken at a time where they are wanted in any order: many of each row group, since to take
+some costs as much however few they are."""
 
 _MAX_IDLE_FILES: Final = 4
 """More than threads read at once; each keeps its file open."""
@@ -133,6 +141,16 @@ class ParquetReader:
                 shards.append(Shard(name, 0, layout.num_records))
         return shards
 
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        self.create_shards(names, 1)
+        groups = [
+            Shard(name, start, end)
+            for name in names
+            for start, end in pairwise(self._layout_of(self._files.get(name)).group_starts)
+            if end > start
+        ]
+        return Chunks(groups, LEAST_MIXED)
+
     def read_records(self, task: ReadTask) -> Iterator[dict[str, Any]]:
         # Chained in C: a generator between a record and who wants it costs as much as the record.
         return chain.from_iterable(self._blocks(task))
@@ -161,6 +179,52 @@ class ParquetReader:
                     start - begin,
                     stop - begin,
                 )
+
+    def read_picks(self, picks: Picks) -> Iterator[dict[str, Any]]:
+        """Rows in any order: some at a time, those of each row group together."""
+        if is_in_runs(picks):
+            return read_runs(self.read_records, picks)
+        return chain.from_iterable(self._picked_blocks(picks))
+
+    def _picked_blocks(self, picks: Picks) -> Iterator[Iterable[dict[str, Any]]]:
+        start, count = 0, _FIRST_PICKED
+        while start < len(picks):
+            part = picks.part(start, start + count)
+            start += count
+            try:
+                records, size_bytes = self._picked(part)
+            except (DataError, UnicodeDecodeError):
+                # One by one, so that those before the one at fault come, and it is named.
+                yield read_runs(self.read_records, part)
+                continue
+            yield records
+            count = max(1, _PICKED_BYTES // max(1, size_bytes // len(part)))
+
+    def _picked(self, picks: Picks) -> tuple[list[dict[str, Any]], int]:
+        """Records in their order, and about how many bytes they have."""
+        records: list[Any] = [None] * len(picks)
+        size_bytes = 0
+        for owner, shard in enumerate(picks.shards):
+            places = np.flatnonzero(picks.owners == owner)
+            if not len(places):
+                continue
+            file = self._files.get(shard.name)
+            layout = self._layout_of(file)
+            starts = np.asarray(layout.group_starts)
+            indices = picks.indices[places]
+            groups = np.searchsorted(starts, indices, side="right") - 1
+            for group in np.unique(groups).tolist():
+                chosen = groups == group
+                columns = self._groups.get(
+                    (file.name, group), partial(self._read_group, file, layout, group)
+                )
+                rows = indices[chosen] - starts[group]
+                made = _taken(columns, rows)
+                for place, record in zip(places[chosen].tolist(), made, strict=True):
+                    records[place] = record
+                num_rows = int(starts[group + 1] - starts[group])
+                size_bytes += len(rows) * _size_of(columns) // num_rows
+        return records, size_bytes
 
     def forms(self, name: str) -> dict[str, ColumnForm]:
         """What the records of a file hold."""
@@ -258,6 +322,18 @@ def _rows(
             f"{name}, record {group[end]}: column {lacking[end]!r} has no value (null): fill it, "
             "or leave the column out with --data_reader_params columns=[...]"
         )
+
+
+def _taken(columns: Columns, rows: NDArray[np.intp]) -> Iterator[dict[str, Any]]:
+    """Rows of a row group in any order.
+
+    Raises:
+        DataError: One of them has no value for a column.
+    """
+    for field, column in columns.items():
+        if len(column.nulls) and np.isin(rows, column.nulls).any():
+            raise DataError(f"column {field!r} has no value (null) in one of {len(rows)} rows")
+    return record_maker(tuple(columns))(*(column.take(rows) for column in columns.values()))
 
 
 def _not_text(columns: Columns, low: int, high: int) -> str:

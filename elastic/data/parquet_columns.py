@@ -68,6 +68,9 @@ class Column(Protocol):
     def rows(self, start: int, end: int) -> Rows:
         """The values of some rows, in memory of their own."""
 
+    def take(self, rows: NDArray[np.intp]) -> Rows:
+        """The values of some rows in any order, in memory of their own."""
+
 
 class _Arrays:
     """Rows of one NumPy array."""
@@ -79,6 +82,9 @@ class _Arrays:
 
     def rows(self, start: int, end: int) -> Rows:
         return self._values[start:end].copy()
+
+    def take(self, rows: NDArray[np.intp]) -> Rows:
+        return self._values[rows]
 
 
 class _RaggedArrays:
@@ -102,6 +108,10 @@ class _RaggedArrays:
         bounds = (offsets - offsets[0]).tolist()
         return [values[low:high] for low, high in pairwise(bounds)]
 
+    def take(self, rows: NDArray[np.intp]) -> Rows:
+        lows, highs = self._offsets[rows].tolist(), self._offsets[rows + 1].tolist()
+        return [self._values[low:high].copy() for low, high in zip(lows, highs, strict=True)]
+
 
 class _Objects:
     """Text or bytes; kept as Arrow keeps them, which takes a third of the memory of objects."""
@@ -113,6 +123,10 @@ class _Objects:
 
     def rows(self, start: int, end: int) -> Rows:
         values: list[Any] = self._array.slice(start, end - start).to_pylist()
+        return values
+
+    def take(self, rows: NDArray[np.intp]) -> Rows:
+        values: list[Any] = self._array.take(pa.array(rows)).to_pylist()
         return values
 
 

@@ -1,17 +1,18 @@
 """The built-in reader: files of one format."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from elastic.data.base import FormatReader, ReadTask
+from elastic.data.base import Chunks, FormatReader, PickReader, RawReader, ReadTask
 from elastic.data.formats import build_reader, format_of, is_folder
 from elastic.data.opening import open_files
 from elastic.data.options import check_used, parse_options
+from elastic.data.picking import ChunkPicking
 from elastic.data.sources import common_format, list_files
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.records import Picks, Shard
 
 
 class FileReader:
@@ -32,6 +33,7 @@ class FileReader:
             self._options = replace(self._options, processes=0)
         self._files = open_files(self._options)
         self._formats: dict[str, FormatReader] = {}
+        self._picking = ChunkPicking()
 
     def create_shards(self) -> list[Shard]:
         """List the shards of all files, sorted by path.
@@ -40,6 +42,14 @@ class FileReader:
             DataError: The source is missing, unreadable, empty or malformed.
             JobSpecError: A reader parameter has no meaning for the format.
         """
+        size = self._records_per_task
+        return list(self._find(lambda form, names: Chunks(form.create_shards(names, size))).shards)
+
+    def create_chunks(self) -> Chunks:
+        """The same as chunks; raises the same."""
+        return self._find(lambda form, names: form.create_chunks(names))
+
+    def _find(self, find: Callable[[FormatReader, Sequence[str]], Chunks]) -> Chunks:
         names = list_files(self._origin)
         format_name = self._options.format or common_format(self._origin, names)
         check_used(self._params, format_name)
@@ -47,18 +57,36 @@ class FileReader:
         for name in files:
             if self._files.get(name).size == 0:
                 raise _empty(name)
-        shards = self._format(format_name).create_shards(names, self._records_per_task)
-        filled = {shard.name for shard in shards}
+        found = find(self._format(format_name), names)
+        filled = {shard.name for shard in found.shards}
         for name in files:
             self._files.get(name)  # a file that grew during the scan was not counted whole
         for name in names:
             if name not in filled:
                 raise _empty(name)
         fingerprints = {name: self._files.get(name).fingerprint() for name in files}
-        return [
+        shards = [
             replace(shard, fingerprint=fingerprints.get(shard.name, shard.fingerprint))
-            for shard in shards
+            for shard in found.shards
         ]
+        return replace(found, shards=shards)
+
+    def read_picks(self, picks: Picks) -> Iterator[Any]:
+        """Yield records of any shards in any order.
+
+        Raises:
+            DataError: A record cannot be read, or its file has changed.
+        """
+        for shard in picks.shards:
+            self._expect(shard)
+        names = {shard.name for shard in picks.shards}
+        form = self._format(self._options.format or format_of(picks.shards[0].name))
+        if isinstance(form, PickReader):
+            return form.read_picks(picks)
+        is_forward = any(self._files.get(name).is_forward for name in names)
+        return self._picking.read(
+            self.read_records, picks, form if isinstance(form, RawReader) else None, is_forward
+        )
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """Yield the records of a range of one shard.
@@ -75,11 +103,14 @@ class FileReader:
         if task.start == task.end:
             return iter(())
         format_name = self._options.format or format_of(shard.name)
-        if shard.fingerprint and not is_folder(shard.name):
-            self._files.expect(shard.name, shard.fingerprint)
+        self._expect(shard)
         records = self._format(format_name).read_records(task)
         # Chained in C: a generator between a record and who wants it costs as much as the record.
         return records if is_folder(shard.name) else chain(records, self._look_again(shard.name))
+
+    def _expect(self, shard: Shard) -> None:
+        if shard.fingerprint and not is_folder(shard.name):
+            self._files.expect(shard.name, shard.fingerprint)
 
     def _look_again(self, name: str) -> Iterator[Any]:
         """Gives nothing, once a task's records are read, unless the file has changed meanwhile."""

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.data.base import ReadTask
+from elastic.data.base import Chunks, ReadTask
 from elastic.data.checksums import crc32c_of
 from elastic.data.files import OpenFiles, SourceFile
+from elastic.data.picking import scanned_chunks
 from elastic.data.scan import SHARD_BYTES
 from elastic.data.snappy import decompress
 from elastic.errors import DataError
@@ -78,10 +79,16 @@ class RecordIOReader:
         self._layouts: dict[str, Layout] = {}
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
+        return self._cut(names, records_per_task, SHARD_BYTES)
+
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        return scanned_chunks(self._files, names, lambda size: self._cut(names, 1, size))
+
+    def _cut(self, names: Sequence[str], records_per_task: int, size_bytes: int) -> list[Shard]:
         return [
             shard
             for name in names
-            for shard in self._cut_shards(self._files.get(name), records_per_task)
+            for shard in self._cut_shards(self._files.get(name), records_per_task, size_bytes)
         ]
 
     def read_records(self, task: ReadTask) -> Iterator[bytes]:
@@ -103,12 +110,12 @@ class RecordIOReader:
             "and start the job again"
         )
 
-    def _cut_shards(self, file: SourceFile, records_per_task: int) -> list[Shard]:
-        """Runs of whole chunks: at least a task, and at least `SHARD_BYTES`."""
+    def _cut_shards(self, file: SourceFile, records_per_task: int, shard_bytes: int) -> list[Shard]:
+        """Runs of whole chunks: at least a task, and at least `shard_bytes`."""
         shards: list[Shard] = []
         start, start_offset, count = 0, 0, 0
         for chunk in self._chunks(file, 0):
-            is_full = chunk.offset >= start_offset + SHARD_BYTES
+            is_full = chunk.offset >= start_offset + shard_bytes
             if is_full and count - start >= records_per_task:
                 shards.append(Shard(file.name, start, count, start_offset))
                 start, start_offset = count, chunk.offset

@@ -52,6 +52,8 @@ _CREDENTIAL_WORDS: Final = ("credential", "accessdenied", "access denied", "forb
 class RemoteFile(SourceFile):
     """A file of a file system that fsspec knows."""
 
+    is_far = True
+
     def __init__(self, name: str, version: Version) -> None:
         super().__init__(name, version)
         self._fs, self._path = _file_system(name)

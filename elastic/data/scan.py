@@ -8,6 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -161,22 +162,27 @@ def read_size(needed_bytes: int, block_bytes: int) -> int:
 
 
 def cut_shards(
-    file: SourceFile, offset: int, record_ends: RecordEnds, records_per_task: int
+    file: SourceFile,
+    offset: int,
+    record_ends: RecordEnds,
+    records_per_task: int,
+    shard_bytes: int = SHARD_BYTES,
 ) -> list[Shard]:
-    """Scan a file once and cut it into shards of whole tasks and at least `SHARD_BYTES` each.
+    """Scan a file once and cut it into shards of whole tasks and of a size.
 
     Args:
         file: The source.
         offset: Where its first record begins.
         record_ends: The format.
         records_per_task: Every shard but the last holds a multiple of it.
+        shard_bytes: Of each shard but the last, at least.
     """
     shards: list[Shard] = []
     start, start_offset, count = 0, offset, 0
     for block in split_blocks(file, offset, record_ends, SCAN_BLOCK_BYTES):
-        while block.offset + len(block.data) >= start_offset + SHARD_BYTES:
+        while block.offset + len(block.data) >= start_offset + shard_bytes:
             ends = block.ends()
-            reached = np.searchsorted(ends, start_offset + SHARD_BYTES - block.offset)
+            reached = np.searchsorted(ends, start_offset + shard_bytes - block.offset)
             end = -(-(count + int(reached) + 1) // records_per_task) * records_per_task
             if end - count > block.count:
                 break
@@ -241,6 +247,17 @@ def read_pieces(
         if position >= task.end:
             return
     raise ended_early(file, task, position, end)
+
+
+def raw_records(pieces: Iterator[Piece]) -> Iterator[bytes]:
+    """Each record by itself, with an end of its line."""
+    for piece in pieces:
+        bounds = [0, *piece.ends().tolist()]
+        data = piece.data
+        if not data.endswith((b"\n", b"\r")):
+            data += b"\n"
+            bounds[-1] += 1
+        yield from [data[begin:end] for begin, end in pairwise(bounds)]
 
 
 def last_known(

@@ -9,9 +9,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from elastic.data.base import ReadTask
+from elastic.data.base import Chunks, ReadTask
 from elastic.data.checksums import masked_crc32c
 from elastic.data.files import OpenFiles, SourceFile
+from elastic.data.picking import scanned_chunks
 from elastic.data.scan import READ_BLOCK_BYTES, SHARD_BYTES
 from elastic.errors import DataError
 from elastic.policy.records import Shard
@@ -32,10 +33,16 @@ class TFRecordReader:
         self._files = files
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
+        return self._cut(names, records_per_task, SHARD_BYTES)
+
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        return scanned_chunks(self._files, names, lambda size: self._cut(names, 1, size))
+
+    def _cut(self, names: Sequence[str], records_per_task: int, size_bytes: int) -> list[Shard]:
         return [
             shard
             for name in names
-            for shard in _cut_shards(self._files.get(name), records_per_task)
+            for shard in _cut_shards(self._files.get(name), records_per_task, size_bytes)
         ]
 
     def read_records(self, task: ReadTask) -> Iterator[bytes]:
@@ -72,8 +79,8 @@ def is_record_head(head: bytes) -> bool:
     return masked_crc32c(head[:8]) == int(_HEAD.unpack_from(head)[1])
 
 
-def _cut_shards(file: SourceFile, records_per_task: int) -> list[Shard]:
-    """Cut a file into shards of whole tasks and at least `SHARD_BYTES` each."""
+def _cut_shards(file: SourceFile, records_per_task: int, shard_bytes: int) -> list[Shard]:
+    """Cut a file into shards of whole tasks and at least `shard_bytes` each."""
     shards: list[Shard] = []
     start, start_offset = 0, 0
     count, offset = 0, 0
@@ -83,7 +90,7 @@ def _cut_shards(file: SourceFile, records_per_task: int) -> list[Shard]:
             block, base = file.read_at(offset, wanted), offset
             if not block:
                 break
-        if offset >= start_offset + SHARD_BYTES and (count - start) % records_per_task == 0:
+        if offset >= start_offset + shard_bytes and (count - start) % records_per_task == 0:
             shards.append(Shard(file.name, start, count, start_offset))
             start, start_offset = count, offset
         length = _checked_length(file, block, offset - base, offset, count)

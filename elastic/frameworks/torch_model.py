@@ -1,8 +1,9 @@
 """A torch module with the user's loss and metrics."""
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import numpy as np
 import safetensors.torch
@@ -17,6 +18,8 @@ from elastic.frameworks.torch_metrics import TorchMetrics
 from elastic.frameworks.user_code import leaves, predicted_arrays, user_code
 from elastic.spec.export_form import export_target
 from elastic.spec.model_def import ModelDef
+
+_REFUSES_ONE: Final = "Expected more than 1 value per channel when training"
 
 
 class TorchModel:
@@ -66,7 +69,7 @@ class TorchModel:
             self.module.train()
         for parameter in self.module.parameters():
             parameter.grad = None
-        with user_code("the training step"):
+        with _single_examples(batch.num_examples), user_code("the training step"):
             features, labels = self._on_device(batch)
             predictions = self.module(features)
             loss = _total(self._loss(labels, predictions))
@@ -203,6 +206,21 @@ def _total(losses: Any) -> torch.Tensor:
     for value in values[1:]:
         total = total + value
     return total
+
+
+@contextmanager
+def _single_examples(num_examples: int) -> Iterator[None]:
+    """Say what helps where batch normalisation refuses a minibatch of one example."""
+    try:
+        yield
+    except ModelDefError as error:
+        if num_examples > 1 or _REFUSES_ONE not in str(error):
+            raise
+        raise ModelDefError(
+            f"{error}: this minibatch is a single example, of which batch normalisation makes no "
+            "statistics: leave out an epoch's short last minibatch with --drop_last, or take a "
+            "--minibatch_size that leaves no single record"
+        ) from error.__cause__
 
 
 def _check_depends(loss: torch.Tensor) -> None:

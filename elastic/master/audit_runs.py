@@ -18,8 +18,9 @@ def audit_runs(audits: Sequence[Audit]) -> tuple[tuple[EpochAudit, ...], int]:
         audits: Of every finished epoch, oldest first.
     """
     runs = []
-    for (records, committed, skipped), group in groupby(
-        audits, key=lambda audit: (audit.records, audit.committed, audit.skipped)
+    for (records, committed, skipped, left_out), group in groupby(
+        audits,
+        key=lambda audit: (audit.records, audit.committed, audit.skipped, audit.left_out),
     ):
         first, *others = group
         runs.append(
@@ -29,7 +30,8 @@ def audit_runs(audits: Sequence[Audit]) -> tuple[tuple[EpochAudit, ...], int]:
                 records=records,
                 committed=committed,
                 skipped=skipped,
+                left_out=left_out,
             )
         )
-    left_out = sum(run.num_epochs for run in runs[:-MAX_RUNS])
-    return tuple(runs[-MAX_RUNS:]), left_out
+    num_told_no_more = sum(run.num_epochs for run in runs[:-MAX_RUNS])
+    return tuple(runs[-MAX_RUNS:]), num_told_no_more

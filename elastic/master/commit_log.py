@@ -55,11 +55,8 @@ class CommitLog:
         """Note what was just committed; `audit` is set if that ended the epoch."""
         if self._file is None:
             return
-        records = [
-            [ledger.shard_name(s.records.shard_index), s.records.start, s.records.end]
-            for s in staged
-        ]
         epoch = ledger.epoch if audit is None else audit.epoch
+        records = [named for item in staged for named in ledger.named(item.records, epoch)]
         try:
             json.dump({"version": version, "epoch": epoch, "records": records}, self._file)
             self._file.write("\n")

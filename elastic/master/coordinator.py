@@ -50,7 +50,7 @@ from elastic.policy.oddities import ADVICE, Oddity
 from elastic.policy.records import Task, TaskKind
 from elastic.telemetry.meter import JobMeter
 from elastic.telemetry.samples import LEASE_LOST, STALE
-from elastic.telemetry.summary import account_text, result_text
+from elastic.telemetry.summary import account_text, left_out_text, result_text
 
 log = logging.getLogger(__name__)
 
@@ -598,6 +598,7 @@ class Coordinator:
             audit.epoch, self.store.version, audit.committed, time.monotonic(), metrics
         )
         account = account_text(audit.records, audit.committed, audit.skipped)
+        account += left_out_text(audit.left_out)
         self._on_event("EpochEnded", f"epoch {audit.epoch}: {result_text(result)}; {account}")
         self.on_epoch_result(result)
         await self.on_epoch_end(audit.epoch, result.loss)

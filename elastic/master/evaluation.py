@@ -10,11 +10,20 @@ from elastic.frameworks.base import MetricState
 from elastic.master.metric_sums import MetricSums
 from elastic.policy.ledger import Ledger, LedgerConfig, NoTask, Refusal
 from elastic.policy.records import Shard, Task, TaskKind
+from elastic.policy.task_sizes import default_records_per_task
 from elastic.spec.job import JobSpec
 
 FIRST_TASK_ID: Final = 1 << 48
 """Above every training task, so that a late report is never taken for an evaluation's."""
 TASK_IDS_PER_ROUND: Final = 1 << 32
+
+
+def evaluation_task_size(spec: JobSpec, shards: Sequence[Shard]) -> int:
+    """Records of a task of an evaluation."""
+    if spec.records_per_task is not None:
+        return spec.records_per_task
+    num_records = sum(shard.num_records for shard in shards)
+    return default_records_per_task(num_records, spec.minibatch_size, spec.num_workers.maximum)
 
 
 class Round:
@@ -62,9 +71,8 @@ class EvaluationRound(Round):
         ledger = Ledger(
             shards,
             LedgerConfig(
-                records_per_task=spec.records_per_task,
+                records_per_task=evaluation_task_size(spec, shards),
                 num_epochs=1,
-                shuffle=False,
                 kind=TaskKind.EVALUATION,
                 first_task_id=FIRST_TASK_ID + number * TASK_IDS_PER_ROUND,
                 max_task_failures=spec.max_task_failures,

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elastic.errors import CheckpointError
+from elastic.policy.training_ledger import TRAINING_FORMAT
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -50,6 +51,23 @@ class Order(_Form):
 
 class LedgerForm(BaseModel):
     """The parts of a ledger's snapshot that it cannot be restored without."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    fingerprint: dict[str, Any]
+    epoch: Natural
+    chunk: Natural
+    reached: Natural
+    gaps: list[Span]
+    committed: Natural
+    skipped: Natural
+    skipped_records: list[tuple[str, Natural]]
+    audits: list[tuple[Natural, Natural, Natural, Natural, Natural]]
+    computed_again: Natural
+
+
+class LastLedgerForm(BaseModel):
+    """The same of the version before, which counted the records of shards."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -120,7 +138,9 @@ def read_manifest(path: Path) -> Manifest:
     if manifest.ledger is not None:
         try:
             # Read from text, where a list can stand for a tuple.
-            LedgerForm.model_validate_json(json.dumps(manifest.ledger))
+            is_last = manifest.ledger.get("format") == TRAINING_FORMAT - 1
+            form = LastLedgerForm if is_last else LedgerForm
+            form.model_validate_json(json.dumps(manifest.ledger))
         except ValidationError as error:
             raise damaged(path, f"the ledger in {MANIFEST} {_problem(error)}") from error
     return manifest

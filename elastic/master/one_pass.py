@@ -179,7 +179,7 @@ class Prediction:
     def _fingerprint(self, ledger: Ledger) -> dict[str, Any]:
         spec = self._env.spec
         return {
-            **{k: v for k, v in ledger.fingerprint().items() if k not in ("seed", "shuffle")},
+            **ledger.fingerprint(),
             "model": spec.model or spec.checkpoint_filename_for_init,
             "prediction_outputs": "" if self.path is None else str(self.path),
             "prediction_format": spec.prediction_format,
@@ -230,7 +230,7 @@ async def open_one_pass(parts: JobParts, sources: Sources, store: ParameterStore
     await parts.preparation.run(one_pass.prepare)
     board.ledger = one_pass.round.ledger
     coordinator = Coordinator(
-        Ledger([], LedgerConfig(spec.records_per_task, 1)),
+        Ledger([], LedgerConfig(1, 1)),
         store,
         UpdateRule(),
         Liveness(spec.hang_timeout, spec.start_timeout),

@@ -124,7 +124,7 @@ class PredictionRound(Round):
     def __init__(self, version: int, shards: Sequence[Shard], spec: JobSpec) -> None:
         """Open the round; see `EvaluationRound`."""
         config = LedgerConfig(
-            records_per_task=spec.records_per_task,
+            records_per_task=spec.records_per_range,
             num_epochs=1,
             kind=TaskKind.PREDICTION,
             first_task_id=FIRST_TASK_ID,

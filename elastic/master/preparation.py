@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from elastic.callbacks import Callback
 from elastic.data import open_reader
-from elastic.data.base import DataReader
+from elastic.data.base import Chunks, DataReader
 from elastic.errors import CheckpointError, DataError, ModelDefError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch, Model
@@ -15,9 +17,12 @@ from elastic.master.cuts import list_cuts, read_cut
 from elastic.master.manifest import MANIFEST
 from elastic.master.parameters import ParameterStore, Watched, unwatched
 from elastic.master.sampling import first_part, sample_batch
-from elastic.policy.ledger import Ledger, LedgerConfig
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.ledger import LedgerConfig
+from elastic.policy.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.records import Places, RecordRange, Shard, Task, TaskKind
 from elastic.policy.steps import minibatches_of_epoch, updates_of_job
+from elastic.policy.task_sizes import default_records_per_task
+from elastic.policy.training_ledger import TaskCut, TrainingLedger
 from elastic.spec.export_form import export_target
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
@@ -36,14 +41,18 @@ class Sources:
     """The checked model_def and data of a job.
 
     Attributes:
-        shards: The records that the job goes through.
+        chunks: The records that the job goes through.
         evaluation_shards: Those that a training job evaluates on besides.
     """
 
     model_def: ModelDef
     reader: DataReader
-    shards: Sequence[Shard]
+    chunks: Chunks
     evaluation_shards: Sequence[Shard]
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        return self.chunks.shards
 
 
 def check_sources(spec: JobSpec, at: Callable[[str], None] = _untold) -> Sources:
@@ -62,13 +71,13 @@ def check_sources(spec: JobSpec, at: Callable[[str], None] = _untold) -> Sources
         export_target(spec.output, model_def.framework)
     at(f"records of {spec.kind.data_setting}={spec.data_origin}")
     reader = _open(spec, model_def, spec.data_origin)
-    shards = _shards(reader, spec.kind.data_setting, spec.data_origin)
+    chunks = _chunks(spec, reader)
     evaluation_shards: Sequence[Shard] = ()
     if spec.kind is JobKind.TRAIN and spec.evaluation_data_dir:
         at(f"records of evaluation_data_dir={spec.evaluation_data_dir}")
         evaluation = _open(spec, model_def, spec.evaluation_data_dir)
         evaluation_shards = _shards(evaluation, "evaluation_data_dir", spec.evaluation_data_dir)
-    return Sources(model_def, reader, shards, evaluation_shards)
+    return Sources(model_def, reader, chunks, evaluation_shards)
 
 
 def build_store(
@@ -131,7 +140,8 @@ def _check_train_metrics(
 
 def total_updates(spec: JobSpec, shards: Sequence[Shard]) -> int:
     """Updates that the whole job will make, if no record fails and no callback ends it."""
-    num_minibatches = minibatches_of_epoch(shards, spec.records_per_task, spec.minibatch_size)
+    num_records = sum(shard.num_records for shard in shards)
+    num_minibatches = minibatches_of_epoch(num_records, spec.minibatch_size, spec.drop_last)
     return updates_of_job(
         num_minibatches, spec.num_epochs, spec.gradients_per_update, spec.max_steps
     )
@@ -156,20 +166,44 @@ def build_callbacks(
     )
 
 
-def training_ledger(spec: JobSpec, shards: Sequence[Shard]) -> Ledger:
-    """The ledger of the training records."""
-    return Ledger(
-        shards,
-        LedgerConfig(
-            records_per_task=spec.records_per_task,
-            num_epochs=spec.num_epochs,
-            seed=spec.seed,
-            shuffle=spec.shuffle,
-            max_task_failures=spec.max_task_failures,
-            skip_bad_records=spec.skip_bad_records,
-            may_shrink=spec.shrink_minibatches,
-        ),
+def training_ledger(spec: JobSpec, chunks: Chunks) -> TrainingLedger:
+    """The ledger of the training records.
+
+    Raises:
+        DataError: Without a short last minibatch, none are left.
+    """
+    places = Places(chunks.shards)
+    cut = _task_cut(spec, places, chunks)
+    if not cut.num_records(places.num_records):
+        raise DataError(
+            f"{spec.training_data_dir} holds {places.num_records} records, which is less than one "
+            f"minibatch_size={spec.minibatch_size}, and --drop_last leaves them out: lower the "
+            "one, or leave the other out"
+        )
+    config = LedgerConfig(
+        records_per_task=cut.records_per_task,
+        num_epochs=spec.num_epochs,
+        max_task_failures=spec.max_task_failures,
+        skip_bad_records=spec.skip_bad_records,
+        may_shrink=spec.shrink_minibatches,
     )
+    shuffle = Shuffle(spec.shuffle)
+    form = OrderForm(shuffle, cut.records_per_task, chunks.mixed or 1, chunks.is_forward)
+    firsts = () if chunks.mixed is None else places.firsts
+    order = RecordOrder(places.num_records, spec.seed, form, firsts)
+    return TrainingLedger(places, order, cut, config, spec.seed)
+
+
+def _task_cut(spec: JobSpec, places: Places, chunks: Chunks) -> TaskCut:
+    size, num_workers = spec.minibatch_size, spec.num_workers.maximum
+    if spec.records_per_task is not None:
+        # As the user has it: all alike, up to the end of an epoch.
+        return TaskCut(spec.records_per_task, size, 1, spec.drop_last)
+    window = 0
+    if chunks.mixed is not None:
+        window = places.num_records * chunks.mixed // len(places.shards)
+    each = default_records_per_task(places.num_records, size, num_workers, window)
+    return TaskCut(each, size, num_workers, spec.drop_last)
 
 
 def choose_sample(spec: JobSpec, sources: Sources, at: Callable[[str], None] = _untold) -> Task:
@@ -221,22 +255,37 @@ def check_evaluation(
 
 
 def _first_minibatch(spec: JobSpec, shards: Sequence[Shard], kind: TaskKind) -> Task:
-    shard = next(shard for shard in shards if shard.num_records)
-    end = min(shard.end, shard.start + min(spec.minibatch_size, spec.records_per_task))
-    return Task(0, 0, kind, 0, RecordRange(0, shard.start, end), shard)
+    places = Places(shards)
+    # As they stand in the files, be they of several chunks.
+    end = min(spec.minibatch_size, places.num_records)
+    picks = places.pick(np.arange(end))
+    return Task(0, 0, kind, 0, RecordRange(0, 0, end), picks.shards[0], picks=picks)
 
 
 def _open(spec: JobSpec, model_def: ModelDef, origin: str) -> DataReader:
     return open_reader(
-        origin, spec.records_per_task, spec.data_reader_params, model_def.custom_data_reader
+        origin, spec.records_per_range, spec.data_reader_params, model_def.custom_data_reader
     )
+
+
+def _chunks(spec: JobSpec, reader: DataReader) -> Chunks:
+    setting, origin = spec.kind.data_setting, spec.data_origin
+    if spec.kind is not JobKind.TRAIN or Shuffle(spec.shuffle) is not Shuffle.RECORDS:
+        return Chunks(_shards(reader, setting, origin))
+    chunks = reader.create_chunks()
+    _check_filled(chunks.shards, setting, origin)
+    return chunks
 
 
 def _shards(reader: DataReader, setting: str, origin: str) -> Sequence[Shard]:
     shards = reader.create_shards()
+    _check_filled(shards, setting, origin)
+    return shards
+
+
+def _check_filled(shards: Sequence[Shard], setting: str, origin: str) -> None:
     if not any(shard.num_records for shard in shards):
         raise DataError(f"{setting}={origin} holds no records: give it data, or another path")
-    return shards
 
 
 def checkpoint_path(path: Path) -> Path:

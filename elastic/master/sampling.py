@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from elastic.data.base import DataReader, ReadTask
+from elastic.data.base import DataReader, read_task
 from elastic.errors import ModelDefError, UserError
 from elastic.frameworks.base import Batch, Framework
 from elastic.policy.records import RecordRange, Task
@@ -61,8 +61,8 @@ def sample_batch(
     Raises:
         UserError: The reader or dataset_fn fails on the first records already.
     """
-    task = ReadTask(sample.shard, sample.records.start, sample.records.end)
-    batch = framework.make_batch(model_def, list(reader.read_records(task)), mode)
+    records = list(read_task(reader, sample, sample.records.start, sample.records.end))
+    batch = framework.make_batch(model_def, records, mode)
     if batch.num_examples == 0 and not may_be_empty:
         raise ModelDefError(
             f"dataset_fn made no example of the first {sample.records.num_records} records of "
@@ -77,6 +77,10 @@ def _halves(part: Task) -> list[Task]:
         return []
     middle = (records.start + records.end) // 2
     return [
-        replace(part, records=RecordRange(records.shard_index, start, end))
+        replace(
+            part,
+            records=RecordRange(records.shard_index, start, end),
+            picks=part.picked(start, end),
+        )
         for start, end in ((records.start, middle), (middle, records.end))
     ]

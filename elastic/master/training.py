@@ -21,6 +21,7 @@ from elastic.master.work import JobParts, Until
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
 from elastic.policy.records import Shard
+from elastic.policy.task_sizes import idle_workers
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 
@@ -134,10 +135,13 @@ async def open_training(
     callbacks = await run(partial(build_callbacks, spec, sources, store, at))
     steering = Steering(callbacks, store, spec.hang_timeout, board.note)
     steering.check(bool(sources.evaluation_shards), metric_names)
-    ledger = training_ledger(spec, sources.shards)
+    ledger = training_ledger(spec, sources.chunks)
     at("newest cut")
     cut = await run(partial(restore, parts.env, store, ledger, board.note, parts.is_first_life))
     parts.commit_log.open(store.version)
+    idle = idle_workers(ledger.num_tasks, ledger.num_minibatches, spec.num_workers.maximum)
+    if idle is not None and parts.is_first_life:
+        board.note("WorkersIdle", idle)
     coordinator = Coordinator(
         ledger,
         store,

@@ -27,7 +27,7 @@ class FixedRangeLedger(Ledger):
     """Accounts for every record once, a whole task at a time."""
 
     def __init__(self, shards: Sequence[Shard], config: LedgerConfig) -> None:
-        super().__init__(shards, replace(config, num_epochs=1, shuffle=False))
+        super().__init__(shards, replace(config, num_epochs=1))
         self._failures: dict[tuple[int, int], int] = {}
 
     def lease(

@@ -1,10 +1,10 @@
 """The ledger: which record is whose, and which has counted.
 
-An epoch is the data set cut into tasks and shuffled; its *order* is a task's place in that
-shuffle. A worker leases a task and works through it front to back in minibatches. Each minibatch
-is *staged* when its gradient is accepted and *committed* in the same step in which the update
-that contains it is applied. What a lost lease had neither staged nor committed is queued again
-under its old order, so that the order of records does not depend on who died.
+An epoch is the data set cut into tasks, in the order in which they are handed out; a task's place
+there is its *order*. A worker leases a task and works through it front to back in minibatches.
+Each minibatch is *staged* when its gradient is accepted and *committed* in the same step in which
+the update that contains it is applied. What a lost lease had neither staged nor committed is queued
+again under its old order, so that the order of records does not depend on who died.
 
     queued ──lease──▶ leased ──stage──▶ staged ──commit──▶ committed
        ▲                │  ▲               │
@@ -13,8 +13,6 @@ under its old order, so that the order of records does not depend on who died.
 
 import hashlib
 import heapq
-import random
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,12 +59,17 @@ class StagedRange:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The account of an epoch; `committed + skipped == records` in that of a finished one."""
+    """The account of an epoch.
+
+    In that of a finished one, `committed + skipped + left_out == records`. What is left out is the
+    last, short minibatch of an epoch, where the user asks for that.
+    """
 
     epoch: int
     records: int
     committed: int
     skipped: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,6 @@ class LedgerConfig:
 
     records_per_task: int
     num_epochs: int
-    seed: int = 0
-    shuffle: bool = True
     kind: TaskKind = TaskKind.TRAINING
     max_task_failures: int = 3
     skip_bad_records: int = 0
@@ -163,10 +164,10 @@ class Ledger:
         self._held: dict[str, set[int]] = {}
         self._staged = 0
         self._is_stopped = False
+        self._left_out = 0
         self._queue: list[_Queued] = []
         self._open: dict[int, _OpenTask] = {}
         self._position = 0
-        self._permutation = self._shuffled(0)
 
     # -- what a worker does --------------------------------------------------------------------
 
@@ -324,17 +325,15 @@ class Ledger:
         """
         if self.is_finished or self._open or self._position < self._num_tasks:
             return None
-        audit = Audit(self.epoch, self.num_records, self._committed, self._skipped)
-        if audit.committed + audit.skipped != audit.records or self._staged or self._leases:
+        audit = self._account()
+        if self.records_done != self.num_records or self._staged or self._leases:
             raise LedgerError(
                 f"epoch {audit.epoch} ended with {audit.committed} committed and {audit.skipped} "
-                f"skipped of {audit.records} records"
+                f"skipped of {self.num_records} records"
             )
         self.audits.append(audit)
         self.epoch += 1
         self._committed = self._skipped = self._position = 0
-        if not self.is_finished:
-            self._permutation = self._shuffled(self.epoch)
         return audit
 
     def stop(self) -> None:
@@ -359,7 +358,7 @@ class Ledger:
         """The account of the epoch that `stop` has cut, if it had begun: some records are left."""
         if not self._is_stopped or self.records_done == 0:
             return None
-        return Audit(self.epoch, self.num_records, self._committed, self._skipped)
+        return self._account()
 
     @property
     def only_staged_left(self) -> bool:
@@ -399,6 +398,10 @@ class Ledger:
     def shard_name(self, shard_index: int) -> str:
         return self._shards[shard_index].name
 
+    def named(self, records: RecordRange, epoch: int) -> list[tuple[str, int, int]]:  # noqa: ARG002 (where each epoch has an order of its own)
+        """The records of a range, as ranges of sources."""
+        return [(self.shard_name(records.shard_index), records.start, records.end)]
+
     # -- cuts ----------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
@@ -415,7 +418,9 @@ class Ledger:
             "committed": self._committed,
             "skipped": self._skipped,
             "skipped_records": [list(record) for record in self.skipped_records],
-            "audits": [[a.epoch, a.records, a.committed, a.skipped] for a in self.audits],
+            "audits": [
+                [a.epoch, a.records, a.committed, a.skipped, a.left_out] for a in self.audits
+            ],
             "computed_again": self.computed_again,
             "shrunk_to": self.shrunk_to,
         }
@@ -424,12 +429,10 @@ class Ledger:
         """What must be equal for a snapshot of one ledger to be continued by another."""
         return {
             "records_per_task": self._config.records_per_task,
-            "seed": self._config.seed,
-            "shuffle": self._config.shuffle,
             "shards": len(self._shards),
             "records": self.num_records,
             # Not what is in them: who goes on after a bad record has mended it.
-            "layout": _digest(f"{s.name}\0{s.start}\0{s.end}\0" for s in self._shards),
+            "layout": digest(f"{s.name}\0{s.start}\0{s.end}\0" for s in self._shards),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -448,7 +451,6 @@ class Ledger:
         self.audits = [Audit(*values) for values in snapshot["audits"]]
         self.computed_again = snapshot["computed_again"]
         self.shrunk_to = snapshot.get("shrunk_to") if self._config.may_shrink else None
-        self._permutation = self._shuffled(self.epoch)
         self._position = snapshot["position"]
         self._leases.clear()
         self._held.clear()
@@ -468,18 +470,15 @@ class Ledger:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _shuffled(self, epoch: int) -> "array[int]":
-        order = array("L", range(self._num_tasks))
-        if self._config.shuffle:
-            random.Random(f"{self._config.seed}/{epoch}").shuffle(order)  # noqa: S311 - no secret
-        return order
+    def _account(self) -> Audit:
+        records = self.num_records + self._left_out
+        return Audit(self.epoch, records, self._committed, self._skipped, self._left_out)
 
     def _range_of(self, order: int) -> RecordRange:
-        task = self._permutation[order]
-        shard_index = bisect_right(self._first_task, task) - 1
+        shard_index = bisect_right(self._first_task, order) - 1
         shard = self._shards[shard_index]
         step = self._config.records_per_task
-        start = shard.start + (task - self._first_task[shard_index]) * step
+        start = shard.start + (order - self._first_task[shard_index]) * step
         return RecordRange(shard_index, start, min(start + step, shard.end))
 
     def _pop(self, worker: str, has_peers: bool, is_ahead: bool) -> _Queued | None:
@@ -549,11 +548,12 @@ class Ledger:
             _Queued(lease.order, lease.next_start, end, attempt, lease.failures, lease.failed_on)
         )
 
-    def _give_up(self, lease: _Lease, index: int, attempts: int) -> SkipRecord | PoisonedRecord:
-        name = lease.task.shard.name
+    def _give_up(self, lease: _Lease, at: int, attempts: int) -> SkipRecord | PoisonedRecord:
+        records = RecordRange(lease.task.records.shard_index, at, at + 1)
+        ((name, index, _),) = self.named(records, self.epoch)
         if len(self.skipped_records) >= self._config.skip_bad_records:
             return PoisonedRecord(name, index, attempts)
-        self._open[lease.order].skipped.add(index, index + 1)
+        self._open[lease.order].skipped.add(at, at + 1)
         self._skipped += 1
         self.skipped_records.append((name, index))
         self._close_if_complete(lease.order)
@@ -576,8 +576,9 @@ def tell_difference(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str |
     return None
 
 
-def _digest(parts: Iterable[str]) -> str:
-    digest = hashlib.sha256()
+def digest(parts: Iterable[str]) -> str:
+    """Tells texts from others, and is short."""
+    hashed = hashlib.sha256()
     for part in parts:
-        digest.update(part.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()[:16]
+        hashed.update(part.encode("utf-8", "surrogateescape"))
+    return hashed.hexdigest()[:16]

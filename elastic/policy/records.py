@@ -1,7 +1,16 @@
 """Names for records: where they lie and who works on them."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate, pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_TOLD: Final = 3
+"""Records that a text names one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,81 @@ class RecordRange:
         return self.end - self.start
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Picks:
+    """Records of any shards in any order: what stands at the positions of a task.
+
+    Attributes:
+        shards: Those that any of the records is of.
+        owners: (n,) int32: the index in `shards` for each record.
+        indices: (n,) int64: its index in the shard's source.
+    """
+
+    shards: tuple[Shard, ...]
+    owners: NDArray[np.int32]
+    indices: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def part(self, start: int, end: int) -> "Picks":
+        """Those at `[start, end)`, counted from the first one."""
+        return Picks(self.shards, self.owners[start:end], self.indices[start:end])
+
+    @property
+    def num_runs(self) -> int:
+        """How many ranges `runs` gives."""
+        return 1 + len(self._breaks()) if len(self) else 0
+
+    def _breaks(self) -> NDArray[np.intp]:
+        """Where a record does not follow the one before."""
+        return np.flatnonzero((np.diff(self.indices) != 1) | (np.diff(self.owners) != 0)) + 1
+
+    def runs(self) -> Iterator[tuple[Shard, int, int]]:
+        """The same as ranges `[start, end)` of shards, each as long as can be."""
+        if not len(self):
+            return
+        bounds = [0, *self._breaks().tolist(), len(self)]
+        firsts = self.indices[bounds[:-1]].tolist()
+        owners = self.owners[bounds[:-1]].tolist()
+        for (begin, end), first, owner in zip(pairwise(bounds), firsts, owners, strict=True):
+            yield self.shards[owner], first, first + end - begin
+
+    def __str__(self) -> str:
+        """For people: the first ones by name."""
+        runs = list(self.runs())
+        told = ", ".join(tell_range(shard.name, start, end) for shard, start, end in runs[:_TOLD])
+        left = sum(end - start for _, start, end in runs[_TOLD:])
+        return f"{told} and {left} more" if left else told
+
+
+def tell_range(name: str, start: int, end: int) -> str:
+    """Say for people which records of a source are meant."""
+    if end - start == 1:
+        return f"record {start} of {name!r}"
+    return f"records [{start}, {end}) of {name!r}"
+
+
+class Places:
+    """Where the records of all shards lie, counted through from 0 on."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self.shards = tuple(shard for shard in shards if shard.num_records)
+        firsts = list(accumulate((shard.num_records for shard in self.shards), initial=0))
+        self.num_records = firsts[-1]
+        self.firsts = firsts[:-1]
+        self._firsts = np.asarray(self.firsts, np.int64)
+        self._starts = np.asarray([shard.start for shard in self.shards], np.int64)
+
+    def pick(self, numbers: NDArray[np.int64]) -> Picks:
+        """The records of these numbers, each in [0, num_records), in their order."""
+        owners = np.searchsorted(self._firsts, numbers, side="right") - 1
+        indices = numbers - self._firsts[owners] + self._starts[owners]
+        used, owners = np.unique(owners, return_inverse=True)
+        shards = tuple(self.shards[owner] for owner in used.tolist())
+        return Picks(shards, owners.astype(np.int32), indices)
+
+
 class TaskKind(StrEnum):
     """What a worker is asked to do with the records of a task."""
 
@@ -56,7 +140,7 @@ class TaskKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A range of one shard, leased to one worker under one attempt number.
+    """A range of one shard, or of an epoch's positions, leased to one worker under one attempt.
 
     Attributes:
         task_id: Unique within the job since its last restart of the master.
@@ -64,6 +148,7 @@ class Task:
         epoch: 0-based.
         records: The range to work through, in order.
         shard: The shard that `records` indexes into.
+        picks: Training: `records` are positions of the epoch, and these stand there.
         model_version: Evaluation and prediction: the version of the model to use.
         skipped: Prediction: indices of records in the range that are to be left out.
         is_search: The range is one minibatch that has failed whole: find out whose fault that is.
@@ -80,3 +165,15 @@ class Task:
     skipped: tuple[int, ...] = ()
     is_search: bool = False
     minibatch_size: int | None = None
+    picks: Picks | None = None
+
+    def picked(self, start: int, end: int) -> Picks | None:
+        """What stands at positions `[start, end)`; None where `records` are no positions."""
+        if self.picks is None:
+            return None
+        return self.picks.part(start - self.records.start, end - self.records.start)
+
+    def tell(self, start: int, end: int) -> str:
+        """Say for people which records are those of `[start, end)`."""
+        picked = self.picked(start, end)
+        return tell_range(self.shard.name, start, end) if picked is None else str(picked)

@@ -1,26 +1,10 @@
 """How many updates a job will have, known before its first. Pure."""
 
-from collections.abc import Sequence
 
-from elastic.policy.records import Shard
-
-
-def minibatches_of_epoch(
-    shards: Sequence[Shard], records_per_task: int, minibatch_size: int
-) -> int:
-    """Gradients of one epoch, as the ledger cuts shards into tasks and workers cut tasks.
-
-    Args:
-        shards: All records.
-        records_per_task: Of every task of a shard but its last.
-        minibatch_size: Records of every minibatch of a task but its last.
-    """
-    of_whole_task = -(-records_per_task // minibatch_size)
-    num_minibatches = 0
-    for shard in shards:
-        num_whole, rest = divmod(shard.num_records, records_per_task)
-        num_minibatches += num_whole * of_whole_task - (-rest // minibatch_size)
-    return num_minibatches
+def minibatches_of_epoch(num_records: int, minibatch_size: int, drop_last: bool) -> int:
+    """Gradients of one epoch, of which only the last is of fewer records, or is left out."""
+    num_whole, rest = divmod(num_records, minibatch_size)
+    return num_whole + (rest > 0 and not drop_last)
 
 
 def updates_of_job(

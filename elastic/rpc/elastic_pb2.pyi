@@ -46,7 +46,7 @@ class Shard(_message.Message):
     def __init__(self, name: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., offset_bytes: _Optional[int] = ..., fingerprint: _Optional[str] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("task_id", "attempt", "kind", "epoch", "shard", "shard_index", "start", "end", "model_version", "skipped", "is_search", "minibatch_size")
+    __slots__ = ("task_id", "attempt", "kind", "epoch", "shard", "shard_index", "start", "end", "model_version", "skipped", "is_search", "minibatch_size", "picks")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Task.Kind]
@@ -69,6 +69,7 @@ class Task(_message.Message):
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     IS_SEARCH_FIELD_NUMBER: _ClassVar[int]
     MINIBATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PICKS_FIELD_NUMBER: _ClassVar[int]
     task_id: int
     attempt: int
     kind: Task.Kind
@@ -81,7 +82,18 @@ class Task(_message.Message):
     skipped: _containers.RepeatedScalarFieldContainer[int]
     is_search: bool
     minibatch_size: int
-    def __init__(self, task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Task.Kind, str]] = ..., epoch: _Optional[int] = ..., shard: _Optional[_Union[Shard, _Mapping]] = ..., shard_index: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., is_search: bool = ..., minibatch_size: _Optional[int] = ...) -> None: ...
+    picks: Picks
+    def __init__(self, task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[_Union[Task.Kind, str]] = ..., epoch: _Optional[int] = ..., shard: _Optional[_Union[Shard, _Mapping]] = ..., shard_index: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., is_search: bool = ..., minibatch_size: _Optional[int] = ..., picks: _Optional[_Union[Picks, _Mapping]] = ...) -> None: ...
+
+class Picks(_message.Message):
+    __slots__ = ("shards", "owners", "indices")
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    INDICES_FIELD_NUMBER: _ClassVar[int]
+    shards: _containers.RepeatedCompositeFieldContainer[Shard]
+    owners: bytes
+    indices: bytes
+    def __init__(self, shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., owners: _Optional[bytes] = ..., indices: _Optional[bytes] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("worker_index", "launch", "host", "pid")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.records import Picks, RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import (
     DTYPES,
@@ -26,21 +26,13 @@ _KINDS_BACK = {number: kind for kind, number in _KINDS.items()}
 
 
 def task_to_proto(task: Task) -> pb.Task:
-    """Encode a task with its shard."""
-    shard = pb.Shard(
-        name=task.shard.name,
-        start=task.shard.start,
-        end=task.shard.end,
-        fingerprint=task.shard.fingerprint,
-    )
-    if task.shard.offset_bytes is not None:
-        shard.offset_bytes = task.shard.offset_bytes
+    """Encode a task with its shards."""
     message = pb.Task(
         task_id=task.task_id,
         attempt=task.attempt,
         kind=_KINDS[task.kind],
         epoch=task.epoch,
-        shard=shard,
+        shard=_shard_to_proto(task.shard),
         shard_index=task.records.shard_index,
         start=task.records.start,
         end=task.records.end,
@@ -50,24 +42,50 @@ def task_to_proto(task: Task) -> pb.Task:
     )
     if task.model_version is not None:
         message.model_version = task.model_version
+    if task.picks is not None:
+        message.picks.shards.extend(map(_shard_to_proto, task.picks.shards))
+        message.picks.owners = task.picks.owners.astype("<i4").tobytes()
+        message.picks.indices = task.picks.indices.astype("<i8").tobytes()
     return message
 
 
 def task_from_proto(message: pb.Task) -> Task:
-    """Decode a task with its shard."""
-    shard = message.shard
-    offset = shard.offset_bytes if shard.HasField("offset_bytes") else None
+    """Decode a task with its shards."""
     return Task(
         task_id=message.task_id,
         attempt=message.attempt,
         kind=_KINDS_BACK[message.kind],
         epoch=message.epoch,
         records=RecordRange(message.shard_index, message.start, message.end),
-        shard=Shard(shard.name, shard.start, shard.end, offset, shard.fingerprint),
+        shard=_shard_from_proto(message.shard),
         model_version=message.model_version if message.HasField("model_version") else None,
         skipped=tuple(message.skipped),
         is_search=message.is_search,
         minibatch_size=message.minibatch_size if message.HasField("minibatch_size") else None,
+        picks=_picks_from_proto(message.picks) if message.HasField("picks") else None,
+    )
+
+
+def _shard_to_proto(shard: Shard) -> pb.Shard:
+    return pb.Shard(
+        name=shard.name,
+        start=shard.start,
+        end=shard.end,
+        offset_bytes=shard.offset_bytes,
+        fingerprint=shard.fingerprint,
+    )
+
+
+def _shard_from_proto(shard: pb.Shard) -> Shard:
+    offset = shard.offset_bytes if shard.HasField("offset_bytes") else None
+    return Shard(shard.name, shard.start, shard.end, offset, shard.fingerprint)
+
+
+def _picks_from_proto(picks: pb.Picks) -> Picks:
+    return Picks(
+        tuple(map(_shard_from_proto, picks.shards)),
+        np.frombuffer(picks.owners, "<i4"),
+        np.frombuffer(picks.indices, "<i8"),
     )
 
 

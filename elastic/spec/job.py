@@ -40,6 +40,9 @@ MAX_JOB_NAME_LENGTH: Final = 40
 """Pods are named elastic-JOB-worker-N, and their Service must fit a DNS label of 63."""
 
 
+RECORDS_PER_RANGE: Final = 1000
+"""Of a prediction's files, where the user names no number of records."""
+
 METRICS_PORT: Final = 9464
 """Of pods, unless `metrics_port` says otherwise; the one that OpenTelemetry's exporters take."""
 
@@ -137,6 +140,9 @@ Workers = Annotated[WorkerRange, BeforeValidator(_read_workers)]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_read_log_level)
 ]
+
+
+ShuffleName = Literal["records", "tasks", "none"]
 
 
 class JobSpec(BaseModel):
@@ -244,7 +250,12 @@ class JobSpec(BaseModel):
         kinds=PREDICT,
     )
     data_reader_params: Params = setting({}, "arguments of the reader, as a=1,b=two", group="Data")
-    records_per_task: Count = setting(1000, "records leased to a worker at a time", group="Data")
+    records_per_task: Count | None = setting(
+        None,
+        "records leased to a worker at a time, at most, in whole minibatches; by default so many "
+        "that all workers have work (predictions: 1000)",
+        group="Data",
+    )
     minibatch_size: Count = setting(..., "records of one gradient", group="Data")
     shrink_minibatches: Truth = setting(
         False,
@@ -262,8 +273,18 @@ class JobSpec(BaseModel):
         ge=0,
         kinds=TRAIN,
     )
-    shuffle: Truth = setting(
-        True, "hand out the tasks of an epoch in a seeded random order", group="Data", kinds=TRAIN
+    shuffle: ShuffleName = setting(
+        "records",
+        "what comes in another, seeded order in each epoch: records, tasks (ranges of records as "
+        "they stand in the files), or none",
+        group="Data",
+        kinds=TRAIN,
+    )
+    drop_last: Truth = setting(
+        False,
+        "leave out the last minibatch of an epoch where it is a short one",
+        group="Data",
+        kinds=TRAIN,
     )
     skip_bad_records: Whole = setting(
         0, "records that may fail for good before the job does", group="Data", ge=0
@@ -623,6 +644,11 @@ class JobSpec(BaseModel):
     def data_origin(self) -> str:
         """The records that the job goes through."""
         return str(getattr(self, self.kind.data_setting))
+
+    @property
+    def records_per_range(self) -> int:
+        """Records of a task of a prediction, and what readers are told."""
+        return self.records_per_task or RECORDS_PER_RANGE
 
     @property
     def is_async(self) -> bool:

@@ -89,8 +89,9 @@ class WorkerStatus(_Published):
 
 
 class EpochAudit(_Published):
-    """The ledger's account of finished epochs that went alike; `committed + skipped == records`.
+    """The ledger's account of finished epochs that went alike.
 
+    `committed + skipped + left_out == records`.
     The counts are those of each of the `num_epochs` epochs that begin with `epoch`: a job of many
     thousand epochs has to fit where its status is kept.
     """
@@ -100,6 +101,9 @@ class EpochAudit(_Published):
     records: int = Field(description="Records of an epoch.")
     committed: int = Field(description="Those that counted, each once.")
     skipped: int = Field(description="Those that failed for good, as `skip_bad_records` allows.")
+    left_out: int = Field(
+        default=0, description="Those of a short last minibatch, where `drop_last` is set."
+    )
 
 
 class CutShort(_Published):

@@ -185,6 +185,7 @@ def audit_lines(status: JobStatus) -> list[str]:
     for audit in status.audits:
         each = "" if audit.num_epochs == 1 else ", each"
         account = account_text(audit.records, audit.committed, audit.skipped)
+        account += left_out_text(audit.left_out)
         lines.append(f"{_epochs_text(audit.epoch, audit.num_epochs)}{each}: {account}")
     if status.cut_short is not None:
         cut = status.cut_short
@@ -231,6 +232,11 @@ def training_text(status: JobStatus) -> str:
         return ""
     newest = status.epochs[-1]
     return f"{result_text(newest)} in epoch {newest.epoch}"
+
+
+def left_out_text(left_out: int) -> str:
+    """What follows the counts of an epoch whose last minibatch was left out."""
+    return f" + {left_out} left out (--drop_last)" if left_out else ""
 
 
 def _epochs_text(first: int, number: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elastic.data import open_reader
-from elastic.data.base import ReadTask
+from elastic.data.base import read_task
 from elastic.data.predictions.files import SystemFiles
 from elastic.frameworks import load_framework
 from elastic.policy.records import TaskKind
@@ -41,7 +41,7 @@ def assemble(
     readers = {
         kind: open_reader(
             origin,
-            spec.records_per_task,
+            spec.records_per_range,
             spec.data_reader_params,
             model_def.custom_data_reader,
             beside=True,
@@ -56,8 +56,8 @@ def assemble(
 
     def build(session: Session) -> Built:
         sample = session.sample
-        task = ReadTask(sample.shard, sample.records.start, sample.records.end)
-        records = list(readers[sample.kind].read_records(task))
+        begin, end = sample.records.start, sample.records.end
+        records = list(read_task(readers[sample.kind], sample, begin, end))
         batch = framework.make_batch(model_def, records, Mode(sample.kind))
         model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
         local = spec.get_model_steps > 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from elastic.data.base import DataReader, ReadTask
+from elastic.data.base import DataReader, read_task
 from elastic.errors import DataError
 from elastic.frameworks.base import Batch, Framework
 from elastic.policy.records import RecordRange, Task, TaskKind
@@ -20,7 +20,7 @@ AHEAD: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class LoadedBatch:
-    """Records `[start, end)` of a task's shard, and the batch made of them."""
+    """Records `[start, end)` of a task, and the batch made of them."""
 
     start: int
     end: int
@@ -128,12 +128,11 @@ class BatchStream:
         """
         mode = Mode(task.kind)
         reader = self._readers[task.kind]
-        read_task = ReadTask(task.shard, task.records.start, task.records.end)
 
         def make(records: list[Any]) -> Batch:
             return self._framework.make_batch(self._model_def, records, mode)
 
-        maker = _TaskReading(self._thread, reader, read_task, make)
+        maker = _TaskReading(self._thread, reader, task, make)
         size = min(self._minibatch_size, task.minibatch_size or self._minibatch_size)
         return Minibatches(task.records, size, maker)
 
@@ -145,14 +144,14 @@ class _TaskReading:
         self,
         thread: ThreadPoolExecutor,
         reader: DataReader,
-        task: ReadTask,
+        task: Task,
         make: Callable[[list[Any]], Batch],
     ) -> None:
         self._thread = thread
         self._reader = reader
         self._task = task
         self._make = make
-        self._next = task.start
+        self._next = task.records.start
         self._records: Iterator[Any] | None = None
 
     def submit(self, count: int) -> "Future[Batch]":
@@ -166,15 +165,16 @@ class _TaskReading:
         if self._records is None:
             # Nothing is read after an error, which a second beginning would be.
             self._records = iter(())
-            self._records = iter(self._reader.read_records(self._task))
+            end = self._task.records.end
+            self._records = iter(read_task(self._reader, self._task, start, end))
         records = list(islice(self._records, count))
         if len(records) < count:
             # What is not there must not count: a generator ends when it has raised.
             raise DataError(
-                f"{self._task.shard.name}: records [{start}, {start + count}) were asked for, and "
-                f"{len(records)} came: the source has ended, or failed before"
+                f"{self._task.tell(start, start + count)} were asked for, and {len(records)} came: "
+                "the source has ended, or failed before"
             )
-        if self._next == self._task.end:
+        if self._next == self._task.records.end:
             self._check_end()
         return self._make(records)
 
@@ -182,8 +182,8 @@ class _TaskReading:
         """Have the reader end by itself: it may have seen that the records were changed."""
         for _ in self._records or ():
             raise DataError(
-                f"{self._task.shard.name}: more records came than [{self._task.start}, "
-                f"{self._task.end}), which were asked for"
+                f"{self._task.tell(self._task.records.start, self._task.records.end)} were asked "
+                "for, and more came"
             )
 
     def _close(self) -> None:

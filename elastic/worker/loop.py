@@ -179,8 +179,8 @@ class Worker:
         first = "" if self._has_had_task else "first "
         self._has_had_task = True
         log.log(
-            level, "%stask %d: %s, records [%d, %d) of %s",
-            first, task.task_id, task.kind, task.records.start, task.records.end, task.shard.name,
+            level, "%stask %d: %s, %s",
+            first, task.task_id, task.kind, task.tell(task.records.start, task.records.end),
         )  # fmt: skip
 
     # -- training ------------------------------------------------------------------------------
@@ -326,9 +326,7 @@ class Worker:
     def _report_failed(
         self, task: Task, start: int, end: int, failure: Failure, runs_at: int = 0
     ) -> None:
-        log.warning(
-            "records [%d, %d) of %s failed:\n%s", start, end, task.shard.name, failure.trace
-        )
+        log.warning("%s failed:\n%s", task.tell(start, end), failure.trace)
         request = self._request(task, OUTCOMES.OUTCOME_FAILED, start, end)
         request.message, request.traceback = failure.message, failure.trace
         request.runs_at = runs_at

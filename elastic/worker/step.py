@@ -156,7 +156,7 @@ class Trainer:
         if what is not None:
             raise NotFiniteError(
                 f"{what} at step {version + 1} on task {task.task_id} "
-                f"(records [{loaded.start}, {loaded.end}) of {task.shard.name!r}, epoch "
+                f"({task.tell(loaded.start, loaded.end)}, epoch "
                 f"{task.epoch}): lower the learning rate, clip gradients, or look at the records"
             )
         self._result = result

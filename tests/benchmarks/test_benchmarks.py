@@ -14,6 +14,7 @@ from benchmarks import (
     recovery,
     report,
     run,
+    shuffling,
     startup,
     two_workers,
 )
@@ -56,6 +57,11 @@ def test_reading(source):
     # A file this small is read whole from the processor's cache: far faster than its records.
     assert len(ratio.ratios) == TINY.rounds
     assert all(value > 0 for value in ratio.ratios)
+
+
+@pytest.mark.parametrize("source", shuffling.SOURCES, ids=lambda source: source.path)
+def test_shuffling(source):
+    check([shuffling._measure(TINY, source)], TINY.rounds)
 
 
 def test_startup():

@@ -98,7 +98,7 @@ def test_a_wrong_file_is_named_with_its_keys(run, tmp_path):
         f"  {path}: model_params is 5: expected names with values",
         f"  {path}: loss is 4: expected text, so put it in quotes",
         f"  {path}: minibatch_size is 1.5: expected a whole number from 1 to 2147483647",
-        f"  {path}: shuffle: 3 is not one of true, false, yes, no, 1, 0",
+        f"  {path}: shuffle is 3: expected one of records, tasks, none",
         f"  {path}: num_workers is [1]: expected a number like 2 or a range like 2:8",
         f"  {path}: output is empty: leave it out, or give it text",
     ]
@@ -190,8 +190,8 @@ def test_a_minibatch_that_no_task_can_fill_is_said(run):
     argv = (*REQUIRED, "--platform=local", "--dry_run", "--minibatch_size=64")
     _, _, err = run("train", *argv, "--records_per_task=24")
     assert err == (
-        "note: minibatch_size=64 is above records_per_task=24, so that no minibatch holds more "
-        "than 24 records: raise --records_per_task\n"
+        "note: minibatch_size=64 is above records_per_task=24, and tasks hold whole "
+        "minibatches: each has 64 records\n"
     )
     assert run("train", *argv, "--records_per_task=64")[2] == ""
 

@@ -113,7 +113,7 @@ def test_truth_flags_are_typed(resolved, argv, expected):
 
 
 def test_a_true_default_can_be_turned_off(resolved):
-    assert resolved(*REQUIRED, "--no-shuffle").shuffle is False
+    assert resolved(*REQUIRED, "--shuffle=none").shuffle == "none"
 
 
 @pytest.mark.parametrize(

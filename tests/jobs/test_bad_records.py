@@ -99,7 +99,7 @@ def test_a_dataset_fn_that_always_fails_ends_the_job_before_it_starts(tmp_path):
 def test_the_last_record_of_an_epoch_may_be_the_bad_one(grads_to_wait, tmp_path):
     data = write_records(tmp_path / "train.npz", {39: FAILS_IN_TRAINING})
     spec = obedient_spec(
-        data, skip_bad_records=2, num_epochs=2, shuffle=False, grads_to_wait=grads_to_wait
+        data, skip_bad_records=2, num_epochs=2, shuffle="none", grads_to_wait=grads_to_wait
     )
     status = run_job(spec, tmp_path)
     assert status.phase is JobPhase.SUCCEEDED
@@ -159,8 +159,9 @@ def test_records_without_an_example_count_as_done(tmp_path):
     filtered = [*range(8, 16), 20, *range(32, 40)]
     data = write_records(tmp_path / "train.npz", dict.fromkeys(filtered, IS_FILTERED))
     spec = obedient_spec(
-        data, evaluation_data_dir=str(data), num_epochs=2, grads_to_wait=2, minibatch_size=4
-    )
+        data, evaluation_data_dir=str(data), num_epochs=2, grads_to_wait=2, minibatch_size=4,
+        shuffle="none",
+    )  # fmt: skip
     status = run_job(spec, tmp_path)
     assert status.phase is JobPhase.SUCCEEDED
     assert each_epoch(status) == [(40, 40, 0)] * 2
@@ -193,7 +194,7 @@ def test_data_without_any_example_is_said_at_the_start(tmp_path):
 def test_what_is_not_finite_ends_the_job_and_poisons_nothing(deed, what, tmp_path):
     data = write_records(tmp_path / "train.npz", {13: deed})
     checkpoints = tmp_path / "checkpoints"
-    spec = obedient_spec(data, shuffle=False, checkpoint_dir=str(checkpoints), checkpoint_steps=1)
+    spec = obedient_spec(data, shuffle="none", checkpoint_dir=str(checkpoints), checkpoint_steps=1)
     status = run_job(spec, tmp_path)
     assert (status.phase, status.reason) == (JobPhase.FAILED, "Training")
     assert status.message == (

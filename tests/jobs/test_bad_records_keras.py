@@ -13,7 +13,7 @@ FAILS_IN_TRAINING, IS_FILTERED, IS_NAN = 1, 3, 4
 
 
 def _keras_spec(data, **settings):
-    spec = obedient_spec(data, shuffle=False, **settings)
+    spec = obedient_spec(data, shuffle="none", **settings)
     return spec.model_copy(update={"model_def": "obedient_keras.CustomModel"})
 
 

@@ -16,7 +16,7 @@ def _run(scenario, share_memory=True, **settings):
     """Play a scenario, in a thread, of a worker's own client against a fresh master."""
 
     async def play():
-        master = ServedMaster(shuffle=False, **settings)
+        master = ServedMaster(shuffle="none", **settings)
         async with master.serve() as peer:
             client = MasterClient(lambda: peer.address, TOKEN, 5.0, share_memory=share_memory)
             try:

@@ -78,7 +78,7 @@ def test_one_worker_equals_the_plain_loop(model_def, data_of, params, tmp_path):
     data = prepared_dir(data_of) / "train.npz"
     module = zoo_module(model_def)
     trained, _ = run_job(
-        tmp_path, f"{model_def}.CustomModel", data, shuffle=False, model_params=params
+        tmp_path, f"{model_def}.CustomModel", data, shuffle="none", model_params=params
     )
 
     records = load_records(data)
@@ -101,6 +101,7 @@ def test_groups_of_two_workers_equal_the_loop_that_replays_them(tmp_path):
         num_workers=2,
         grads_to_wait=2,
         model_params={"dropout": 0.0},
+        shuffle="none",
     )
     records = load_records(data)
     assert sum(end - start for group in groups for _, start, end in group) == len(records)

@@ -22,7 +22,7 @@ def test_training_ends_after_max_steps(max_steps, version, ends):
 
 
 def _ledger(num_epochs=2):
-    config = LedgerConfig(records_per_task=4, num_epochs=num_epochs, shuffle=False)
+    config = LedgerConfig(records_per_task=4, num_epochs=num_epochs)
     return Ledger([Shard("data", 0, 10)], config)
 
 

@@ -18,7 +18,6 @@ from elastic.policy.records import RecordRange, Shard, Task
 
 
 def make_ledger(records=10, records_per_task=4, num_epochs=1, **config):
-    config.setdefault("shuffle", False)
     return Ledger(
         [Shard("data.csv", 0, records)], LedgerConfig(records_per_task, num_epochs, **config)
     )
@@ -35,23 +34,6 @@ def test_tasks_cover_every_record_once():
     while isinstance(task := ledger.lease("w"), NoTask) is False:
         seen += [(task.shard.name, i) for i in range(task.records.start, task.records.end)]
     assert sorted(seen) == [("a", i) for i in range(5)] + [("b", i) for i in range(2, 5)]
-
-
-def test_shuffle_is_seeded_and_differs_by_epoch():
-    def order(seed):
-        ledger = Ledger([Shard("a", 0, 50)], LedgerConfig(1, 2, seed=seed))
-        starts = []
-        for _ in range(100):
-            task = ledger.lease("w")
-            starts.append(task.records.start)
-            finish(ledger, task)
-        return starts[:50], starts[50:]
-
-    assert order(1) == order(1)
-    assert order(1) != order(2)
-    first, second = order(1)
-    assert first != second
-    assert sorted(first) == sorted(second) == list(range(50))
 
 
 def test_staged_is_not_committed():
@@ -338,7 +320,6 @@ def test_snapshot_brings_back_leased_and_staged_records_in_the_old_order():
     [
         pytest.param({"records": 11}, "records=10", id="other-data"),
         pytest.param({"records_per_task": 3}, "records_per_task=4", id="other-cut"),
-        pytest.param({"seed": 9}, "seed=0", id="other-shuffle"),
     ],
 )
 def test_snapshot_of_another_job_is_refused(other, key):
@@ -348,8 +329,8 @@ def test_snapshot_of_another_job_is_refused(other, key):
 
 
 def test_a_million_tasks_cost_no_more_than_a_thousand():
-    """Leasing looks at no other task: the queue is a position in a permutation."""
-    ledger = Ledger([Shard("big", 0, 1_000_000)], LedgerConfig(1, 1, shuffle=False))
+    """Leasing looks at no other task."""
+    ledger = Ledger([Shard("big", 0, 1_000_000)], LedgerConfig(1, 1))
     for index in range(1000):
         task = ledger.lease("w")
         assert task.records.start == index

@@ -5,11 +5,12 @@ import json
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from support.bounds import until
+from support.orders import made_ledger
 
 from elastic.policy.aggregation import UpdateRule, is_update_due
 from elastic.policy.failing import Retry, SizeFault
-from elastic.policy.ledger import Audit, Ledger, LedgerConfig, NoTask, Refusal
-from elastic.policy.records import Shard
+from elastic.policy.ledger import Audit, LedgerConfig, NoTask, Refusal
+from elastic.policy.order import Shuffle
 
 
 class Job:
@@ -19,10 +20,10 @@ class Job:
     cut sets it back together with the ledger.
     """
 
-    def __init__(self, shards, config, rule, minibatch_size):
-        self.ledger = Ledger(shards, config)
-        self.config, self.rule, self.minibatch_size = config, rule, minibatch_size
-        self.shards = shards
+    def __init__(self, make_ledger, rule, minibatch_size):
+        self.make_ledger = make_ledger
+        self.ledger = make_ledger()
+        self.rule, self.minibatch_size = rule, minibatch_size
         self.counts = {}
         self.group = []
         self.leases = {}
@@ -139,7 +140,7 @@ class Job:
     def _restore(self, worker):
         """The master dies: what happened since the last cut is gone, parameters included."""
         snapshot, counts = json.loads(self.saved)
-        self.ledger = Ledger(self.shards, self.config)
+        self.ledger = self.make_ledger()
         self.ledger.restore(snapshot)
         self.counts = {int(key): value for key, value in counts.items()}
         self.group, self.leases, self.following, self.old_reports = [], {}, {}, []
@@ -151,7 +152,8 @@ class Job:
         applied, self.group = self.group, []
         for item in applied:
             counted = self.counts.setdefault(epoch, [])
-            counted += range(item.records.start, item.records.end)
+            for _, start, end in self.ledger.named(item.records, epoch):
+                counted += range(start, end)
         self.ledger.commit(applied)
 
 
@@ -165,6 +167,8 @@ class Job:
     num_epochs=st.integers(1, 3),
     may_shrink=st.booleans(),
     seed=st.integers(0, 5),
+    shuffle=st.sampled_from(Shuffle),
+    num_workers=st.integers(1, 4),
     schedule=st.lists(
         st.tuples(
             st.sampled_from(["step"] * 6 + ["ask_ahead"] * 2)
@@ -185,13 +189,19 @@ def test_every_record_counts_exactly_once(
     num_epochs,
     may_shrink,
     seed,
+    shuffle,
+    num_workers,
     schedule,
 ):
     rule = UpdateRule(grads_to_wait=1 if is_async else grads_to_wait, is_async=is_async)
     config = LedgerConfig(
-        records_per_task, num_epochs, seed=seed, max_task_failures=1000, may_shrink=may_shrink
+        records_per_task, num_epochs, max_task_failures=1000, may_shrink=may_shrink
     )
-    job = Job([Shard("data", 0, num_records)], config, rule, minibatch_size)
+
+    def make_ledger():
+        return made_ledger(num_records, config, minibatch_size, shuffle, seed, num_workers)
+
+    job = Job(make_ledger, rule, minibatch_size)
     for event, worker in schedule:
         job.do(event, worker)
     num_rounds = 20 * num_epochs * (num_records + 1)

@@ -35,14 +35,14 @@ class ServedMaster:
             "counting.counting_torch.CustomModel",
             prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
             model_params={"num_records": NUM_RECORDS},
-            **{"shuffle": False, "records_per_task": 20, **settings},
+            **{"shuffle": "none", "records_per_task": 20, "minibatch_size": 1, **settings},
         )
         self.launches = {}
         self.events = []
         sources = check_sources(self.spec)
         sample = choose_sample(self.spec, sources)
         self.store = build_store(self.spec, sources, sample)
-        self.ledger = training_ledger(self.spec, sources.shards)
+        self.ledger = training_ledger(self.spec, sources.chunks)
         rule = UpdateRule(self.spec.gradients_per_update, self.spec.is_async)
         self.coordinator = Coordinator(
             self.ledger,

@@ -76,14 +76,14 @@ def test_its_life_is_told_in_a_few_lines(is_asked, last, caplog):
     assert _told(caplog, is_asked, logging.INFO) == [
         "registered as worker 4, launch 2",
         "the model is built: asking for tasks",
-        "first task 0: training, records [0, 8) of s",
+        "first task 0: training, records [0, 8) of 's'",
         last,
     ]
 
 
 def test_each_task_is_told_to_who_looks_for_an_error(caplog):
     told = _told(caplog, is_asked=False, level=logging.DEBUG)
-    assert "task 2: training, records [16, 24) of s" in told
+    assert "task 2: training, records [16, 24) of 's'" in told
     assert len(told) == 4 + NUM_TASKS - 1
 
 

@@ -1,0 +1,216 @@
+"""Records in any order from sources that are read by ranges: a chunk is decoded whole, and kept.
+
+The chunks of a window are in work at once. Each of their records is given out once, as who gets it
+may change it, and a chunk is dropped with its last one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic.data.base import Chunks, RawReader, ReadTask
+from elastic.data.files import OpenFiles
+from elastic.errors import DataError
+from elastic.policy.records import Picks, Shard
+
+Read: TypeAlias = Callable[[ReadTask], Iterable[Any]]
+
+ShardPicks: TypeAlias = tuple[Shard, NDArray[np.intp], NDArray[np.int64]]
+"""Of one shard the places of its records among others, and their indices."""
+
+CHUNK_BYTES: Final = 64 << 10
+"""Large enough that finding it costs little beside decoding it."""
+
+WINDOW_BYTES: Final = 4 << 20
+"""Of what is mixed, as it is stored; text takes some ten times as much as records."""
+
+FAR_BYTES: Final = 2 << 20
+"""Of a chunk of a remote file: a request costs as much as so many."""
+
+FORWARD_WINDOW_BYTES: Final = 2 << 20
+"""Of content that is decompressed; up to twice as much where that gives no short window."""
+
+LEAST_MIXED: Final = 16
+"""Chunks of a window at least, however large they are: no minibatch is of one chunk."""
+
+MAX_CHUNKS: Final = 1 << 18
+"""Of a job: the master keeps a line on each."""
+
+_LEAST_KEPT: Final = 32
+_BLOCK: Final = 1 << 13
+"""Records taken from chunks at a time: many of each, as each costs as much for a few."""
+
+_DECODED: Final = 256
+_FEW_RUNS: Final = 4
+_LONG_RUN: Final = 8
+
+
+def chunk_bytes(total_bytes: int, least: int = CHUNK_BYTES) -> int:
+    """The size of a chunk of so much data."""
+    return max(least, total_bytes // MAX_CHUNKS)
+
+
+def mixed_of(total_bytes: int, num_chunks: int, window_bytes: int = WINDOW_BYTES) -> int:
+    """How many chunks make a window."""
+    each = max(1, total_bytes // max(1, num_chunks))
+    return max(LEAST_MIXED, window_bytes // each)
+
+
+def scanned_chunks(
+    files: OpenFiles, names: Sequence[str], cut: Callable[[int], list[Shard]]
+) -> Chunks:
+    """Chunks of files whose records have to be looked for.
+
+    Args:
+        files: Where they are opened.
+        names: Of the files.
+        cut: Makes shards of at least so many bytes.
+    """
+    found = [files.get(name) for name in names]
+    least = FAR_BYTES if any(file.is_far for file in found) else CHUNK_BYTES
+    total_bytes = sum(file.size for file in found)
+    shards = cut(chunk_bytes(total_bytes, least))
+    if any(file.is_forward for file in found):
+        # Nobody knows how large the content is.
+        return Chunks(shards, FORWARD_WINDOW_BYTES // CHUNK_BYTES, is_forward=True)
+    return Chunks(shards, mixed_of(total_bytes, len(shards)))
+
+
+def cut_shard(shard: Shard, num_records: int) -> Iterator[Shard]:
+    """A shard whose records can be found without its begin, in parts of so many."""
+    for start in range(shard.start, shard.end, num_records):
+        end = min(start + num_records, shard.end)
+        yield Shard(shard.name, start, end, shard.offset_bytes, shard.fingerprint)
+
+
+def is_in_runs(picks: Picks) -> bool:
+    """Whether most records follow one another, as where no records are shuffled."""
+    return picks.num_runs <= _FEW_RUNS or len(picks) >= _LONG_RUN * picks.num_runs
+
+
+def by_shard(picks: Picks) -> Iterator[ShardPicks]:
+    """For each shard the places of its records among all, and their indices."""
+    order = np.argsort(picks.owners, kind="stable")
+    owners, begins = np.unique(picks.owners[order], return_index=True)
+    for owner, places in zip(owners.tolist(), np.split(order, begins[1:]), strict=True):
+        yield picks.shards[owner], places, picks.indices[places]
+
+
+def read_runs(read: Read, picks: Picks) -> Iterator[Any]:
+    """The records, a range at a time."""
+    return chain.from_iterable(read(ReadTask(*run)) for run in picks.runs())
+
+
+class ChunkPicking:
+    """Reads picks by the chunks that they are of; for one thread."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Shard, _Chunk] = OrderedDict()
+
+    def read(
+        self, read: Read, picks: Picks, raw: RawReader | None = None, is_forward: bool = False
+    ) -> Iterator[Any]:
+        """The records in their order.
+
+        Args:
+            read: Gives the records of a range; where it fails it raises a `DataError`. Not kept, as
+                it belongs to who keeps this.
+            picks: Which ones.
+            raw: Decodes them later, where that can be.
+            is_forward: Whether chunks should be decoded as they follow each other.
+        """
+        if is_in_runs(picks):
+            return read_runs(read, picks)
+        # Flattened by C code: a generator would be resumed for every record.
+        return chain.from_iterable(self._blocks(read, picks, raw, is_forward))
+
+    def _blocks(
+        self, read: Read, picks: Picks, raw: RawReader | None, is_forward: bool
+    ) -> Iterator[Iterable[Any]]:
+        take = read if raw is None else raw.read_raw
+        if is_forward:
+            for shard in sorted(picks.shards, key=lambda shard: (shard.name, shard.start)):
+                self._chunk(take, shard, len(picks.shards))
+        for start in range(0, len(picks), _BLOCK):
+            part = picks.part(start, start + _BLOCK)
+            records = self._gather(take, part)
+            if records is None:
+                # One by one, so that those before one at fault come, and it is named.
+                yield read_runs(read, part)
+            elif raw is None:
+                yield records
+            else:
+                yield from _decoded(read, raw, part, records)
+
+    def _gather(self, read: Read, picks: Picks) -> Sequence[Any] | None:
+        """The records in their order; None where one is of a chunk that cannot be decoded."""
+        taken: list[Any] = []
+        order: list[NDArray[np.intp]] = []
+        for shard, places, indices in by_shard(picks):
+            records = self._take(read, shard, indices - shard.start, len(picks.shards))
+            if records is None:
+                return None
+            taken += records
+            order.append(places)
+        back = np.empty(len(picks), np.intp)
+        back[np.concatenate(order)] = np.arange(len(picks))
+        return [taken[place] for place in back.tolist()]
+
+    def _take(
+        self, read: Read, shard: Shard, at: NDArray[np.int64], num_wanted: int
+    ) -> list[Any] | None:
+        chunk = self._chunk(read, shard, num_wanted)
+        if chunk.records and chunk.is_given[at].any():
+            # Another epoch, or another try.
+            del self._kept[shard]
+            chunk = self._chunk(read, shard, num_wanted)
+        if not chunk.records:
+            return None
+        chunk.is_given[at] = True
+        if chunk.is_given.all():
+            del self._kept[shard]
+        return [chunk.records[index] for index in at.tolist()]
+
+    def _chunk(self, read: Read, shard: Shard, num_wanted: int) -> "_Chunk":
+        chunk = self._kept.get(shard)
+        if chunk is None:
+            chunk = self._kept[shard] = _decode(read, shard)
+        self._kept.move_to_end(shard)
+        while len(self._kept) > max(_LEAST_KEPT, 2 * num_wanted):
+            self._kept.popitem(last=False)
+        return chunk
+
+
+@dataclass(slots=True, eq=False)
+class _Chunk:
+    """The decoded records of a shard, none where that fails, and which were given out."""
+
+    records: list[Any]
+    is_given: NDArray[np.bool_]
+
+
+def _decode(read: Read, shard: Shard) -> _Chunk:
+    try:
+        records = list(read(ReadTask(shard, shard.start, shard.end)))
+    except DataError:
+        # Told of the record that is at fault, when it is its turn.
+        records = []
+    return _Chunk(records, np.zeros(len(records), np.bool_))
+
+
+def _decoded(
+    read: Read, raw: RawReader, picks: Picks, records: Sequence[bytes]
+) -> Iterator[Iterable[Any]]:
+    """Decode so few at a time that they are still at hand when they are used."""
+    name = picks.shards[0].name
+    for start in range(0, len(records), _DECODED):
+        end = start + _DECODED
+        try:
+            yield raw.decode_raw(name, records[start:end])
+        except DataError:
+            yield read_runs(read, picks.part(start, end))
