@@ -195,7 +195,7 @@ class Mutable(Counting):
 
 
 def test_a_record_that_was_given_out_is_read_again():
-    """It may have been changed: who tries it again, or comes to it in another epoch, has its own."""
+    """It may have been changed; who tries it again, or has another epoch, gets its own."""
     reader = open_reader("", 1, {}, lambda *_: Mutable())
     places, order = shuffled(reader.create_chunks())
     picks = places.pick(order.records(0, 0, 300))
