@@ -35,6 +35,7 @@ def test_versions_are_evaluated_while_training_goes_on(tmp_path):
         data / "train.npz",
         evaluation_data_dir=str(data / "test.npz"),
         num_workers=2,
+        grads_to_wait=1,
         num_epochs=4,
         minibatch_size=16,
         records_per_task=64,
@@ -71,6 +72,7 @@ def test_versions_are_evaluated_exactly_whoever_is_killed_meanwhile(tmp_path):
         # Of every version, since which ones are evaluated is the workers' luck.
         checkpoint_steps=1,
         num_workers="3",
+        grads_to_wait=1,
         num_epochs=2,
         minibatch_size=32,
         records_per_task=96,

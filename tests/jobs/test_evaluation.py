@@ -45,7 +45,7 @@ def test_each_record_is_evaluated_once_whoever_is_killed(tmp_path):
     assert status.workers_lost == 2
     assert status.metrics["mean_index"] == pytest.approx(np.mean(range(240)), abs=1e-6)
     assert events(status, "Evaluated") == [
-        f"version 8 on 240 records: loss -0.1667, mean_index {np.mean(range(240)):.4f}"
+        f"version 4 on 240 records: loss -0.1667, mean_index {np.mean(range(240)):.4f}"
     ]
 
 

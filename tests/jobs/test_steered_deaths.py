@@ -39,7 +39,7 @@ def _spec(tmp_path, framework, **settings):
     test = write_records(tmp_path / "test.npz", delay_ms=25)
     spec = obedient_spec(
         train, records_per_task=40, evaluation_data_dir=str(test), num_epochs=len(VALUES),
-        num_workers="2", **{"recovery_interval": 0.05, **settings},
+        num_workers="2", grads_to_wait=1, **{"recovery_interval": 0.05, **settings},
     )  # fmt: skip
     update = {
         "model_zoo": ZOO,
