@@ -65,9 +65,10 @@ def test_one_that_was_asked_to_end_is_not_lost_however_its_end_is_told(reason):
 
 
 def test_one_that_nobody_asked_is_lost():
-    told, lost, failures, phase = events_of(lambda runner: runner.end(SECOND, message="deleted"))
+    # By then its next launch may run.
+    told, lost, failures, _phase = events_of(lambda runner: runner.end(SECOND, message="deleted"))
     assert told[0] == ("WorkerLost", "worker-1 was killed: deleted")
-    assert (lost, failures, phase) == (1, 0, "Failed")
+    assert (lost, failures) == (1, 0)
 
 
 def test_a_platform_that_is_away_does_not_undo_the_end_of_a_job():
