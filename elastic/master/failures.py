@@ -73,7 +73,7 @@ class Failures:
             case SizeFault() if verdict.goes_on:
                 self.shrunk(task.kind, verdict.fails_at, verdict.runs_at, report.message)
             case SizeFault():
-                where = f"{_records(report)} of {task.shard.name!r}"
+                where = task.tell(report.start, report.end)
                 return _too_large(verdict, where, report.message)
             case Retry():
                 self.retry(verdict, report, task, worker_index)
@@ -93,7 +93,7 @@ class Failures:
         self.computed_alone += retry is Retry.ALONE
         self._on_event(
             FAILED,
-            f"{_records(report)} of {task.shard.name!r} failed on worker-{worker_index}: "
+            f"{task.tell(report.start, report.end)} failed on worker-{worker_index}: "
             f"{report.message}: {_NEXT[retry]}",
         )
 
@@ -103,12 +103,6 @@ _NEXT: Final = {
     Retry.IN_PARTS: "it is computed in parts, to find the record that fails",
     Retry.ALONE: "it is tried again by itself",
 }
-
-
-def _records(report: FailureReport) -> str:
-    if report.end - report.start == 1:
-        return f"record {report.start}"
-    return f"records [{report.start}, {report.end})"
 
 
 def _too_large(fault: SizeFault, where: str, message: str) -> UserError:

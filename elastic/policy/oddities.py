@@ -28,7 +28,7 @@ ADVICE: Final = {
     Oddity.ONE_CLASS: (
         "warning: the first minibatches have one class of labels each, as where the data is sorted "
         "by class; what is trained forgets one class while it sees the next: have the records "
-        "shuffled, with --shuffle or in the data itself"
+        "shuffled, with --shuffle records or in the data itself"
     ),
     Oddity.ALIKE: (
         "warning: the first minibatches are all the same, though they are of different records: "

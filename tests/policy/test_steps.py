@@ -1,17 +1,18 @@
 """The updates of a job are foretold as the ledger and its workers then make them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.orders import make_ledger
 
-from elastic.policy.ledger import Ledger, LedgerConfig, NoTask
-from elastic.policy.records import Shard
+from elastic.policy.ledger import NoTask
 from elastic.policy.steps import minibatches_of_epoch, updates_of_job
 
 
-def counted(shards, records_per_task, minibatch_size):
+def counted(num_records, records_per_task, minibatch_size, drop_last):
     """Minibatches of one epoch, by working through it."""
-    ledger = Ledger(shards, LedgerConfig(records_per_task, num_epochs=1))
+    ledger = make_ledger(num_records, records_per_task, minibatch_size=minibatch_size,
+                         drop_last=drop_last)  # fmt: skip
     num_minibatches = 0
     while not isinstance(task := ledger.lease("worker-0"), NoTask):
         records = task.records
@@ -24,14 +25,17 @@ def counted(shards, records_per_task, minibatch_size):
 
 
 @given(
-    sizes=st.lists(st.integers(0, 60), min_size=1, max_size=4).filter(any),
+    num_records=st.integers(1, 200),
     records_per_task=st.integers(1, 25),
     minibatch_size=st.integers(1, 12),
+    drop_last=st.booleans(),
 )
-def test_the_minibatches_of_an_epoch_with_all_their_tails(sizes, records_per_task, minibatch_size):
-    shards = [Shard(str(number), 3, 3 + size) for number, size in enumerate(sizes)]
-    told = minibatches_of_epoch(shards, records_per_task, minibatch_size)
-    assert told == counted(shards, records_per_task, minibatch_size)
+def test_the_minibatches_of_an_epoch_with_its_tail(
+    num_records, records_per_task, minibatch_size, drop_last
+):
+    assume(not drop_last or num_records >= minibatch_size)
+    told = minibatches_of_epoch(num_records, minibatch_size, drop_last)
+    assert told == counted(num_records, records_per_task, minibatch_size, drop_last)
 
 
 @pytest.mark.parametrize(
