@@ -36,7 +36,7 @@ CHECKPOINT_S: Final = 5.0
 KILLS: Final = ((15.0, ("worker-1",)), (35.0, ("worker-0", "worker-2")), (55.0, ("master",)))
 """Seconds after the first step → who is killed; torchrun's master is its agent."""
 SEPARATE_STORES: Final = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Without it, ranks of torch 2.13 that are started again find the addresses of those before."""
+"""With torch 2.13's default, ranks that are started again could not connect to each other."""
 TIMEOUT_S: Final = 600.0
 POLL_S: Final = 0.05
 

@@ -1,7 +1,7 @@
 """The updates of a job are foretold as the ledger and its workers then make them."""
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.orders import make_ledger
 
@@ -24,6 +24,7 @@ def counted(num_records, records_per_task, minibatch_size, drop_last):
     return num_minibatches
 
 
+@settings(deadline=None)
 @given(
     num_records=st.integers(1, 200),
     records_per_task=st.integers(1, 25),
