@@ -1,7 +1,7 @@
 """Names for records: where they lie and who works on them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import Final
@@ -166,6 +166,11 @@ class Task:
     is_search: bool = False
     minibatch_size: int | None = None
     picks: Picks | None = None
+
+    def part(self, start: int, end: int) -> "Task":
+        """The same work on a part of the range."""
+        records = RecordRange(self.records.shard_index, start, end)
+        return replace(self, records=records, picks=self.picked(start, end))
 
     def picked(self, start: int, end: int) -> Picks | None:
         """What stands at positions `[start, end)`; None where `records` are no positions."""

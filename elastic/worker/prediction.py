@@ -11,7 +11,7 @@ import numpy as np
 from elastic.data.predictions.parts import Predictions
 from elastic.errors import ModelDefError
 from elastic.policy.failing import FaultSearch
-from elastic.policy.records import RecordRange, Task
+from elastic.policy.records import Task
 from elastic.worker.batches import BatchStream, LoadedBatch
 from elastic.worker.outputs import Outputs
 from elastic.worker.step import Trainer
@@ -126,8 +126,7 @@ class Predictor:
 
         A minibatch of one record among others may fail of another one: readers read ahead.
         """
-        part = replace(task, records=RecordRange(task.records.shard_index, start, end))
-        with closing(self._stream.open(part)) as batches:
+        with closing(self._stream.open(task.part(start, end))) as batches:
             for loaded in batches:
                 began_s = time.perf_counter()
                 try:

@@ -2,11 +2,11 @@
 
 import traceback
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from elastic.errors import ElasticError, RpcError, legible
-from elastic.policy.records import RecordRange, Task
+from elastic.policy.records import Task
 from elastic.rpc.client import Session, SessionLostError, SupersededError
 from elastic.spec.user_frames import describe
 from elastic.worker.batches import BatchStream
@@ -40,9 +40,8 @@ def try_part(
     task: Task, part: tuple[int, int], stream: BatchStream, trainer: Trainer, session: Session
 ) -> Failure | None:
     """Compute some records of a task by themselves, and keep nothing of it; None if they run."""
-    records = RecordRange(task.records.shard_index, *part)
     try:
-        with closing(stream.open(replace(task, records=records))) as batches:
+        with closing(stream.open(task.part(*part))) as batches:
             for loaded in batches:
                 trainer.try_out(session, task, loaded)
     except CONTROL_FLOW:

@@ -18,7 +18,7 @@ FAILS_IN_TRAINING = 1
 
 def limited_spec(data, num_records=64, model_params=(), **settings):
     """A job whose model fails by the size of its minibatches, or as often as it is asked to."""
-    spec = obedient_spec(data, num_records, shuffle=False, **{"minibatch_size": 32, **settings})
+    spec = obedient_spec(data, num_records, shuffle="none", **{"minibatch_size": 32, **settings})
     params = {"num_records": num_records, **dict(model_params)}
     return spec.model_copy(update={"model_def": "limited.CustomModel", "model_params": params})
 
@@ -131,6 +131,15 @@ def test_a_bad_record_is_found_without_an_update_of_a_part(tmp_path):
     assert status.progress.model_version == 3
     assert status.progress.minibatches_tried_again == 1
     assert status.progress.records_computed_alone > 0
+
+
+def test_a_bad_record_is_found_wherever_the_order_has_it(tmp_path):
+    data = write_records(tmp_path / "train.npz", {13: FAILS_IN_TRAINING}, 64)
+    spec = limited_spec(data, skip_bad_records=1).model_copy(update={"shuffle": "records"})
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED, status.message
+    assert counts(status) == [float(i != 13) for i in range(64)]
+    assert events(status, "RecordSkipped")[0].startswith("record 13 of ")
 
 
 def test_an_evaluation_goes_on_with_the_size_that_runs(tmp_path):

@@ -22,7 +22,7 @@ def odd_spec(tmp_path, what, **settings):
     data = write_records(tmp_path / "train.npz", num_records=80)
     (tmp_path / "odd.py").write_text(MODULE.format(what=what))
     (tmp_path / "obedient.py").symlink_to(obedient_spec(data).model_zoo / "obedient.py")
-    spec = obedient_spec(data, 80, shuffle=False, minibatch_size=4, **settings)
+    spec = obedient_spec(data, 80, shuffle="none", minibatch_size=4, **settings)
     return spec.model_copy(update={"model_zoo": tmp_path, "model_def": "odd.CustomModel"})
 
 
