@@ -177,7 +177,7 @@ def test_two_files_of_records_are_not_chosen_from(run, folder):
 def test_records_that_may_not_be_looked_at_are_told(run, folder):
     for path in (folder, *folder.parents):
         if path.stat().st_uid == os.getuid():
-            path.chmod(0o755)
+            path.chmod(path.stat().st_mode | 0o055)
     (folder / "data").chmod(0o000)
     # What is imported late may lie where root alone may look.
     run("train", "mine", "--dry_run")
