@@ -26,7 +26,8 @@ def test_it_is_exact(mode, tmp_path):
     settings, expected = MODES[mode]
     spec = obedient_spec(
         write_records(tmp_path / "train.npz", num_records=NUM_RECORDS), NUM_RECORDS,
-        records_per_task=15, minibatch_size=4, num_epochs=2, model_def="planned.CustomModel", **settings,
+        records_per_task=15, minibatch_size=4, num_epochs=2,
+        model_def="planned.CustomModel", **settings,
     )  # fmt: skip
     status = run_job(spec, tmp_path)
     assert status.phase is JobPhase.SUCCEEDED, status
