@@ -26,7 +26,8 @@ def test_failing_and_filtered_records(tmp_path):
         rf"record 13 of '{data}' failed on 3 attempts: dataset_fn failed: InvalidArgumentError: "
         r"Error in user-defined function passed to MapDataset:\d+ transformation with iterator: "
         r"SingleElementIterator::BatchV2::FiniteTake::Map: assertion failed: "
-        r"\[this record cannot be read\].*: mend the record or the model_def, or allow it with --skip_bad_records",
+        r"\[this record cannot be read\].*: mend the record or the model_def, or allow it with "
+        r"--skip_bad_records",
         status.message,
         re.DOTALL,
     )
