@@ -20,7 +20,6 @@ from elastic.policy.fleet import (
     Forget,
     Launch,
     NoteExit,
-    unseen_ends,
 )
 from elastic.policy.liveness import FIRST_TASK, Hang
 from elastic.policy.replicas import (
@@ -183,11 +182,6 @@ class WorkerManager:
     ) -> list[Action]:
         if is_first:
             self._fleet.adopt_exits(observed, self._board.has_told_end)
-            for replica in unseen_ends(observed, self._board.has_told_end):
-                self._board.workers_lost += 1
-                self._board.note(
-                    "WorkerLost", f"{replica.name} was lost shortly before the master, and replaced"
-                )
         self._board.replicas = tuple(observed)
         if control.cancelled:
             self._on_cancelled()

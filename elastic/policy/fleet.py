@@ -227,30 +227,6 @@ class Fleet:
         )
 
 
-def unseen_ends(
-    observed: Sequence[Replica], told_end: Callable[[ReplicaId], bool]
-) -> list[ReplicaId]:
-    """Launches that ended without a trace: replaced, and not told of, before their master died.
-
-    Launches are numbered, so the newest one of an index says how many there were.
-
-    Args:
-        observed: What a new master finds.
-        told_end: Whether an earlier life of the master has told how a launch ended.
-    """
-    seen = {replica.id for replica in observed}
-    newest: dict[int, int] = {}
-    for replica in seen:
-        if replica.role == WORKER:
-            newest[replica.index] = max(replica.launch, newest.get(replica.index, 0))
-    before = (
-        ReplicaId(WORKER, index, launch)
-        for index, last in sorted(newest.items())
-        for launch in range(1, last)
-    )
-    return [replica for replica in before if replica not in seen and not told_end(replica)]
-
-
 def backoff_s(exits_in_a_row: int, is_failure: bool) -> float:
     """Seconds to wait before the next launch of an index.
 

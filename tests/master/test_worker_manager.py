@@ -13,7 +13,6 @@ from elastic.master.status_board import StatusBoard
 from elastic.master.worker_manager import WorkerManager
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.policy.fleet import Fleet, FleetRules
-from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 PATIENCE_S = 60.0
 FIRST, SECOND = ReplicaId("worker", 0, 1), ReplicaId("worker", 1, 1)
@@ -100,33 +99,3 @@ def test_one_that_is_still_starting_when_the_job_is_done_has_not_failed():
 
     [worker] = asyncio.run(run()).workers
     assert worker.phase == "Succeeded"
-
-
-def test_one_lost_just_before_the_master_counts_after_it():
-    """It was replaced, and its record dropped, before anything of it was told."""
-
-    async def run():
-        runner, spec = FakeReplicaRunner(), make_spec("a.B", "data", num_workers="2")
-        told = WorkerStatus(index=1, launch=1, phase="Running")
-        runner.publish_status(
-            JobStatus(
-                job_name="job", phase=JobPhase.RUNNING, started_s=1.0, workers=(told,),
-                workers_lost=3,
-            )
-        )  # fmt: skip
-        board = StatusBoard(spec, runner)
-        runner.launch(FIRST)
-        runner.launch(ReplicaId("worker", 1, 3))
-        manager = WorkerManager(spec, runner, 2, Fleet(FleetRules(3, 60.0)), board, lambda: None)
-        manager.start()
-        deadline_s = time.monotonic() + PATIENCE_S
-        while board.workers_lost < 5:
-            assert time.monotonic() < deadline_s, board.build()
-            await asyncio.sleep(0.01)
-        await manager.stop()
-        return board.build()
-
-    status = asyncio.run(run())
-    assert status.workers_lost == 5
-    lost = "worker-1 was lost shortly before the master, and replaced"
-    assert [e.message for e in status.events if e.kind == "WorkerLost"] == [lost, lost]

@@ -12,7 +12,6 @@ from elastic.policy.fleet import (
     Launch,
     NoteExit,
     backoff_s,
-    unseen_ends,
 )
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
 
@@ -163,18 +162,6 @@ def test_one_running_worker_resets_the_start_timeout():
 )
 def test_backoff(exits, is_failure, expected):
     assert backoff_s(exits, is_failure) == expected
-
-
-@pytest.mark.parametrize(("launches", "told", "unseen"), [
-    pytest.param([(0, 1), (1, 1)], [], [], id="first-launches"),
-    pytest.param([(0, 1), (1, 4)], [(1, 1), (1, 2)], [(1, 3)], id="told-but-the-last"),
-    pytest.param([(1, 2), (1, 3)], [], [(1, 1)], id="what-is-seen-is-noted-by-itself"),
-])  # fmt: skip
-def test_launches_that_ended_untold_are_known_by_their_numbers(launches, told, unseen):
-    observed = [Replica(ReplicaId("worker", *each), ReplicaPhase.RUNNING) for each in launches]
-    told = {ReplicaId("worker", *each) for each in told}
-    found = unseen_ends(observed, told.__contains__)
-    assert [(each.index, each.launch) for each in found] == unseen
 
 
 def test_as_many_failures_as_allowed_do_not_end_the_job():
