@@ -115,7 +115,9 @@ def test_a_hung_worker_is_fenced_and_replaced(tmp_path):
         gate.open()
         status = _check_exact(job, 3)
     assert events(status, "WorkerHung") == [message]
-    assert events(status, "WorkerLost") == ["worker-0 was killed: deleted (SIGKILL)"]
+    [lost] = events(status, "WorkerLost")
+    # It leaves when it is refused, if its supervisor is not quicker.
+    assert lost in ("worker-0 was killed: deleted (SIGKILL)", "worker-0 ended")
     assert events(status, "WorkerStarted") == ["worker-0 is started again (launch 2)"]
     assert (status.workers_lost, status.worker_failures) == (1, 0)
 
