@@ -76,7 +76,11 @@ class ReplicaRunner(Protocol):
         """Block until something observed or asked may have changed; True if it did."""
 
     def forget(self, replica: ReplicaId) -> None:
-        """Drop an ended launch from `observe`; its logs stay."""
+        """Drop an ended launch from `observe`; its logs stay.
+
+        It is dropped for good once a status that tells of a later launch of the same worker is
+        stored. Until then a next master finds it again, which would not know of it otherwise.
+        """
 
     def control(self) -> JobControl:
         """What users have asked for."""

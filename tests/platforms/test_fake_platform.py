@@ -35,6 +35,9 @@ class FakeHarness:
             case "unstartable":
                 self.runner.end(replica, ExitReason.NEVER_STARTED, "no such program")
 
+    def restart(self):
+        self.runner.restart()
+
     def kill(self, replica):
         self.runner.end(replica, ExitReason.KILLED, exit_code=-9)
 

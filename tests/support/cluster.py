@@ -163,6 +163,10 @@ class PodHarness:
         runner.start()
         return runner
 
+    def restart(self):
+        self.runner.close()
+        self.runner = self.start_runner()
+
     def close(self):
         self.runner.close()
         for pod in self.pods():

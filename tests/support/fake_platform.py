@@ -12,6 +12,7 @@ from elastic.platforms.base import (
     ReplicaId,
     ReplicaPhase,
 )
+from elastic.platforms.untold_ends import UntoldEnds
 from elastic.spec.status import JobStatus
 
 
@@ -33,6 +34,7 @@ class FakeReplicaRunner:
         self._condition = threading.Condition()
         self._is_changed = True
         self._next_pid = 1000
+        self._untold = UntoldEnds()
 
     # -- what the tests say
 
@@ -77,6 +79,10 @@ class FakeReplicaRunner:
         self._control = JobControl(num_workers, cancelled)
         self._wake()
 
+    def restart(self) -> None:
+        """Let a new master find what the one before has left."""
+        self._untold = UntoldEnds()
+
     @property
     def running(self) -> list[ReplicaId]:
         return [r.id for r in self.observe() if r.phase is ReplicaPhase.RUNNING]
@@ -101,7 +107,7 @@ class FakeReplicaRunner:
 
     def observe(self) -> Sequence[Replica]:
         with self._condition:
-            return list(self._replicas.values())
+            return [each for each in self._replicas.values() if each.id not in self._untold]
 
     def wait(self, timeout_s: float) -> bool:
         with self._condition:
@@ -110,14 +116,17 @@ class FakeReplicaRunner:
             return is_changed
 
     def forget(self, replica: ReplicaId) -> None:
-        with self._condition:
-            self._replicas.pop(replica, None)
+        self._untold.add(replica)
 
     def control(self) -> JobControl:
         return self._control
 
     def publish_status(self, status: JobStatus) -> None:
         self.statuses.append(status)
+        for replica in self._untold.told_by(status):
+            with self._condition:
+                self._replicas.pop(replica, None)
+            self._untold.discard(replica)
 
     def last_status(self) -> JobStatus | None:
         return self.statuses[-1] if self.statuses else None

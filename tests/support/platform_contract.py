@@ -15,12 +15,14 @@ from elastic.platforms.base import (
     ReplicaPhase,
     ReplicaRunner,
 )
-from elastic.spec.status import JobPhase, JobStatus, Progress
+from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 TIMEOUT_S = 120.0
 """For what comes about by itself, and a grace that no test outlasts."""
 FIRST = ReplicaId("worker", 0, 1)
 SECOND = ReplicaId("worker", 1, 1)
+THIRD = ReplicaId("worker", 0, 2)
+"""Of the same index as the first."""
 
 
 class Harness(Protocol):
@@ -40,6 +42,9 @@ class Harness(Protocol):
 
     def kill(self, replica: ReplicaId) -> None:
         """SIGKILL from outside."""
+
+    def restart(self) -> None:
+        """Replace the runner by that of the next life of the master."""
 
     def ask(self, num_workers: int | None = None, cancelled: bool = False) -> None:
         """Ask for something as a user does."""
@@ -202,6 +207,32 @@ class ReplicaRunnerContract:
         harness.runner.forget(FIRST)
         launch(harness, SECOND)
         assert [replica.id for replica in harness.runner.observe()] == [SECOND]
+
+    def test_a_forgotten_end_that_no_status_tells_is_found_by_the_next_master(self, harness):
+        """It died before it could tell of it."""
+        launch(harness, FIRST)
+        harness.kill(FIRST)
+        until_ended(harness.runner, FIRST)
+        harness.runner.forget(FIRST)
+        assert FIRST not in {replica.id for replica in harness.runner.observe()}
+        harness.restart()
+        seen = {replica.id: replica for replica in harness.runner.observe()}
+        assert seen[FIRST].exit_reason is ExitReason.KILLED
+
+    def test_a_forgotten_end_that_a_status_tells_is_not(self, harness):
+        launch(harness, FIRST)
+        harness.kill(FIRST)
+        until_ended(harness.runner, FIRST)
+        harness.arrange(THIRD, "run")
+        harness.runner.launch(THIRD)
+        harness.runner.forget(FIRST)
+        worker = WorkerStatus(index=FIRST.index, launch=THIRD.launch, phase="Pending")
+        # One that ends the job is stored at once.
+        harness.runner.publish_status(
+            JobStatus(job_name="job", phase=JobPhase.SUCCEEDED, workers=(worker,))
+        )
+        harness.restart()
+        assert FIRST not in {replica.id for replica in harness.runner.observe()}
 
     def test_wait_ends_when_something_changed_and_times_out_when_not(self, harness):
         launch(harness, FIRST)

@@ -21,6 +21,7 @@ from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.status_store import StatusStore
 from elastic.platforms.kubernetes.wishes import Wishes
 from elastic.platforms.kubernetes.worker_pods import MakePod, WorkerPods
+from elastic.platforms.untold_ends import UntoldEnds
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,8 @@ class KubernetesReplicaRunner:
             self._launches, self._pods, self._lock, self._note_end, self._wake
         )
         self._wishes = Wishes(cluster, job, self._lock, self._wake)
-        self._status = StatusStore(cluster, job)
+        self._untold = UntoldEnds()
+        self._status = StatusStore(cluster, job, self._on_stored)
         self._events = EventRecorder(cluster, job.namespace, owner)
 
     def start(self) -> None:
@@ -100,6 +102,14 @@ class KubernetesReplicaRunner:
                 self._pods.delete(pod, 0.0)
             except PlatformError as error:
                 logger.warning("%s", error)
+
+    def tell_now(self) -> None:
+        """Have the newest status stored before this returns.
+
+        Raises:
+            PlatformError: It could not be.
+        """
+        self._status.flush()
 
     # -- ReplicaRunner
 
@@ -143,7 +153,7 @@ class KubernetesReplicaRunner:
             replicas = [
                 self._launches.observed(launch, self._pods.of(launch.replica), time.time())
                 for launch in self._launches
-                if not launch.is_forgotten
+                if not launch.is_forgotten and launch.replica not in self._untold
             ]
         return sorted(replicas, key=lambda r: (r.id.role, r.id.index, r.id.launch))
 
@@ -166,9 +176,11 @@ class KubernetesReplicaRunner:
                 return False
 
     def forget(self, replica: ReplicaId) -> None:
-        """Tell of an ended launch no more; its pod, and so its log, stays until the next."""
-        with self._lock:
-            self._launches.forget(replica)
+        """Tell of an ended launch no more; its pod, and so its log, stays until the next.
+
+        The next life of the master finds it again, unless a status has told of a later launch.
+        """
+        self._untold.add(replica)
 
     def control(self) -> JobControl:
         """What users have asked for, in the job's record."""
@@ -211,6 +223,12 @@ class KubernetesReplicaRunner:
             seen = None if new is None else observation.observe(new, replica)
             if seen is None or old is None or seen != observation.observe(old, replica):
                 self._wake()
+
+    def _on_stored(self, status: JobStatus) -> None:
+        with self._lock:
+            for replica in self._untold.told_by(status):
+                self._launches.forget(replica)
+                self._untold.discard(replica)
 
     def _wake(self) -> None:
         with self._changed:

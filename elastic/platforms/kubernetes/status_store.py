@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -40,11 +41,13 @@ class StatusStore:
         self,
         cluster: Cluster,
         job: Job,
+        on_stored: Callable[[JobStatus], None] = lambda _status: None,
         interval_s: float = INTERVAL_S,
         termination_path: Path = names.TERMINATION_PATH,
     ) -> None:
         self._cluster = cluster
         self._job = job
+        self._on_stored = on_stored
         self._interval_s = interval_s
         self._termination_path = termination_path
         self._path = names.object_path("configmaps", job.namespace, names.status_name(job.name))
@@ -89,6 +92,17 @@ class StatusStore:
                 raise StatusRefusedError(
                     f"the end of the job is not published: {error}; its master's pod tells it"
                 ) from error
+
+    def flush(self) -> None:
+        """Write what is published and not written yet.
+
+        Raises:
+            PlatformError: It could not be written.
+        """
+        with self._changed:
+            is_dirty = self._is_dirty
+        if is_dirty:
+            self._write()
 
     def keep_last_words(self, replica: str, text: str) -> None:
         """Have the last words of a replica's launch written with the next status."""
@@ -161,6 +175,8 @@ class StatusStore:
             is_whole = False
             try:
                 is_whole = self._send_whole_or_reduced(status, words)
+                if is_whole:
+                    self._on_stored(status)
             finally:
                 with self._changed:
                     is_lost = words is not None and not is_whole

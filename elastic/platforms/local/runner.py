@@ -13,6 +13,7 @@ from elastic.platforms.base import JobControl, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.directory import MASTER_ROLE, Desired, JobDirectory
 from elastic.platforms.local.files import modified_ns
 from elastic.platforms.local.supervisor import start_supervisor
+from elastic.platforms.untold_ends import UntoldEnds
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class LocalReplicaRunner:
         self._directory = JobDirectory(job_dir)
         self._lock = threading.Lock()
         self._seen: tuple[int, ...] = ()
+        self._untold = UntoldEnds()
 
     def launch(self, replica: ReplicaId) -> None:
         """Ask for a replica to be started; returns at once, launching twice changes nothing.
@@ -57,7 +59,8 @@ class LocalReplicaRunner:
         }
         observed = {o.replica.id: o.replica for o in self._directory.observed()}
         replicas |= {key: value for key, value in observed.items() if key.role != MASTER_ROLE}
-        return sorted(replicas.values(), key=lambda r: (r.id.role, r.id.index, r.id.launch))
+        told = [replica for replica in replicas.values() if replica.id not in self._untold]
+        return sorted(told, key=lambda r: (r.id.role, r.id.index, r.id.launch))
 
     def wait(self, timeout_s: float) -> bool:
         """Block until something observed or asked may have changed; True if it did."""
@@ -76,8 +79,11 @@ class LocalReplicaRunner:
                 return False
 
     def forget(self, replica: ReplicaId) -> None:
-        """Drop an ended launch from `observe`; its logs stay."""
-        self._directory.forget(replica)
+        """Drop an ended launch from `observe`; its logs stay.
+
+        The next life of the master finds it again, unless a status has told of a later launch.
+        """
+        self._untold.add(replica)
 
     def control(self) -> JobControl:
         """What users have asked for."""
@@ -86,6 +92,9 @@ class LocalReplicaRunner:
     def publish_status(self, status: JobStatus) -> None:
         """Make the status readable for everybody, also after the job has ended."""
         self._directory.write_status(status)
+        for replica in self._untold.told_by(status):
+            self._directory.forget(replica)
+            self._untold.discard(replica)
 
     def last_status(self) -> JobStatus | None:
         """The status published last, by this or an earlier life of the master; none if damaged."""

@@ -45,6 +45,10 @@ class LocalHarness:
     def settle(self, replica):
         eventually(lambda: self.jobs.is_ready(replica))
 
+    def restart(self):
+        self.runner.close()
+        self.runner = LocalReplicaRunner(self.directory.path)
+
     def kill(self, replica):
         pid = next(r.pid for r in self.runner.observe() if r.id == replica)
         os.kill(pid, signal.SIGKILL)
