@@ -160,6 +160,23 @@ class Cutter:
         self.newest_checkpoint = written
         return True
 
+    async def last_cut(self, is_checkpoint: bool) -> bool:
+        """Keep the newest version, and let no other follow: the parameters' lock is never freed.
+
+        Args:
+            is_checkpoint: Keep it where the user wants checkpoints, not beside the recovery cuts.
+
+        Returns:
+            Whether it is kept; why not is told as an event.
+        """
+        await self._coordinator.store.lock.acquire()
+        with self._waiting():
+            cut = await self.capture()
+        folder, keep = self._recovery_dir, KEPT_RECOVERY_CUTS
+        if is_checkpoint and self._checkpoint_dir is not None:
+            folder, keep = self._checkpoint_dir, self._keep
+        return isinstance(await self._write(folder, cut, keep), Path)
+
     async def run(self, interval_s: float) -> None:
         """Take recovery cuts on their own schedule, until cancelled."""
         while True:

@@ -7,13 +7,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaRunner
+from elastic.platforms.departure import Departure
 from elastic.platforms.last_words import STEP_NAME
 from elastic.spec.job import JobSpec
+from elastic.spec.status import NO_MASTERS, MasterHistory
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +36,11 @@ class MasterEnvironment:
         run_id: The same for all lives of the master of one submission.
         recovery_dir: Where cuts outlive the master.
         host: Address that workers reach this process by.
+        master_history: How the masters before this one ended, where the platform leaves it to the
+            master to tell.
         beside: A process that serves the job's curves, and ends with this one.
+        departure: Asked for before the master is ended from outside; None where nothing outlives
+            it that its newest version could be kept in.
         room: Workers that the platform has room for now, as far as it can tell; a job with a
             range begins with so many of it.
     """
@@ -45,7 +52,9 @@ class MasterEnvironment:
     recovery_dir: Path
     host: str
     room: int | None = None
+    master_history: MasterHistory = NO_MASTERS
     beside: "subprocess.Popen[bytes] | None" = None
+    departure: Departure | None = None
 
     @property
     def checkpoint_dir(self) -> Path:
@@ -95,8 +104,9 @@ def kubernetes_environment() -> MasterEnvironment | None:
     from elastic.platforms.kubernetes import names
     from elastic.platforms.kubernetes.connection import connect_from_pod
     from elastic.platforms.kubernetes.leaving import leave_on_sigterm
-    from elastic.platforms.kubernetes.lives import end_if_hopeless
+    from elastic.platforms.kubernetes.lives import begin_life
     from elastic.platforms.kubernetes.manifests import Owner
+    from elastic.platforms.kubernetes.podspec import keeps_versions
     from elastic.platforms.kubernetes.replica import PodSurroundings, variable
     from elastic.platforms.kubernetes.runner import PATIENCE_S as REQUEST_PATIENCE_S
     from elastic.platforms.kubernetes.runner import KubernetesReplicaRunner
@@ -109,9 +119,11 @@ def kubernetes_environment() -> MasterEnvironment | None:
     runner = KubernetesReplicaRunner(cluster, job, own, names.STATE_PATH)
     _until_answered(runner.start)
     pod_path = names.object_path("pods", job.namespace, pod_name)
-    leave_on_sigterm(cluster, runner, pod_path, own)
-    pod = _until_answered(lambda: cluster.get(pod_path))
-    if _until_answered(lambda: end_if_hopeless(names.STATE_PATH, pod, runner, job.spec)):
+    departure = Departure()
+    leave_on_sigterm(cluster, runner, pod_path, own, departure)
+    read_pod = partial(cluster.get, pod_path)
+    history = _until_answered(lambda: begin_life(names.STATE_PATH, read_pod, runner, job.spec))
+    if history is None:
         return None
     recovery_dir = names.STATE_PATH / "cuts"
     recovery_dir.mkdir(exist_ok=True)
@@ -125,6 +137,8 @@ def kubernetes_environment() -> MasterEnvironment | None:
         # All of the pod's addresses, of whichever family the cluster is.
         host="[::]",
         beside=_start_tensorboard(job.spec),
+        master_history=history,
+        departure=departure if keeps_versions(job.spec) else None,
     )
 
 

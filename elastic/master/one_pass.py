@@ -205,6 +205,9 @@ class SinglePass:
         self.prediction_dir = one_pass.path if isinstance(one_pass, Prediction) else None
         self._pass = one_pass
 
+    async def leave(self) -> None:
+        """Nothing: what counted is in the journal, and an evaluation begins anew."""
+
     async def run(self, until: Until) -> None:
         """Have every record worked through, and make the result."""
         async with self.coordinator.store.lock:

@@ -58,11 +58,12 @@ class Master:
         self._env = environment
         self._watched = watched
         self._spec = environment.spec
-        self._board = StatusBoard(environment.spec, environment.runner)
+        self._board = StatusBoard(environment.spec, environment.runner, environment.master_history)
         self._is_first_life = self._board.phase is JobPhase.STARTING
         self._telemetry = Telemetry(environment, self._board, self._is_first_life)
         self._commit_log = CommitLog(environment.spec.commit_log)
         self._cancelled = asyncio.Event()
+        self._work: Work | None = None
         self._preparation = Preparation(
             environment.spec.start_timeout,
             environment.step_path,
@@ -86,6 +87,7 @@ class Master:
     async def run(self) -> JobPhase:
         """Run the job to its end; returns the final phase, which has been published."""
         publishing = asyncio.create_task(self._publish_for_ever())
+        self._prepare_departure()
         try:
             await self._run_job()
         except UserError as error:
@@ -100,6 +102,25 @@ class Master:
         while not self._board.publish():
             await asyncio.sleep(PUBLISH_S)
         return self._board.phase
+
+    def _prepare_departure(self) -> None:
+        departure = self._env.departure
+        if departure is None:
+            return
+        loop, leaving = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
+        async def leave() -> None:
+            try:
+                if self._work is not None:
+                    await self._work.leave()
+                    self._board.publish()
+            finally:
+                departure.be_ready()
+
+        def on_asked() -> None:
+            loop.call_soon_threadsafe(lambda: leaving.add(asyncio.create_task(leave())))
+
+        departure.prepare(on_asked)
 
     def _fail(self, error: ElasticError) -> None:
         reason = (
@@ -132,7 +153,7 @@ class Master:
                 partial(choose_sample, self._spec, sources, self._preparation.at)
             )
             work = await self._build(sources, sample)
-            coordinator = work.coordinator
+            self._work, coordinator = work, work.coordinator
             self._end_preparation()
             total_steps = total_updates(self._spec, sources.shards)
             server = await self._serve(coordinator, sample, work.prediction_dir, total_steps)

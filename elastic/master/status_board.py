@@ -27,6 +27,7 @@ from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import told_phase
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (
+    NO_MASTERS,
     BestStatus,
     CutShort,
     EpochAudit,
@@ -36,6 +37,7 @@ from elastic.spec.status import (
     JobEvent,
     JobPhase,
     JobStatus,
+    MasterHistory,
     Progress,
     WorkerStatus,
     with_present_speed,
@@ -68,8 +70,14 @@ class _Launch:
 class StatusBoard:
     """Keeps phase, events and counts over all lives of the master; builds `JobStatus`."""
 
-    def __init__(self, spec: JobSpec, runner: ReplicaRunner) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        runner: ReplicaRunner,
+        master_history: MasterHistory = NO_MASTERS,
+    ) -> None:
         self._spec = spec
+        self._master_history = master_history
         self._runner = runner
         earlier = runner.last_status()
         was_running = (
@@ -207,6 +215,7 @@ class StatusBoard:
             export=self.export,
             predictions=self.predictions,
             master_restarts=self.master_restarts,
+            master_history=self._master_history,
             worker_failures=self.worker_failures,
             workers_lost=self.workers_lost,
             events=tuple(self._events),

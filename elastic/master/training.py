@@ -22,6 +22,7 @@ from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
 from elastic.policy.records import Shard
 from elastic.policy.task_sizes import idle_workers
+from elastic.spec.cluster_forms import state_volume
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 
@@ -60,6 +61,14 @@ class Training:
                 self._board.export = await self._export(kept)
         elif not is_kept:
             raise CheckpointError(kept)
+
+    async def leave(self) -> None:
+        """Keep the newest version where whoever resumes the job finds it."""
+        # A volume for the job's state has its cuts; without one, checkpoints alone outlive a pod.
+        is_checkpoint = state_volume(self._spec.volume) is None
+        version = self.coordinator.store.version
+        if await self._cutter.last_cut(is_checkpoint):
+            self._board.note("VersionKept", f"version {version} is kept, for the master is to end")
 
     async def _train(self, until: Until) -> None:
         await self.coordinator.end_open_epoch()

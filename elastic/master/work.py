@@ -53,3 +53,6 @@ class Work(Protocol):
         Raises:
             UserError: What ended the job before.
         """
+
+    async def leave(self) -> None:
+        """Keep what would be lost with the master, which is to end; nothing counts after it."""

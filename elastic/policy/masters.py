@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from elastic.policy.replicas import ExitReason, Replica
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import JobPhase, JobStatus, MasterHistory
 
 PREPARING: Final = "Preparing"
 """A master's reason for a phase that lasts because it is not ready; its message is the step."""
@@ -33,62 +33,68 @@ class EndJob:
 CANCEL: Final = EndJob(JobPhase.CANCELLED, "Cancelled", "cancelled on request")
 
 
-class MasterHistory:
-    """Remembers how a job's masters ended, to tell a bad day from a crash loop.
+_PREPARING_PHASES: Final = frozenset(
+    {None, JobPhase.PENDING, JobPhase.STARTING, JobPhase.RECOVERING}
+)
+"""What a master ends in that has not come to work; which of them says nothing of how far it was."""
 
-    Progress is a model version above all earlier ones, or a phase that no master ended in since:
-    a master that falls back to its cut and dies at the same update again makes none.
+
+def on_exit(
+    history: MasterHistory,
+    master: Replica,
+    status: JobStatus | None,
+    cancelled: bool,
+    step: str = "",
+) -> tuple[MasterHistory, RestartMaster | EndJob]:
+    """Choose what follows the end of one master: tells a bad day from a crash loop.
+
+    Args:
+        history: Of those that ended before it.
+        master: How it ended.
+        status: What it published last.
+        cancelled: The user has ended the job.
+        step: Which step of the preparation it ended in; empty where in none.
+
+    Returns:
+        The history with this end, and what follows.
     """
+    if status is not None and status.phase.is_final:
+        return history, EndJob()
+    if cancelled:
+        return history, CANCEL
+    if master.exit_reason is ExitReason.COMPLETED:
+        message = "the master ended with exit code 0 and published no result: read its log"
+        return history, EndJob(JobPhase.FAILED, "MasterError", message)
+    history = _with_end(history, master, status)
+    if history.crashes < MAX_MASTER_CRASHES:
+        return history, RestartMaster(_delay_s(history.ends))
+    where = f", last while it prepared the job ({step})" if step else ""
+    message = (
+        f"the master crashed {history.crashes} times without progress{where}: {master.message}"
+    )
+    return history, EndJob(JobPhase.FAILED, "MasterCrashed", message)
 
-    def __init__(self) -> None:
-        self._num_crashes = 0
-        self._num_ends = 0
-        self._best_version = -1
-        self._phases: set[JobPhase | None] = set()
 
-    def on_exit(
-        self, master: Replica, status: JobStatus | None, cancelled: bool, step: str = ""
-    ) -> RestartMaster | EndJob:
-        """Choose what follows the end of one master.
+def _with_end(history: MasterHistory, master: Replica, status: JobStatus | None) -> MasterHistory:
+    """The history with one end more.
 
-        Args:
-            master: How it ended.
-            status: What it published last.
-            cancelled: The user has ended the job.
-            step: Which step of the preparation it ended in; empty where in none.
-        """
-        if status is not None and status.phase.is_final:
-            return EndJob()
-        if cancelled:
-            return CANCEL
-        if master.exit_reason is ExitReason.COMPLETED:
-            message = "the master ended with exit code 0 and published no result: read its log"
-            return EndJob(JobPhase.FAILED, "MasterError", message)
-        self._note_progress(status)
-        self._num_ends += 1
+    Progress is a model version above all earlier ones, or that one has begun to work at all: a
+    master that falls back to its cut and dies at the same update again makes none.
+    """
+    version = 0 if status is None else status.progress.model_version
+    has_worked = (None if status is None else status.phase) not in _PREPARING_PHASES
+    is_progress = version > history.best_version or (has_worked and not history.has_worked)
+    crashes, ends = (0, 0) if is_progress else (history.crashes, history.ends)
+    return MasterHistory(
         # Kills are not the job's fault, so they cost it no crash, only the delay.
-        if master.exit_reason is not ExitReason.KILLED:
-            self._num_crashes += 1
-        if self._num_crashes >= MAX_MASTER_CRASHES:
-            where = f", last while it prepared the job ({step})" if step else ""
-            message = (
-                f"the master crashed {self._num_crashes} times without progress{where}: "
-                f"{master.message}"
-            )
-            return EndJob(JobPhase.FAILED, "MasterCrashed", message)
-        return RestartMaster(self._delay_s())
+        crashes=crashes + (master.exit_reason is not ExitReason.KILLED),
+        ends=ends + 1,
+        best_version=max(version, history.best_version),
+        has_worked=has_worked or history.has_worked,
+    )
 
-    def _note_progress(self, status: JobStatus | None) -> None:
-        phase = None if status is None else status.phase
-        version = 0 if status is None else status.progress.model_version
-        if version > self._best_version:
-            self._phases.clear()
-        if version > self._best_version or phase not in self._phases:
-            self._num_crashes = self._num_ends = 0
-        self._best_version = max(version, self._best_version)
-        self._phases.add(phase)
 
-    def _delay_s(self) -> float:
-        if self._num_ends == 1:
-            return 0.0
-        return float(min(FIRST_DELAY_S * 2.0 ** (self._num_ends - 2), MAX_DELAY_S))
+def _delay_s(num_ends: int) -> float:
+    if num_ends == 1:
+        return 0.0
+    return float(min(FIRST_DELAY_S * 2.0 ** (num_ends - 2), MAX_DELAY_S))

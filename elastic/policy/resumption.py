@@ -1,6 +1,6 @@
 """What a job that is submitted again with --resume keeps of its status. Pure."""
 
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import NO_MASTERS, JobPhase, JobStatus
 from elastic.spec.time_split import TimeCategory
 
 
@@ -20,6 +20,8 @@ def resumed(status: JobStatus, submitted_s: float | None) -> JobStatus:
             "reason": "",
             "message": "",
             "ended_s": None,
+            # Who resumes a job has mended what failed it.
+            "master_history": NO_MASTERS,
             "workers": (),
             "submitted_s": submitted_s if status.submitted_s is None else status.submitted_s,
             "time_split": status.time_split.model_copy(update=waits),

@@ -220,6 +220,25 @@ class JobEvent(_Published):
     message: str = Field(description="What happened, for people.")
 
 
+class MasterHistory(_Published):
+    """How the masters of a job ended, as far as that decides what follows the next end."""
+
+    crashes: int = Field(
+        default=0, description="Ends in a row by the master's own fault, without progress between."
+    )
+    ends: int = Field(default=0, description="The same with ends from outside.")
+    best_version: int = Field(
+        default=-1, description="The newest version that one ended at; -1 where none has ended."
+    )
+    has_worked: bool = Field(
+        default=False, description="Whether one ended that had come beyond its preparation."
+    )
+
+
+NO_MASTERS: Final = MasterHistory()
+"""None has ended yet."""
+
+
 class JobStatus(_Published):
     """All of a job at one moment. `_s` ends durations in seconds, and moments in seconds since the
     Unix epoch: `submitted_s`, `started_s`, `ended_s`, `updated_s`, `until_s` and `time_s`.
@@ -281,6 +300,10 @@ class JobStatus(_Published):
         default=None, description="The folder of all predictions, once it is whole."
     )
     master_restarts: int = Field(default=0, description="How often the master was replaced.")
+    master_history: MasterHistory = Field(
+        default_factory=MasterHistory,
+        description="How the masters before the present one ended; of jobs on Kubernetes.",
+    )
     worker_failures: int = Field(
         default=0, description="Ends of workers that count against `max_worker_failures`."
     )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from elastic.platforms.base import ExitReason
-from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.life_log import OUT_OF_MEMORY
+from elastic.platforms.kubernetes.names import TYPE_LABEL, Manifest
 from elastic.platforms.kubernetes.own_container import own_spec
 from elastic.platforms.last_words import UNFINISHED, exit_words
 
@@ -58,8 +59,9 @@ def classify(pod: Manifest, terminated: Mapping[str, Any]) -> tuple[ExitReason, 
     code, reason = terminated.get("exitCode"), str(terminated.get("reason") or "")
     text = str(terminated.get("message") or "").strip()
     termination = parse_termination(text)
-    if reason == "OOMKilled":
-        return ExitReason.OUT_OF_MEMORY, f"out of memory (its limit is {_memory_limit(pod)})"
+    # Docker says so of a container in which any process was killed for memory, however it ended.
+    if reason == OUT_OF_MEMORY and code != 0:
+        return ExitReason.OUT_OF_MEMORY, _out_of_memory(pod)
     if reason in _NOT_STARTED or (code == _CODE_NOT_STARTED and termination is None):
         return ExitReason.NEVER_STARTED, text or reason
     if code == 0:
@@ -95,7 +97,7 @@ def killed_by(terminated: Mapping[str, Any]) -> str | None:
     """
     number = _signal_number(terminated.get("exitCode"), terminated)
     text = str(terminated.get("message") or "").strip()
-    if terminated.get("reason") == "OOMKilled" or parse_termination(text) is not None:
+    if terminated.get("reason") == OUT_OF_MEMORY or parse_termination(text) is not None:
         return None
     return f"killed by {_signal_name(number)}" if number in _OUTSIDE else None
 
@@ -131,9 +133,17 @@ def is_deleted(pod: Manifest) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-def _memory_limit(pod: Manifest) -> str:
-    limits = (own_spec(pod).get("resources") or {}).get("limits") or {}
-    return str(limits.get("memory", "none, the node is full"))
+def _out_of_memory(pod: Manifest) -> str:
+    """What happened, and the setting that helps."""
+    resources = own_spec(pod).get("resources") or {}
+    limit, request = ((resources.get(k) or {}).get("memory") for k in ("limits", "requests"))
+    role = (pod["metadata"].get("labels") or {}).get(TYPE_LABEL)
+    if limit is None:
+        return "out of memory (it has no limit, the node is full)"
+    # What has no limit of its own is limited to what it asks for.
+    setting = "request" if limit == request else "limit"
+    advice = f": raise memory in --{role}_resource_{setting}" if role else ""
+    return f"out of memory (its limit is {limit}){advice}"
 
 
 def _signal_number(code: int | None, terminated: Mapping[str, Any]) -> int | None:

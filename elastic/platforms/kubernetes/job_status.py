@@ -12,6 +12,7 @@ from elastic.platforms.kubernetes import master_pod, starting
 from elastic.platforms.kubernetes.end_record import end_of
 from elastic.platforms.kubernetes.master_pod import Finding
 from elastic.platforms.kubernetes.names import JOB_LABEL, SUBMISSION_LABEL, Manifest
+from elastic.platforms.kubernetes.podspec import keeps_versions
 from elastic.platforms.kubernetes.presence import MASTER_DELETED
 from elastic.platforms.kubernetes.record import (
     StatusUnreadableError,
@@ -20,7 +21,6 @@ from elastic.platforms.kubernetes.record import (
     status_of,
     submission_of,
 )
-from elastic.spec.cluster_forms import state_volume
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus, with_present_speed
 
@@ -95,7 +95,10 @@ def _job_status(
         is_new = not has_begun and now_s - submission.submitted_s < SUBMITTING_S
         finding: Finding | None = _without_master(is_new, spec)
     else:
-        finding = _of_master(spec, has_begun, master, now_s, warnings)
+        told = published if has_begun else None
+        finding = master_pod.find(master, warnings, told, now_s, _advice(spec))
+        if not has_begun:
+            finding = _before_beginning(finding, spec, master, now_s)
     if control.cancelled:
         finding = _cancelled(base, finding, master)
     if problem:
@@ -124,16 +127,14 @@ def needs_warnings(master: Manifest | None) -> bool:
     return bool(master["spec"].get("nodeName"))
 
 
-def _of_master(
-    spec: JobSpec | None, has_begun: bool, master: Manifest, now_s: float, warnings: Sequence[str]
+def _before_beginning(
+    found: Finding | None, spec: JobSpec | None, master: Manifest, now_s: float
 ) -> Finding | None:
-    """What is wrong with the job's own master, None where it works as it should."""
-    found = master_pod.find(master, warnings, _advice(spec))
-    if has_begun or spec is None or (found is not None and found.phase.is_final):
+    """What was found, or that the job's master has not begun in time."""
+    if spec is None or (found is not None and found.phase.is_final):
         return found
-    timeout_s = spec.start_timeout
-    if starting.is_given_up(master, timeout_s, now_s):
-        return starting.too_late(master, timeout_s, _why_not_begun(master, found))
+    if starting.is_given_up(master, spec.start_timeout, now_s):
+        return starting.too_late(master, spec.start_timeout, _why_not_begun(master, found))
     return found
 
 
@@ -199,6 +200,6 @@ def _without_master(is_new: bool, spec: JobSpec | None) -> Finding:
 def _advice(spec: JobSpec | None) -> str:
     """What to do about a job whose master is gone: --resume is refused where nothing is kept."""
     again = "with --overwrite to start anew"
-    if spec is not None and (spec.checkpoint_dir or state_volume(spec.volume) is not None):
+    if spec is not None and keeps_versions(spec):
         again = f"with --resume to go on from its newest checkpoint or {again}"
     return f"submit the job again, {again}"

@@ -80,7 +80,8 @@ def read_previous_logs(
     if not restarted and not replaced:
         raise PlatformError(
             "nothing is left of an earlier life: no container was restarted in place, and no "
-            "worker that was replaced had written why it ended"
+            "worker that was replaced had written why it ended; the log of a master holds all "
+            "that its container has had: leave out --previous"
         )
     for pod in restarted:
         try:

@@ -8,11 +8,13 @@ from elastic.platforms.kubernetes import names
 from elastic.platforms.kubernetes.hooks import Hook
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import (
+    KEEPING_GRACE_S,
     LOST_NODE_S,
     MASTER_GRACE_S,
     WORKER_GRACE_S,
     Job,
     container,
+    keeps_versions,
     pod_spec,
     scrape_annotations,
     state_volumes,
@@ -125,14 +127,20 @@ def service(job: Job, owner: Owner | None = None) -> Manifest:
 
 
 def master_pod(job: Job) -> Manifest:
-    """The master's pod, whose container restarts in place."""
-    command = ["python", "-P", "-m", "elastic.master", "--kubernetes"]
+    """The master's pod, whose container restarts in place, and the master within it."""
+    command = [
+        *("python", "-P", "-m", "elastic.platforms.kubernetes.supervisor"),
+        *(str(names.STATE_PATH), str(names.TERMINATION_PATH)),
+        *("python", "-P", "-m", "elastic.master", "--kubernetes"),
+    ]
     spec = pod_spec(job, container(job, MASTER_REPLICA, command))
     spec["volumes"] += state_volumes(job)
     spec["restartPolicy"] = "OnFailure"
     spec["serviceAccountName"] = job.spec.service_account
     spec["automountServiceAccountToken"] = True
-    spec["terminationGracePeriodSeconds"] = MASTER_GRACE_S
+    spec["terminationGracePeriodSeconds"] = (
+        KEEPING_GRACE_S if keeps_versions(job.spec) else MASTER_GRACE_S
+    )
     if job.spec.master_pod_priority:
         spec["priorityClassName"] = job.spec.master_pod_priority
     return _pod(job, names.master_name(job.name), MASTER_REPLICA, spec, None)

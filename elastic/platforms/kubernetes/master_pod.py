@@ -1,18 +1,23 @@
 """What the master's pod says about the job: why no master runs, where none does. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
-from elastic.platforms.kubernetes import exits
+from elastic.platforms.kubernetes import exits, observation
+from elastic.platforms.kubernetes.manifests import MASTER_REPLICA
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.own_container import (
     is_node_silent,
+    last_terminated,
     own_spec,
     own_state,
     own_status,
 )
-from elastic.spec.status import JobPhase
+from elastic.policy.masters import EndJob, on_exit
+from elastic.spec.status import JobPhase, JobStatus
 
 _IMAGE_REASONS: Final = {
     "ErrImagePull": "ErrImagePull",
@@ -24,6 +29,9 @@ _IMAGE_REASONS: Final = {
     "RegistryUnavailable": "ErrImagePull",
 }
 _USUAL_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})
+
+
+_BACK_OFF: Final = re.compile(r"back-off (?:(\d+)m)?(?:(\d+)s)? restarting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +49,19 @@ class Finding:
 
 
 def find(
-    pod: Manifest, warnings: Sequence[str], advice: str = "submit the job again"
+    pod: Manifest,
+    warnings: Sequence[str],
+    published: JobStatus | None,
+    now_s: float,
+    advice: str = "submit the job again",
 ) -> Finding | None:
     """What is wrong with the master, None where it works as it should.
 
     Args:
         pod: The master's.
         warnings: Of the cluster about it, oldest first.
+        published: The status that it told last.
+        now_s: By the API server's clock.
         advice: What to do about a job whose master is gone for good.
     """
     status = pod["status"]
@@ -74,7 +88,7 @@ def find(
         return Finding(JobPhase.FAILED, "MasterLost", message)
     if status.get("phase") == "Pending" and not own_status(pod).get("restartCount"):
         return _pending(pod, warnings)
-    return _between_lives(pod)
+    return _hopeless(pod, published) or _between_lives(pod, now_s)
 
 
 def _pending(pod: Manifest, warnings: Sequence[str]) -> Finding:
@@ -113,21 +127,48 @@ def _running(pod: Manifest) -> Finding | None:
     return Finding(JobPhase.RECOVERING, "MasterUnreachable", message)
 
 
-def _between_lives(pod: Manifest) -> Finding:
-    restarts = own_status(pod).get("restartCount", 0)
+def _hopeless(pod: Manifest, published: JobStatus | None) -> Finding | None:
+    """The end of a job whose master is not going to do better when the node tries it again.
+
+    That may be minutes from now; the next life of the master comes to the same by the same rule.
+    """
+    ended = last_terminated(pod)
+    if published is None or ended is None:
+        return None
+    master = observation.ended_as(pod, MASTER_REPLICA, ended)
+    _, verdict = on_exit(published.master_history, master, published, cancelled=False)
+    if not isinstance(verdict, EndJob) or verdict.phase is None:
+        return None
+    return Finding(verdict.phase, verdict.reason, verdict.message, _finished_s(ended))
+
+
+def _between_lives(pod: Manifest, now_s: float) -> Finding:
     return Finding(
         JobPhase.RECOVERING,
         "MasterLost",
-        f"the master ended ({last_end(pod) or 'nobody knows how'}) and is started again, "
-        f"after {restarts} restarts so far",
+        f"the master ended ({last_end(pod) or 'nobody knows how'}) and {_restarts(pod, now_s)}",
     )
+
+
+def _restarts(pod: Manifest, now_s: float) -> str:
+    """When its node starts it again: a node waits longer each time, and says for how long."""
+    told = _BACK_OFF.search((own_state(pod).get("waiting") or {}).get("message") or "")
+    finished_s = _finished_s(last_terminated(pod) or {})
+    if told is None or finished_s is None:
+        return "is started again"
+    minutes, seconds = (int(part or 0) for part in told.groups())
+    left_s = finished_s + 60 * minutes + seconds - now_s
+    return f"restarts in about {left_s:.0f} s" if left_s > 1 else "restarts in a moment"
+
+
+def _finished_s(terminated: Mapping[str, Any]) -> float | None:
+    text = terminated.get("finishedAt")
+    return None if not text else datetime.fromisoformat(text).timestamp()
 
 
 def last_end(pod: Manifest) -> str:
     """How the newest life of the master that is over has ended; empty where none is known."""
-    ended = own_state(pod).get("terminated") or (own_status(pod).get("lastState") or {}).get(
-        "terminated"
-    )
+    ended = last_terminated(pod)
     return _why(pod, ended) if ended else ""
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes import exits
 from elastic.platforms.kubernetes.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL, Manifest
-from elastic.platforms.kubernetes.own_container import is_node_silent, own_state, own_status
+from elastic.platforms.kubernetes.own_container import is_node_silent, own_state
 
 _QUIET_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons to wait that everything goes through."""
@@ -62,18 +62,10 @@ def observe_removed(pod: Manifest, replica: ReplicaId) -> Replica:
     return _ended(replica, ExitReason.KILLED, exits.deletion_words(pod), None, seen.started_s)
 
 
-def observe_last_life(pod: Manifest, replica: ReplicaId) -> tuple[int, Replica] | None:
-    """How the container ended that was restarted in place last, and its number from 0.
-
-    None where the container runs for the first time.
-    """
-    entry = own_status(pod)
-    terminated = (entry.get("lastState") or {}).get("terminated")
-    if not terminated:
-        return None
+def ended_as(pod: Manifest, replica: ReplicaId, terminated: Mapping[str, Any]) -> Replica:
+    """A replica whose end is told in the form in which a node tells that of a container."""
     reason, message = exits.classify(pod, terminated)
-    ended = _ended(replica, reason, message, terminated.get("exitCode"), None)
-    return max(0, int(entry.get("restartCount", 1)) - 1), ended
+    return _ended(replica, reason, message, terminated.get("exitCode"), None)
 
 
 def last_words(pod: Manifest) -> str:

@@ -25,6 +25,14 @@ def own_state(pod: Manifest) -> dict[str, Any]:
     return state
 
 
+def last_terminated(pod: Manifest) -> dict[str, Any] | None:
+    """How the newest run of it that is over has ended; None where none is known."""
+    ended: dict[str, Any] | None = own_state(pod).get("terminated") or (
+        own_status(pod).get("lastState") or {}
+    ).get("terminated")
+    return ended
+
+
 def is_node_silent(pod: Manifest) -> bool:
     """Whether the control plane has marked a pod as not ready since its node does not answer.
 

@@ -24,7 +24,10 @@ WORKER_GRACE_S: Final = 30
 """As long as the fleet lets a worker take for its minibatch."""
 
 MASTER_GRACE_S: Final = 10
-"""The master ends at once: it can at any moment, and nothing of it is worth waiting for."""
+"""A master that keeps nothing ends at once: it can at any moment."""
+
+KEEPING_GRACE_S: Final = 60
+"""For one that writes its newest version to a volume first."""
 
 LOST_NODE_S: Final = 10
 """How long a worker stays bound to a node that was found not to answer, which takes Kubernetes
@@ -198,6 +201,11 @@ def _volumes(job: Job) -> list[Manifest]:
         {"name": "token", "secret": token},
         *(_volume(f"user-{i}", v) for i, v in _numbered_volumes(job.spec)),
     ]
+
+
+def keeps_versions(spec: JobSpec) -> bool:
+    """Whether a job that loses its master's pod has something that it can be resumed from."""
+    return bool(spec.checkpoint_dir) or state_volume(spec.volume) is not None
 
 
 def state_volumes(job: Job) -> list[Manifest]:

@@ -8,11 +8,15 @@ from typing import Final
 from elastic.platforms.base import ExitReason
 from elastic.platforms.last_words import UNFINISHED, exit_words
 from elastic.platforms.local.directory import Termination
+from elastic.platforms.memory_kills import count_kills
 
 ENDING_SIGNALS: Final = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 )
 """What people and systems send; any other deadly signal is the program's own doing."""
+
+UNLIMITED: Final = 2**60
+"""A limit of so many bytes is none: version 1 of cgroups writes it as a huge number."""
 
 MAX_DYING_S: Final = 10.0
 """The kernel counts a kill before the process is gone: freeing its memory takes a while."""
@@ -88,8 +92,13 @@ class MemoryKills:
     memory as the kernel has counted.
     """
 
-    def __init__(self, cgroup_path: Path | None) -> None:
-        self._cgroup_path = cgroup_path
+    def __init__(self, counter: Path | None) -> None:
+        """Count from now on.
+
+        Args:
+            counter: See `own_counter`.
+        """
+        self._counter = counter
         self._num_told = self._count()
         self._untold_since_s: float | None = None
 
@@ -110,30 +119,20 @@ class MemoryKills:
             self._num_told = self._count()
 
     def _count(self) -> int:
-        text = self._read("memory.events")
-        counts = dict(line.split(maxsplit=1) for line in text.splitlines() if " " in line)
-        value = counts.get("oom_kill", "0")
-        return int(value) if value.isdecimal() else 0
+        return count_kills(self._counter)
 
     def _limit(self) -> str:
-        text = self._read("memory.max").strip()
-        return f"{int(text) / 2**20:.0f} MiB" if text.isdecimal() else "none, the machine is full"
-
-    def _read(self, name: str) -> str:
-        if self._cgroup_path is None:
-            return ""
-        try:
-            return (self._cgroup_path / name).read_text()
-        except OSError:
-            # No cgroup v2 or no memory controller: then a kill for memory looks like any other.
-            return ""
+        # By the name that version 2 of cgroups has for it, and by that of version 1.
+        limits = [_read(self._counter, name) for name in ("memory.max", "memory.limit_in_bytes")]
+        told = next((int(text) for text in limits if text.isdecimal()), UNLIMITED)
+        return f"{told / 2**20:.0f} MiB" if told < UNLIMITED else "none, the machine is full"
 
 
-def own_cgroup() -> Path | None:
-    """The folder of this process's cgroup, or None where cgroup v2 is not there."""
+def _read(counter: Path | None, name: str) -> str:
+    if counter is None:
+        return ""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        return counter.with_name(name).read_text().strip()
     except OSError:
-        return None
-    own = next((line[3:] for line in lines if line.startswith("0::")), None)
-    return None if own is None else Path("/sys/fs/cgroup") / own.lstrip("/")
+        # Of the other version, or no controller of memory.
+        return ""

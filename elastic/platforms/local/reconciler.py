@@ -11,12 +11,13 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import Replica, ReplicaId
 from elastic.platforms.last_words import read_step
 from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, Submission
-from elastic.platforms.local.exits import MemoryKills, own_cgroup
+from elastic.platforms.local.exits import MemoryKills
 from elastic.platforms.local.files import exists
 from elastic.platforms.local.processes import find_members, signal_members
 from elastic.platforms.local.replicas import ReplicaTable
-from elastic.policy.masters import CANCEL, EndJob, MasterHistory, RestartMaster
-from elastic.spec.status import JobStatus
+from elastic.platforms.memory_kills import own_counter
+from elastic.policy.masters import CANCEL, EndJob, RestartMaster, on_exit
+from elastic.spec.status import JobStatus, MasterHistory
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Reconciler:
             self._command_line,
             environment,
             self._selector,
-            MemoryKills(own_cgroup()),
+            MemoryKills(own_counter()),
         )
         self._master = ReplicaId(MASTER_ROLE, 0, 0)
         self._start_master_at_s = 0.0
@@ -158,7 +159,8 @@ class Reconciler:
         master = self._uncounted
         if master is None:
             return
-        verdict = self._history.on_exit(
+        self._history, verdict = on_exit(
+            self._history,
             master,
             self._directory.sound_status(),
             self._directory.is_cancelled(),

@@ -6,7 +6,7 @@ from support.fake_platform import FakeReplicaRunner
 from elastic.errors import PlatformError
 from elastic.platforms.base import StatusRefusedError
 from elastic.platforms.kubernetes import manifests
-from elastic.platforms.kubernetes.lives import end_if_hopeless
+from elastic.platforms.kubernetes.lives import begin_life
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
@@ -41,7 +41,7 @@ def late():
 def test_its_container_is_not_restarted_for_an_end_that_is_refused(tmp_path, error):
     runner = Runner()
     runner.error = error
-    assert end_if_hopeless(tmp_path, late(), runner, SPEC)
+    assert begin_life(tmp_path, late, runner, SPEC) is None
     assert runner.statuses[-1].phase is JobPhase.FAILED
 
 
@@ -49,4 +49,4 @@ def test_one_that_may_be_taken_later_is_for_the_next_life(tmp_path):
     runner = Runner()
     runner.error = PlatformError("away")
     with pytest.raises(PlatformError, match="away"):
-        end_if_hopeless(tmp_path, late(), runner, SPEC)
+        begin_life(tmp_path, late, runner, SPEC)

@@ -12,14 +12,16 @@ from elastic.platforms.kubernetes.job_status import SUBMITTING_S, job_status, ne
 from elastic.platforms.kubernetes.names import STATUS_KEY
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission
+from elastic.policy.masters import MAX_MASTER_CRASHES
 from elastic.spec.job import JobSpec, WorkerRange
-from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
+from elastic.spec.status import JobPhase, JobStatus, MasterHistory, Progress, WorkerStatus
 
 SPEC = JobSpec(
     job_name="mnist", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
 )
 JOB = Job(SPEC, "team", "uid-2", "registry/elastic:1")
 NOW_S = 1000.0
+NOW = "1970-01-01T00:16:40Z"
 CREATED = "1970-01-01T00:14:00Z"
 """When the pods of these tests were created: 160 seconds ago."""
 RUNNING = JobStatus(
@@ -53,7 +55,9 @@ def waiting(reason, message="why"):
     return {"state": {"waiting": {"reason": reason, "message": message}}}
 
 
-def look(published, pod, warnings=(), age_s=SUBMITTING_S * 2, control=None, **settings):
+def look(
+    published, pod, warnings=(), age_s=SUBMITTING_S * 2, control=None, now_s=NOW_S, **settings
+):
     job = replace(JOB, spec=SPEC.model_copy(update=settings))
     record = manifests.record(job, Submission("uid-2", NOW_S - age_s, "image"), control)
     if isinstance(published, str):
@@ -61,7 +65,7 @@ def look(published, pod, warnings=(), age_s=SUBMITTING_S * 2, control=None, **se
         status_map["data"][STATUS_KEY] = published
     else:
         status_map = None if published is None else manifests.status(JOB, published)
-    return job_status(record, status_map, pod, NOW_S, warnings)
+    return job_status(record, status_map, pod, now_s, warnings)
 
 
 def test_a_job_that_works_is_as_its_master_says():
@@ -167,7 +171,10 @@ NEWS = "ed 3 records\n2026-01-01 00:00:00,000 I elastic.master.board: EpochEnded
         pytest.param(1, "Error", "", "exit code 1 and no output", id="mute"),
         pytest.param(7, "Error", NEWS, "exit code 7, without a word why", id="news-are-no-reason"),
         pytest.param(137, "Error", NEWS, "killed by SIGKILL", id="killed"),
-        pytest.param(137, "OOMKilled", NEWS, "out of memory (its limit is 1024Mi)", id="memory"),
+        pytest.param(137, "OOMKilled", NEWS,
+                     "out of memory (its limit is 1024Mi): raise memory in "
+                     "--master_resource_request",
+                     id="memory"),
         pytest.param(139, "Error", NEWS, "crashed with SIGSEGV", id="crash-in-c"),
         pytest.param(128, "StartError", "no python", "no python", id="never-started"),
     ],
@@ -177,9 +184,41 @@ def test_a_master_between_two_lives_recovers(code, reason, words, message):
     pod = master(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended, restartCount=2)
     status = look(RUNNING, pod)
     assert (status.phase, status.reason) == (JobPhase.RECOVERING, "MasterLost")
-    assert status.message == (
-        f"the master ended ({message}) and is started again, after 2 restarts so far"
+    assert status.message == f"the master ended ({message}) and is started again"
+
+
+def back_off(text, code=137):
+    """A pod whose node waits before it starts the master's container again."""
+    waits = {"reason": "CrashLoopBackOff", "message": f"back-off {text} restarting failed …"}
+    ended = {"exitCode": code, "reason": "Error", "message": "boom", "finishedAt": NOW}
+    return master(state={"waiting": waits}, lastState={"terminated": ended}, restartCount=2)
+
+
+@pytest.mark.parametrize(("text", "later_s", "words"), [
+    ("10s", 0.0, "restarts in about 10 s"),
+    ("2m40s", 15.0, "restarts in about 145 s"),
+    ("5m0s", 0.0, "restarts in about 300 s"),
+    ("10s", 12.0, "restarts in a moment"),
+])  # fmt: skip
+def test_when_its_node_starts_a_master_again_is_told(text, later_s, words):
+    status = look(RUNNING, back_off(text), now_s=NOW_S + later_s)
+    assert status.message == f"the master ended (killed by SIGKILL) and {words}"
+
+
+def test_a_master_that_will_do_no_better_is_not_waited_for():
+    """A node may wait for minutes: by the rule of the master, all know how it will judge."""
+    history = MasterHistory(crashes=MAX_MASTER_CRASHES - 1, ends=4, best_version=7, has_worked=True)
+    told = RUNNING.model_copy(
+        update={"master_history": history, "progress": Progress(model_version=7)}
     )
+    status = look(told, back_off("2m40s", code=1))
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "MasterCrashed")
+    assert "crashed 5 times without progress: boom" in status.message
+    assert status.ended_s == NOW_S
+    # A kill is no crash, and progress forgives.
+    assert look(told, back_off("2m40s")).phase is JobPhase.RECOVERING
+    ahead = told.model_copy(update={"progress": Progress(model_version=8)})
+    assert look(ahead, back_off("2m40s", code=1)).phase is JobPhase.RECOVERING
 
 
 def speeds(status):

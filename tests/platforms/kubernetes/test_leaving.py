@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 from support.fake_api import Answer, FakeApi
@@ -17,6 +18,7 @@ WORKERS_PATH = "/api/v1/namespaces/team/pods"
 PROGRAM = """
 import sys, threading
 from kubernetes.client.configuration import Configuration
+from elastic.platforms.departure import Departure
 from elastic.platforms.kubernetes import leaving
 from elastic.platforms.kubernetes.connection import Cluster
 from elastic.platforms.kubernetes.kubeconfig import Access
@@ -26,7 +28,12 @@ from elastic.platforms.kubernetes.runner import KubernetesReplicaRunner
 from elastic.spec.job import JobSpec
 from pathlib import Path
 
-url, state, master_path = sys.argv[1:]
+url, state, master_path, keeps_s = sys.argv[1:]
+
+def keep():
+    Path(state, "kept").touch()
+    departure.be_ready()
+
 leaving.PATIENCE_S = 2.0
 configuration = Configuration()
 configuration.host = url
@@ -36,7 +43,10 @@ spec = JobSpec(job_name="mnist", model_zoo="z", model_def="m.C", training_data_d
 own = Owner("elastic-mnist-master", "master-uid")
 runner = KubernetesReplicaRunner(cluster, Job(spec, "team", "s", "image"), own, Path(state))
 runner.start()
-leaving.leave_on_sigterm(cluster, runner, master_path, own)
+departure = Departure()
+if keeps_s:
+    departure.prepare(lambda: threading.Timer(float(keeps_s), keep).start())
+leaving.leave_on_sigterm(cluster, runner, master_path, own, departure)
 print("ready", flush=True)
 threading.Event().wait(60)
 """
@@ -57,7 +67,8 @@ def worker(index, owner="master-uid"):
 class Server:
     """An API server with two pods of the job and one of somebody else."""
 
-    def __init__(self, is_deleted, is_silent=False):
+    def __init__(self, is_deleted, is_silent=False, grace_s=None):
+        self.grace_s = grace_s
         self.is_deleted = is_deleted
         self.is_silent = is_silent
         self.is_over = threading.Event()
@@ -68,6 +79,8 @@ class Server:
             return Answer(cut=True)
         if seen.path == MASTER_PATH and seen.method == "GET":
             metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if self.is_deleted else {}
+            if self.grace_s is not None:
+                metadata["deletionGracePeriodSeconds"] = self.grace_s
             return Answer(body={"metadata": metadata}, silent=self.is_silent)
         if seen.method == "GET":
             is_pods = seen.path.startswith(WORKERS_PATH)
@@ -76,11 +89,11 @@ class Server:
         return Answer()
 
 
-def end(server, tmp_path):
+def end(server, tmp_path, keeps_s=""):
     """Send a running master SIGTERM; gives its exit code and what it deleted, in order."""
     with FakeApi(answer=server) as api:
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, api.url, str(tmp_path), MASTER_PATH],
+            [sys.executable, "-c", PROGRAM, api.url, str(tmp_path), MASTER_PATH, keeps_s],
             env={**os.environ, "PYTHONPATH": str(TESTS)},
             stdout=subprocess.PIPE,
             text=True,
@@ -117,3 +130,20 @@ def test_a_master_whose_container_alone_is_stopped_leaves_its_workers_at_work(tm
 
 def test_a_master_whom_nobody_answers_ends_all_the_same(tmp_path):
     assert end(Server(is_deleted=True, is_silent=True), tmp_path) == (128 + signal.SIGTERM, [])
+
+
+def test_a_master_keeps_its_newest_version_before_it_ends_anything(tmp_path):
+    code, deleted = end(Server(is_deleted=True, grace_s=60), tmp_path, keeps_s="0.3")
+    assert code == 128 + signal.SIGTERM
+    assert (tmp_path / "kept").exists()
+    assert deleted[-1] == ("elastic-mnist-master", 0, {"uid": "master-uid"})
+    assert len(deleted) == 3
+
+
+def test_a_master_that_takes_too_long_to_keep_it_ends_in_its_grace(tmp_path):
+    began_s = time.monotonic()
+    code, deleted = end(Server(is_deleted=True, grace_s=5), tmp_path, keeps_s="60")
+    assert time.monotonic() - began_s < 30.0
+    assert code == 128 + signal.SIGTERM
+    assert not (tmp_path / "kept").exists()
+    assert len(deleted) == 3

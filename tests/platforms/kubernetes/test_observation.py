@@ -9,7 +9,6 @@ from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.observation import (
     last_words,
     observe,
-    observe_last_life,
     observe_removed,
     replica_id,
 )
@@ -61,7 +60,8 @@ PREEMPTED = [
         ),
         pytest.param(
             terminated(137, reason="OOMKilled"), ExitReason.OUT_OF_MEMORY,
-            "out of memory (its limit is 64Mi)", id="out-of-memory",
+            "out of memory (its limit is 64Mi): raise memory in --worker_resource_limit",
+            id="out-of-memory",
         ),
         pytest.param(
             terminated(137, message="line 9"), ExitReason.KILLED, "ended from outside by SIGKILL",
@@ -184,16 +184,6 @@ def test_what_was_removed():
     assert observe_removed(pod(waiting("ErrImagePull")), WORKER).phase is ReplicaPhase.FAILED
     # Its own end was seen before.
     assert observe_removed(pod(terminated(139)), WORKER).exit_reason is ExitReason.USER_ERROR
-
-
-def test_the_life_before_a_restart_in_place():
-    status = running()
-    assert observe_last_life(pod(status), WORKER) is None
-    last = {"terminated": {"exitCode": 1, "reason": "Error", "message": OWN_WORDS}}
-    entry = {"name": "elastic", "restartCount": 3, "state": {}, "lastState": last}
-    number, ended = observe_last_life(pod({"containerStatuses": [entry]}), WORKER)
-    assert number == 2
-    assert (ended.exit_reason, ended.message) == (ExitReason.USER_ERROR, "ValueError: bad")
 
 
 def test_which_launch_a_pod_is():

@@ -5,7 +5,7 @@ from support.fake_platform import FakeReplicaRunner
 
 from elastic.platforms.kubernetes import manifests
 from elastic.platforms.kubernetes.job_status import job_status
-from elastic.platforms.kubernetes.lives import end_if_hopeless
+from elastic.platforms.kubernetes.lives import begin_life
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission
 from elastic.platforms.kubernetes.starting import REPORT_S, has_missed_its_start
@@ -101,7 +101,7 @@ class TestTheMasterItself:
         runner = FakeReplicaRunner()
         for status in published:
             runner.publish_status(status)
-        has_ended = end_if_hopeless(tmp_path, pod, runner, SPEC)
+        has_ended = begin_life(tmp_path, lambda: pod, runner, SPEC) is None
         return has_ended, runner.last_status()
 
     @pytest.mark.parametrize("container", [running("01:41"), PULLING], ids=["told", "not-yet"])

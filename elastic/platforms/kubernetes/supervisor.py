@@ -1,0 +1,156 @@
+"""The first process of the master's container: starts the master, and again when it has ended.
+
+`python -m elastic.platforms.kubernetes.supervisor STATE_DIR TERMINATION_LOG PROGRAM…`
+
+The kubelet lets a container wait longer from one restart to the next (10 s, 20 s, … 5 min); a
+process can be started again at once. What follows an end is decided by the next life of the master,
+which finds here how the one before has ended; a supervisor decides nothing, so that it stays small
+and nothing can end it but what ends the container.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from elastic.platforms.kubernetes.life_log import LifeLog
+from elastic.platforms.memory_kills import count_kills, own_counter
+from elastic.platforms.replica_log import start_logging
+
+logger = logging.getLogger(__name__)
+
+MAX_WORDS: Final = 2048
+"""Of a log, as much as the kubelet would keep of a container that has left no last words."""
+
+SHORT_LIFE_S: Final = 5.0
+MAX_SHORT_LIVES: Final = 10
+"""Then the kubelet is left to wait and try: it tells people of a container, and not of a process.
+More than a job may have crashes, so that this only happens where nobody comes to count them."""
+
+_READ_BYTES: Final = 65536
+_LEFT_S: Final = 5.0
+"""For what the program had started to be gone, and with it the last that holds its output."""
+
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Supervisor:
+    """Runs one program until it ends well, or somebody asks for an end."""
+
+    def __init__(self, program: Sequence[str], log: LifeLog, words_path: Path) -> None:
+        """Keep the parts.
+
+        Args:
+            program: The command to run.
+            log: Where its lives are written down.
+            words_path: Where the program writes why it ends.
+        """
+        self._program = program
+        self._log = log
+        self._words_path = words_path
+        self._counter = own_counter()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._asked_by: int | None = None
+        self._printed = b""
+
+    def run(self) -> int:
+        """Returns the exit code of the container."""
+        for number in _PASSED_ON:
+            signal.signal(number, self._pass_on)
+        num_short = 0
+        while True:
+            began_s = time.monotonic()
+            code = self._live()
+            num_short = num_short + 1 if time.monotonic() - began_s < SHORT_LIFE_S else 0
+            if code == 0 or self._asked_by is not None or num_short == MAX_SHORT_LIVES:
+                return code
+            logger.warning("the program ended with exit code %d and is started again", code)
+
+    def _live(self) -> int:
+        """One life of the program; returns how a shell would tell its end."""
+        with suppress(OSError):
+            # The last words of the life before are in the log of lives.
+            os.truncate(self._words_path, 0)
+        self._printed = b""
+        self._log.begin()
+        kills = count_kills(self._counter)
+        child = self._child = subprocess.Popen(
+            self._program,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert child.stdout is not None
+        copying = threading.Thread(target=self._copy, args=(child.stdout.fileno(),), daemon=True)
+        copying.start()
+        if self._asked_by is not None:
+            # It was asked for before there was a child to pass it on to.
+            self._pass_on(self._asked_by, None)
+        code = _wait_for(child.pid)
+        self._child = None
+        child.returncode = code
+        _end_what_is_left(child.pid)
+        copying.join(_LEFT_S)
+        told = code if code >= 0 else 128 - code
+        is_memory = code == -signal.SIGKILL and count_kills(self._counter) > kills
+        self._log.end(told, is_memory, self._words() or self._log_end(code))
+        return told
+
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        self._asked_by = number
+        if self._child is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._child.pid, number)
+
+    def _copy(self, source: int) -> None:
+        while chunk := os.read(source, _READ_BYTES):
+            self._printed = (self._printed + chunk)[-MAX_WORDS:]
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[os.write(sys.stdout.fileno(), rest) :]
+
+    def _words(self) -> str:
+        with suppress(OSError):
+            return self._words_path.read_text(encoding="utf-8", errors="replace")
+        return ""
+
+    def _log_end(self, code: int) -> str:
+        return self._printed.decode(errors="replace") if code else ""
+
+
+def _wait_for(child: int) -> int:
+    """Wait for one process, and bury all others meanwhile: theirs is the first of the container."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _end_what_is_left(session: int) -> None:
+    """End what the program had started: the next life starts its own, on the same ports."""
+    with suppress(ProcessLookupError, PermissionError):
+        if os.getpid() == 1:
+            # All there is but this one; in a pod that shares its processes it is not the first.
+            os.kill(-1, signal.SIGKILL)
+        else:
+            os.killpg(session, signal.SIGKILL)
+
+
+def main() -> int:
+    """Run the program of the command line."""
+    start_logging("INFO")
+    state_dir, words_path, *program = sys.argv[1:]
+    return Supervisor(program, LifeLog(Path(state_dir)), Path(words_path)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

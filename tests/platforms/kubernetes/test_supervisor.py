@@ -1,0 +1,145 @@
+"""The first process of the master's container, as a real process with real programs below it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from support.local_jobs import eventually
+
+from elastic.platforms.kubernetes.life_log import LifeLog
+from elastic.platforms.kubernetes.supervisor import MAX_SHORT_LIVES
+
+PROGRAM = """
+import os, pathlib, signal, subprocess, sys, time
+folder, words = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+number = len(list(folder.glob("life-*")))
+(folder / f"life-{number}").write_text(str(os.getpid()))
+plan = sys.argv[3:]
+does = plan[min(number, len(plan) - 1)]
+print(f"life {number} does {does}", flush=True)
+match does:
+    case "wait":
+        time.sleep(60)
+    case "child":
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        (folder / "child").write_text(str(child.pid))
+        os._exit(3)
+    case "words":
+        words.write_text("why it ended")
+        sys.exit(1)
+    case "leave":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+        (folder / "ready").touch()
+        time.sleep(60)
+    case code:
+        sys.exit(int(code))
+"""
+
+
+class Container:
+    """A supervisor at work, and what it leaves."""
+
+    def __init__(self, folder, *plan):
+        self.folder = folder
+        words = folder / "termination-log"
+        words.touch()
+        self.log = LifeLog(folder)
+        command = [sys.executable, "-m", "elastic.platforms.kubernetes.supervisor"]
+        program = [sys.executable, "-c", PROGRAM, str(folder), str(words), *plan]
+        self.process = subprocess.Popen(
+            [*command, str(folder), str(words), *program], stdout=subprocess.PIPE, text=True
+        )
+
+    def wait(self):
+        output, _ = self.process.communicate(timeout=60.0)
+        return self.process.returncode, output.splitlines()
+
+    def pid_of_life(self, number):
+        path = self.folder / f"life-{number}"
+        return int(eventually(lambda: path.exists() and path.read_text()))
+
+    def close(self):
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.communicate()
+        for path in self.folder.glob("life-*"):
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def start(*plan):
+        started.append(Container(tmp_path, *plan))
+        return started[-1]
+
+    yield start
+    for container in started:
+        container.close()
+
+
+def ends(container):
+    return [(each["exitCode"], each["message"]) for each in map(_terminated, container.log.read())]
+
+
+def _terminated(life):
+    return life.terminated
+
+
+def test_it_ends_with_a_program_that_ends_well_and_has_shown_all_it_printed(start):
+    container = start("5", "words", "0")
+    code, output = container.wait()
+    assert code == 0
+    assert output == ["life 0 does 5", "life 1 does words", "life 2 does 0"]
+    assert ends(container) == [(5, "life 0 does 5\n"), (1, "why it ended"), (0, "")]
+    # The kubelet does not tell the words of a life that another has followed.
+    assert (container.folder / "termination-log").read_text() == ""
+
+
+def test_a_killed_program_is_started_again_at_once(start):
+    container = start("wait", "wait", "0")
+    for number in range(2):
+        os.kill(container.pid_of_life(number), signal.SIGKILL)
+    assert container.wait()[0] == 0
+    told = [life.terminated["exitCode"] for life in container.log.read()]
+    assert told == [128 + signal.SIGKILL] * 2 + [0]
+    assert [life.terminated["reason"] for life in container.log.read()] == ["Error"] * 3
+
+
+def test_what_a_life_has_started_ends_with_it(start):
+    container = start("child", "0")
+    assert container.wait()[0] == 0
+    child = int((container.folder / "child").read_text())
+    eventually(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie")
+
+
+def test_who_asks_for_an_end_gets_that_of_the_program(start):
+    container = start("leave")
+    eventually((container.folder / "ready").exists)
+    container.process.send_signal(signal.SIGTERM)
+    assert container.wait()[0] == 7
+    assert len(container.log.read()) == 1
+
+
+def test_a_program_that_never_lives_long_is_left_to_the_kubelet(start):
+    container = start("4")
+    began_s = time.monotonic()
+    assert container.wait()[0] == 4
+    assert len(container.log.read()) == MAX_SHORT_LIVES
+    assert time.monotonic() - began_s < 60.0
+
+
+def test_it_stays_small():
+    """It lives beside the master, within the same limit of memory."""
+    code = (
+        "import elastic.platforms.kubernetes.supervisor, sys; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('pydantic', 'grpc', 'kubernetes')])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
