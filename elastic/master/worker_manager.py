@@ -20,6 +20,7 @@ from elastic.policy.fleet import (
     Forget,
     Launch,
     NoteExit,
+    desired_workers,
 )
 from elastic.policy.liveness import FIRST_TASK, Hang
 from elastic.policy.replicas import (
@@ -188,7 +189,7 @@ class WorkerManager:
             return []
         if self.failed.is_set():
             return []
-        desired = self._desired(control)
+        desired = desired_workers(self._spec.num_workers, control.num_workers, self._room)
         self._board.desired_workers = desired
         fenced = self._fence_hung(observed)
         planned = self._fleet.plan(observed, desired, time.monotonic())
@@ -198,13 +199,6 @@ class WorkerManager:
         self._note_absence(observed)
         self._note_waits(observed)
         return fenced + planned
-
-    def _desired(self, control: JobControl) -> int:
-        limits = self._spec.num_workers
-        if control.num_workers is not None:
-            return max(limits.minimum, control.num_workers)
-        room = limits.maximum if self._room is None else self._room
-        return max(limits.minimum, min(limits.maximum, room))
 
     def _note(self, action: Action, desired: int) -> None:
         match action:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
+from elastic.spec.job import WorkerRange
 
 WORKER: Final = "worker"
 MAX_BACKOFF_S: Final = 60.0
@@ -225,6 +226,19 @@ class Fleet:
             f"workers failed {self.failures} times (max_worker_failures="
             f"{self.rules.max_worker_failures}); the first was {self.first_failure}",
         )
+
+
+def desired_workers(limits: WorkerRange, wanted: int | None, room: int | None = None) -> int:
+    """How many workers a job is to have.
+
+    Args:
+        limits: Of the job.
+        wanted: By its user since; None where nobody has asked for another number.
+        room: How many the platform has room for, as far as it can tell.
+    """
+    if wanted is None:
+        wanted = limits.maximum if room is None else min(limits.maximum, room)
+    return max(limits.minimum, wanted)
 
 
 def backoff_s(exits_in_a_row: int, is_failure: bool) -> float:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import time
 from dataclasses import dataclass
-from datetime import datetime
 from urllib.parse import urlparse
 
 import psutil
@@ -32,7 +31,8 @@ DELETIONS = frozenset({"delete-now", "delete-gently", "delete-while-cut"})
 KILLS = frozenset({"kill", "memory"})
 OUTAGES = {"api-server-ends": 60.0, "api-server-hangs": 20.0}
 """Seconds for which each keeps the API server from answering; each is done once."""
-KINDS = DELETIONS | KILLS | OUTAGES.keys() | {"kill-master"}
+MASTER_KILLS = frozenset({"kill-master", "kill-master-process"})
+KINDS = DELETIONS | KILLS | OUTAGES.keys() | MASTER_KILLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,12 @@ class Fault:
         pod_uid: To which pod; None where it was done to no pod.
         replica: What ran in it.
         time_s: When, in seconds since the Unix epoch.
-        began_s: When what ran there had been started.
     """
 
     kind: str
     pod_uid: str | None = None
     replica: str = ""
     time_s: float = 0.0
-    began_s: float = 0.0
 
 
 class Breaker:
@@ -76,7 +74,7 @@ class Breaker:
                 done = self._break(kind)
 
     def _deck(self, num_faults):
-        kinds = ["delete-now", "delete-gently", "kill", "memory", "cut", "kill-master"]
+        kinds = ["delete-now", "delete-gently", "kill", "memory", "cut", *sorted(MASTER_KILLS)]
         often = [kinds[i % len(kinds)] for i in range(num_faults - len(OUTAGES))]
         self._rng.shuffle(often)
         half, end = len(often) // 2, len(often) * 3 // 4
@@ -122,12 +120,8 @@ class Breaker:
                 # The master is not back yet from what was done to it before.
                 return False
             return self.cut(self._rng.uniform(0.5, 5.0))
-        if kind == "kill-master":
-            # A life of the master that ends before it has told anything could not be counted.
-            kills = sum(fault.kind == kind for fault in self.faults)
-            if self._job.status().master_restarts != kills:
-                return False
-            return self._kill(kind, self._job.pod("master"))
+        if kind in MASTER_KILLS:
+            return self._break_master(kind)
         pods = self._job.worker_pods()
         if not pods:
             return False
@@ -142,6 +136,20 @@ class Breaker:
             self._job.delete_pod(pod, 0 if kind == "delete-now" else 30)
         return True
 
+    def _break_master(self, kind):
+        # A life of the master that ends before it has told anything could not be counted.
+        kills = sum(fault.kind in MASTER_KILLS for fault in self.faults)
+        if self._job.status().master_restarts != kills:
+            return False
+        pod = self._job.pod("master")
+        if kind == "kill-master":
+            return self._kill(kind, pod)
+        self._note(kind, pod)
+        has_hit = self._job.kill_master() is not None
+        if not has_hit:
+            self.faults.pop()
+        return has_hit
+
     def _kill(self, kind, pod):
         self._note(kind, pod)
         has_hit = self._job.kill_container(pod)
@@ -152,8 +160,7 @@ class Breaker:
     def _note(self, kind, pod):
         uid = None if pod is None else pod["metadata"]["uid"]
         replica = "" if pod is None else replica_of(pod)
-        began_s = 0.0 if pod is None else _began_s(pod)
-        self.faults.append(Fault(kind, uid, replica, time.time(), began_s))
+        self.faults.append(Fault(kind, uid, replica, time.time()))
 
 
 def replica_of(pod):
@@ -167,12 +174,6 @@ def replica_of(pod):
 def launch_of(pod):
     """Which launch of its replica a pod is."""
     return int(pod["metadata"]["labels"]["elastic-launch"])
-
-
-def _began_s(pod):
-    [container] = pod["status"]["containerStatuses"]
-    running = container["state"].get("running")
-    return datetime.fromisoformat(running["startedAt"]).timestamp() if running else 0.0
 
 
 def _launch_in(status, pod):

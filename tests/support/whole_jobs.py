@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import docker
+import psutil
 
 from elastic.errors import ElasticError
 from elastic.master.cuts import read_cut
@@ -176,6 +177,18 @@ class WholeJob:
         with self._containers(pod) as containers:
             return next((container.attrs["State"]["Pid"] for container in containers), None)
 
+    def kill_master(self):
+        """SIGKILL to the master itself, and not to the first process of its container.
+
+        Gives when that was, in seconds since the epoch; None where there was no master.
+        """
+        first = self.process_id(self.pod("master"))
+        children = [] if first is None else psutil.Process(first).children(recursive=True)
+        masters = [child for child in children if "elastic.master" in child.cmdline()]
+        for master in masters:
+            master.kill()
+        return time.time() if masters else None
+
     @contextlib.contextmanager
     def _containers(self, pod):
         labels = [
@@ -187,6 +200,10 @@ class WholeJob:
             yield engine.containers.list(filters={"label": labels}, ignore_removed=True)
         finally:
             engine.close()
+
+    def make_master_greedy(self):
+        """Have each master that begins from now on take memory until it is over its limit."""
+        (self.workshop.shared / f"eat-master-{self.name}").touch()
 
     def make_greedy(self, pod_uid):
         """Have the worker in a pod take memory until it is over its limit."""

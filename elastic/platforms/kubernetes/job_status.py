@@ -21,6 +21,7 @@ from elastic.platforms.kubernetes.record import (
     status_of,
     submission_of,
 )
+from elastic.policy.fleet import desired_workers
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus, with_present_speed
 
@@ -106,9 +107,9 @@ def _job_status(
     return _corrected(base, finding, _desired_workers(spec, control))
 
 
-def _corrected(base: JobStatus, finding: Finding | None, desired_workers: int) -> JobStatus:
+def _corrected(base: JobStatus, finding: Finding | None, num_desired: int) -> JobStatus:
     """What was published, with what was found."""
-    update: dict[str, Any] = {"desired_workers": base.desired_workers or desired_workers}
+    update: dict[str, Any] = {"desired_workers": base.desired_workers or num_desired}
     if finding is not None:
         update |= {
             "phase": finding.phase, "reason": finding.reason, "message": finding.message,
@@ -164,9 +165,7 @@ def _desired_workers(spec: JobSpec | None, control: JobControl) -> int:
     """What the master is going to want, before it has said so."""
     if spec is None:
         return 0
-    limits = spec.num_workers
-    wanted = limits.maximum if control.num_workers is None else control.num_workers
-    return max(limits.minimum, wanted)
+    return desired_workers(spec.num_workers, control.num_workers)
 
 
 def _cancelled(base: JobStatus, found: Finding | None, master: Manifest | None) -> Finding:

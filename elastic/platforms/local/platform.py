@@ -1,5 +1,6 @@
 """The command line's side of the local platform."""
 
+import os
 import shutil
 import sys
 import time
@@ -18,6 +19,7 @@ from elastic.platforms.local.logs import follow_logs, read_logs
 from elastic.platforms.local.presence import with_seen_workers
 from elastic.platforms.local.submission import job_lock, lock_of, submit_job
 from elastic.platforms.local.supervisor import start_supervisor
+from elastic.policy.fleet import desired_workers
 from elastic.spec.job import JobSpec
 from elastic.spec.names import other_jobs
 from elastic.spec.since import Since
@@ -103,6 +105,7 @@ class LocalPlatform:
         # Read after the look: a job that ended in between has published its end by now.
         status = self._published(directory)
         if is_attended and not status.phase.is_final:
+            status = _with_wish(directory, status)
             return with_present_speed(self._between_masters(directory, status))
         if not status.phase.is_final:
             status = self._abandoned(directory, status)
@@ -282,3 +285,12 @@ def _submitted_s(directory: JobDirectory) -> float | None:
     except PlatformError:
         return 0.0
     return None if submission is None else submission.submitted_s
+
+
+def _with_wish(directory: JobDirectory, status: JobStatus) -> JobStatus:
+    """The status with what its master is going to want, before it has said so."""
+    spec = None if status.desired_workers else directory.spec()
+    if spec is None:
+        return status
+    wanted = desired_workers(spec.num_workers, directory.control().num_workers, os.cpu_count())
+    return status.model_copy(update={"desired_workers": wanted})

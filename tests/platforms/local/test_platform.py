@@ -358,3 +358,10 @@ def test_a_job_that_cannot_be_looked_at_is_told_as_that(tmp_path, two_ended, nam
                 ask()
     assert told["good"].phase is JobPhase.SUCCEEDED
     assert told["bad"].reason == ("" if name == "logs" else "Damaged")
+
+
+def test_a_job_tells_how_many_workers_it_is_to_have_before_its_master_does(jobs):
+    platform = jobs.submit(master="idle", num_workers="2:4")
+    assert 2 <= platform.status("job").desired_workers <= 4
+    platform.scale("job", 3)
+    assert platform.status("job").desired_workers == 3
