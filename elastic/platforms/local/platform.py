@@ -18,6 +18,7 @@ from elastic.platforms.local.logs import follow_logs, read_logs
 from elastic.platforms.local.presence import with_seen_workers
 from elastic.platforms.local.submission import job_lock, lock_of, submit_job
 from elastic.platforms.local.supervisor import start_supervisor
+from elastic.policy.pruning import only_here
 from elastic.spec.job import JobSpec
 from elastic.spec.names import other_jobs
 from elastic.spec.since import Since
@@ -176,6 +177,16 @@ class LocalPlatform:
                 kill_job(directory, timeout_s, on_wait)
         except JobExistsError as error:
             raise PlatformError(str(error)) from error
+
+    def would_lose(self, status: JobStatus) -> str:
+        """What would be lost if a job that has ended were forgotten; empty where nothing is.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        directory = self._directory(status.job_name)
+        has_kept = any(entries(path) for path in directory.kept_paths)
+        return only_here(status, directory.path, has_kept)
 
     def forget(self, job_name: str) -> None:
         """Remove the folder of a job that has ended.
