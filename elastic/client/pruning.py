@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from elastic.errors import JobExistsError, JobNotFoundError
+from elastic.errors import JobExistsError, JobNotFoundError, PlatformError
 from elastic.platforms.base import Platform
 from elastic.policy.pruning import ended_before, ended_s
 from elastic.spec.since import Since
@@ -37,6 +37,9 @@ def plan(platform: Platform, older_than: Since, with_results: bool) -> Plan:
         except JobNotFoundError:
             # Somebody else has removed it since.
             continue
+        except PlatformError as error:
+            # One job's damage is not that of the others.
+            lost = f"what cannot be looked at ({error})"
         if lost:
             kept.append((status, lost))
         else:

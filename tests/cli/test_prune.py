@@ -62,6 +62,14 @@ def test_what_is_lost_goes_where_that_is_wanted(run, platform):
     assert platform.jobs() == ["busy"]
 
 
+def test_what_cannot_be_looked_at_stays(run, platform):
+    platform.losses["failed"] = PlatformError("cannot list cuts")
+    code, out, _ = run("prune", "--yes", platform=platform)
+    assert (code, out.splitlines()[-1]) == (0, "1 job removed, 1 kept")
+    assert "job failed: Failed 8d 0h ago: kept, it has what cannot be looked at (cannot " in out
+    assert "failed" in platform.jobs()
+
+
 def test_nothing_is_no_error_and_asks_nobody(run, platform):
     assert run("prune", "--older_than", "30d", platform=platform) == (0, "0 jobs removed\n", "")
     assert run("prune", "--older_than=1m", platform=ScriptedPlatform())[1] == "0 jobs removed\n"

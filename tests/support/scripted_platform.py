@@ -92,7 +92,10 @@ class ScriptedPlatform:
             script.append(last.model_copy(update={"phase": JobPhase.CANCELLED}))
 
     def would_lose(self, status):
-        return self.losses.get(status.job_name, "")
+        lost = self.losses.get(status.job_name, "")
+        if isinstance(lost, BaseException):
+            raise lost
+        return lost
 
     def forget(self, job_name):
         self._script(job_name)

@@ -186,7 +186,7 @@ class LocalPlatform:
         """
         directory = self._directory(status.job_name)
         has_kept = any(entries(path) for path in directory.kept_paths)
-        return only_here(status, directory.path, has_kept)
+        return only_here(_without_gone_results(status), directory.path, has_kept)
 
     def forget(self, job_name: str) -> None:
         """Remove the folder of a job that has ended.
@@ -284,6 +284,13 @@ class LocalPlatform:
         if status.submitted_s is None and submission is not None:
             status = status.model_copy(update={"submitted_s": submission.submitted_s})
         return status
+
+
+def _without_gone_results(status: JobStatus) -> JobStatus:
+    """The status without the results that its user has removed since; an address is believed."""
+    told = {name: getattr(status, name) for name in ("export", "checkpoint", "predictions")}
+    gone = [n for n, path in told.items() if path and "://" not in path and not exists(Path(path))]
+    return status.model_copy(update=dict.fromkeys(gone))
 
 
 def _submitted_s(directory: JobDirectory) -> float | None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from elastic.platforms.kubernetes.record import (
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 
+GUIDE = Path(__file__).parents[3] / "docs" / "kubernetes.md"
 OWNER = Owner("elastic-j-master", "uid-m")
 WORKER = ReplicaId("worker", 3, 2)
 
@@ -151,13 +153,12 @@ class TestWherePodsMayWrite:
 
     @pytest.mark.parametrize("make", PODS)
     def test_a_cluster_spec_may_say_otherwise(self, make):
-        text = (
-            "spec: {volumes: [{name: elastic-tmp, emptyDir: {medium: Memory}}], containers: "
-            "[{name: elastic, securityContext: {readOnlyRootFilesystem: false}}]}"
-        )
+        section = GUIDE.read_text().partition("## Where pods may write\n")[2]
+        text = section.partition("```yaml\n")[2].partition("```")[0]
         pod = make(make_job(Hook("cluster_spec.yaml", text)))
         (volume,), mounts = self.tmp_of(pod)
-        assert (volume["emptyDir"], mounts) == ({"medium": "Memory"}, [TMP_MOUNT])
+        assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+        assert mounts == [TMP_MOUNT]
         assert container_of(pod)["securityContext"]["readOnlyRootFilesystem"] is False
         assert container_of(pod)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
