@@ -1,12 +1,16 @@
 """What the pods of a job are given, and where they may write."""
 
 import json
+import re
+import subprocess
+import sys
 
 import pytest
-from support.cluster import needs_cluster
+from support.cluster import KUBECONFIG, eventually, needs_cluster
 from support.whole_jobs import Workshop
 
 from elastic.errors import JobSpecError
+from elastic.platforms.kubernetes.names import collection_path
 from elastic.spec.status import JobPhase
 
 pytestmark = needs_cluster
@@ -54,6 +58,28 @@ def test_pods_have_the_variables_of_secrets_and_write_below_tmp_alone(workshop):
     # Nothing that can be read without the right to read Secrets has what is in it.
     assert KEY not in json.dumps([*job.pods(), *workshop.config_maps()])
     assert KEY not in job.logs()
+    _prune(workshop, job)
+
+
+def _prune(workshop, job):
+    """By the command, which leaves what is the user's own."""
+    eventually(lambda: {pod["status"]["phase"] for pod in job.pods()} <= {"Succeeded", "Failed"})
+    command = ["elastic.cli", "prune", "-n", workshop.namespace, "--kubeconfig", KUBECONFIG]
+    # The server tells its time in whole seconds, and nodes have clocks of their own.
+    options = ["--yes", "--older_than", "2126-01-01T00:00:00Z"]
+    done = subprocess.run(
+        [sys.executable, "-m", *command, *options],
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert re.fullmatch(r"job given: Succeeded \S+ ago\n1 job removed\n", done.stdout), done.stdout
+    assert job.pods() == []
+    left = [
+        item["metadata"]["name"]
+        for kind in ("configmaps", "secrets", "services")
+        for item in workshop.cluster.get(collection_path(kind, workshop.namespace))["items"]
+    ]
+    assert [name for name in left if "given" in name] == []
+    assert "keys" in left
 
 
 def test_a_secret_that_is_not_there_is_told_before_anything_is(workshop):
