@@ -34,7 +34,7 @@ def setting_options() -> list[click.Option]:
         if setting.is_truth:
             options.append(click.Option(declared, is_flag=False, flag_value=TRUE_TEXT, type=str))
             options.append(click.Option([f"--no_{setting.name}"], is_flag=True, hidden=True))
-        elif setting.is_mapping:
+        elif setting.adds_up:
             options.append(click.Option(declared, multiple=True, type=str))
         else:
             options.append(click.Option(declared, type=str, shell_complete=complete))

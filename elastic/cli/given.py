@@ -36,9 +36,9 @@ def from_flags(
 
 
 def _flag_value(setting: Setting, values: Mapping[str, Any]) -> Any:
-    """One setting's value, None where no flag gave it; repeated `K=V` flags add up."""
+    """One setting's value, None where no flag gave it; some flags add up where repeated."""
     value = values.get(setting.name)
-    if setting.is_mapping:
+    if setting.adds_up:
         return ",".join(value) if value else None
     if setting.is_truth and values.get(f"no_{setting.name}"):
         if value is not None:

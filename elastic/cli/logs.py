@@ -7,10 +7,11 @@ import click
 
 from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
+from elastic.cli.moments import read_moment
 from elastic.cli.platform import open_platform, platform_option
 from elastic.client.replicas import replica_names
 from elastic.platforms.base import LogLine, Platform
-from elastic.spec.since import Since, parse_since
+from elastic.spec.since import Since
 from elastic.spec.status import JobPhase
 from elastic.telemetry.display import takes_colours
 
@@ -27,21 +28,12 @@ Examples:
 """
 
 
-def _read_since(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> Since | None:
-    try:
-        return None if text is None else parse_since(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 @click.command("logs", short_help="Print the logs of a job's replicas.", epilog=_EPILOG)
 @job_argument()
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--tail", type=click.IntRange(min=-1), metavar="N",
               help="Only the last N lines of each replica; -1 for all.")  # fmt: skip
-@click.option("--since", "--since_time", "since", callback=_read_since, metavar="WHEN",
+@click.option("--since", "--since_time", "since", callback=read_moment, metavar="WHEN",
               help="Only lines from then on: 90s, 10m, 1h30m, 2d, or a moment.")  # fmt: skip
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("--role", type=click.Choice(["master", "worker"]),

@@ -33,6 +33,7 @@ SUMMARIES: Final = {
     "tensorboard": "Show a job's curves in TensorBoard.",
     "scale": "Give a running job another number of workers.",
     "kill": "Cancel a job and end its processes (also: cancel, stop).",
+    "prune": "Remove what jobs have left that ended long ago.",
     "zoo": "Begin a model of your own, and make images of models.",
     "data": "Look at records, and convert them.",
     "install": "Print or apply what a namespace needs before jobs can run in it.",
@@ -41,7 +42,17 @@ SUMMARIES: Final = {
     "version": "Print the version.",
 }
 TOPICS: Final = {
-    "Jobs": ("train", "evaluate", "predict", "status", "logs", "tensorboard", "scale", "kill"),
+    "Jobs": (
+        "train",
+        "evaluate",
+        "predict",
+        "status",
+        "logs",
+        "tensorboard",
+        "scale",
+        "kill",
+        "prune",
+    ),
     "What they need": ("zoo", "data", "install", "doctor"),
     "This command": ("completion", "version"),
 }

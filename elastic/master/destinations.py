@@ -10,7 +10,7 @@ from elastic.spec.export_form import is_folder_form
 from elastic.spec.job import JobSpec
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-_DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+_DENIED: Final = (errno.EACCES, errno.EPERM)
 _PROBE_BYTES: Final = 4096
 
 
@@ -59,6 +59,8 @@ def advice(error: OSError) -> str:
         return "free space there or name another path"
     if error.errno in _DENIED:
         return "make it writable or name another path"
+    if error.errno == errno.EROFS:
+        return "name a path that can be written, in a pod below the mount_path of a --volume"
     return "name another path"
 
 

@@ -223,12 +223,22 @@ class Platform(Protocol):
             StillAliveError: Something was still there after `timeout_s`.
         """
 
+    def would_lose(self, status: JobStatus) -> str:
+        """What would be lost if a job that has ended were forgotten; empty where nothing is.
+
+        Args:
+            status: Of the job.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+
     def forget(self, job_name: str) -> None:
         """Drop all that is kept of a job that has ended.
 
         Raises:
             JobNotFoundError: No such job.
-            JobExistsError: It runs.
+            JobExistsError: It runs, or somebody submits it at this moment.
         """
 
     def logs(

@@ -301,6 +301,25 @@ def check_object_names(text: str) -> str:
     return text
 
 
+def read_secret_names(value: object) -> object:
+    """Read `a,b`; what is a list already stays one."""
+    return parse_object_names(value) if isinstance(value, str) else value
+
+
+def check_secret_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Check the names of Secrets; each counts once.
+
+    Raises:
+        ValueError: No Secret can have one of them.
+    """
+    for name in names:
+        # A list may hold what is no name by itself, such as `a,b`.
+        if parse_object_names(name) != (name,):
+            raise ValueError(f"{name!r} is no name of a Secret")
+        check_object_names(name)
+    return tuple(dict.fromkeys(names))
+
+
 def parse_object_names(text: str) -> tuple[str, ...]:
     """Read `a,b`."""
     return tuple(filter(None, (part.strip() for part in text.split(","))))
@@ -373,6 +392,9 @@ WorkerPriority = Annotated[
     str, BeforeValidator(number_to_text), AfterValidator(check_worker_priority)
 ]
 ObjectNames = Annotated[str, AfterValidator(check_object_names)]
+SecretNames = Annotated[
+    tuple[str, ...], BeforeValidator(read_secret_names), AfterValidator(check_secret_names)
+]
 NodeSelector = Annotated[str, AfterValidator(check_node_selector)]
 Tolerations = Annotated[str, AfterValidator(check_tolerations)]
 Namespace = Annotated[str, AfterValidator(check_namespace)]

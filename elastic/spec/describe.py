@@ -18,6 +18,7 @@ _KINDS: Final = {
     bool: ("BOOL", "one of true, false"),
     str: ("TEXT", "text"),
     dict: ("K=V,...", "names with values"),
+    tuple: ("NAME,...", "names"),
     WorkerRange: ("N|MIN:MAX", "a number like 2 or a range like 2:8"),
     PlatformName: ("|".join(PlatformName), f"one of {', '.join(PlatformName)}"),
     JobKind: ("|".join(JobKind), f"one of {', '.join(JobKind)}"),
@@ -32,6 +33,7 @@ class Setting:
         metavar: Stands for the value in help texts.
         expected: What a usable value is, bounds included; ends a sentence "expected …".
         has_choices: `metavar` lists all values there are.
+        adds_up: Given several times, its values count together.
         default: The default as a person would type it; empty where it is to leave the setting out.
         only: The one platform that uses it, or None for all.
         kinds: The jobs that it has a meaning for.
@@ -46,7 +48,7 @@ class Setting:
     expected: str
     default: str
     is_truth: bool
-    is_mapping: bool
+    adds_up: bool
     has_choices: bool
     place: Place | None
     only: PlatformName | None
@@ -88,7 +90,7 @@ def _setting(name: str, field: FieldInfo) -> Setting:
         expected=expected + _bounds(field),
         default="" if field.is_required() else _default_text(field.default),
         is_truth=kind is bool,
-        is_mapping=kind is dict,
+        adds_up=kind in (dict, tuple),
         has_choices=bool(choices) or kind is PlatformName,
         place=Place(extra["place"]) if "place" in extra else None,
         only=PlatformName(extra["only"]) if "only" in extra else None,
@@ -130,7 +132,7 @@ def _bounds(field: FieldInfo) -> str:
 
 
 def _default_text(default: Any) -> str:
-    if default is None or default in ({}, ""):
+    if default is None or default in ({}, (), ""):
         return ""
     if isinstance(default, bool):
         return str(default).lower()

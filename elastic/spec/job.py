@@ -28,6 +28,7 @@ from elastic.spec.cluster_forms import (
     PodEnvs,
     PriorityClass,
     Resources,
+    SecretNames,
     Tolerations,
     Volumes,
     WorkerPriority,
@@ -539,6 +540,12 @@ class JobSpec(BaseModel):
     image_pull_secrets: ObjectNames = setting(
         "", "secrets that the image is pulled with, as a,b", group="Kubernetes", only=K8S
     )
+    env_secret: SecretNames = setting(
+        (),
+        "Secrets whose every key is a variable of the replicas' environment; may be given again",
+        group="Kubernetes",
+        only=K8S,
+    )
     node_selector: NodeSelector = setting(
         "", "labels of the nodes that pods may run on, as k1=v1,k2=v2", group="Kubernetes", only=K8S
     )
@@ -611,6 +618,12 @@ class JobSpec(BaseModel):
             problems.append(
                 "--resume goes on from the job of that name, --overwrite removes it: "
                 "leave one of them out"
+            )
+        if self.env_secret and self.platform is PlatformName.LOCAL:
+            problems.append(
+                f"--env_secret={','.join(self.env_secret)} names Secrets of a cluster, and on this "
+                "machine a job has the environment of the command that starts it: leave it out, "
+                "and export the variables"
             )
         suffix = Path(self.prediction_outputs).suffix.lower()
         if suffix in {".csv", ".parquet"} - {f".{self.prediction_format}"}:

@@ -12,6 +12,7 @@ from typing import Final
 from elastic.errors import ModelDefError
 from elastic.spec.packages import pip_install
 from elastic.spec.paths import is_dir
+from elastic.spec.user_frames import read_only_advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,7 @@ def import_failed(module: ModuleFile, error: BaseException, where: str) -> Model
     return ModelDefError(
         f"module {module.name} cannot be imported: {type(error).__name__}: {text} ({where})"
         + _missing_package_hint(error)
+        + read_only_advice(error)
     )
 
 

@@ -1,5 +1,7 @@
 """Which line of the user's own code an exception came from."""
 
+import errno
+import os
 import re
 import site
 import sysconfig
@@ -21,6 +23,9 @@ _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _AUTOGRAPH_HEAD: Final = ": in user code:\n"
 """How TensorFlow begins the message of what the user's code raised while it was traced."""
 
+_READ_ONLY: Final = os.strerror(errno.EROFS)
+"""Libraries that write files have their own exceptions, and tell this in the same words."""
+
 
 def where_raised(error: BaseException, default: str) -> str:
     """The innermost `file:line` of the user's code behind an exception.
@@ -39,7 +44,7 @@ def where_raised(error: BaseException, default: str) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Type, message and the user's line, in one sentence."""
+    """Type, message and the user's line, in one sentence; where it can write, if it could not."""
     where = where_raised(error, "")
     kind = type(error).__name__
     text = f"{kind}: {error}"
@@ -48,7 +53,14 @@ def describe(error: BaseException) -> str:
         trace, found, message = text.partition(f"\n    {kind}: ")
         text = f"{kind}: {message.strip()}" if found else text
         where = where or _last_user_line(trace)
-    return f"{text}{f' ({where})' if where else ''}"
+    return f"{text}{f' ({where})' if where else ''}{read_only_advice(error)}"
+
+
+def read_only_advice(error: BaseException) -> str:
+    """`: …` with what to do where nothing can be written, or nothing: a pod's root is such."""
+    if _READ_ONLY not in str(error):
+        return ""
+    return ": write to /tmp, or what is to last below the mount_path of a --volume"
 
 
 def _last_user_line(trace: str) -> str:

@@ -137,6 +137,13 @@ def test_repeated_mappings_add_up(resolved):
     assert spec.model_params == {"x": [1, 2]}
 
 
+def test_repeated_names_add_up(resolved, zoo):
+    flags = ("--env_secret=keys", "--env-secret", "more,others")
+    assert resolved(*REQUIRED, *flags).env_secret == ("keys", "more", "others")
+    (zoo / "job.yaml").write_text("env_secret: [keys, more]\n")
+    assert resolved(*REQUIRED, "--config=job.yaml").env_secret == ("keys", "more")
+
+
 def test_a_value_may_begin_with_a_minus(resolved):
     assert resolved(*REQUIRED, "--model_params", "x=-1").model_params == {"x": -1}
 

@@ -182,6 +182,23 @@ def test_mistyped_cluster_forms_are_refused(name, value, expected):
     assert problems(**{name: value}) == [expected]
 
 
+@pytest.mark.parametrize("value", ["keys, more", ["keys", "more"], "keys,more,keys"])
+def test_secrets_are_named_by_text_or_by_a_list(value):
+    assert spec(env_secret=value).env_secret == ("keys", "more")
+
+
+@pytest.mark.parametrize("value", ["A_b", ["a,b"], [""]])
+def test_mistyped_names_of_secrets_are_refused(value):
+    [problem] = problems(env_secret=value)
+    assert "is no name of a" in problem
+
+
+def test_secrets_of_a_cluster_mean_nothing_on_one_machine():
+    [problem] = problems(env_secret="keys", platform="local")
+    assert problem.startswith("--env_secret=keys names Secrets of a cluster, and on this machine")
+    assert problem.endswith("leave it out, and export the variables")
+
+
 @pytest.mark.parametrize("mode", [{"use_async": True}, {"get_model_steps": 4}])
 def test_a_sync_only_setting_is_refused_in_an_asynchronous_job(mode):
     name, value = next(iter(mode.items()))

@@ -20,6 +20,7 @@ class FakeObjects(FakeApi):
         """Put an object there as it is."""
         name = manifest["metadata"]["name"]
         manifest["metadata"]["resourceVersion"] = "1"
+        manifest["metadata"].setdefault("uid", f"{kind}/{name}")
         self._objects[kind, name] = manifest | ({"status": status} if status else {})
 
     def find(self, kind, name):
@@ -39,6 +40,10 @@ class FakeObjects(FakeApi):
             if (kind, name) not in self._objects:
                 return refusal(404, "not found", "NotFound")
             if seen.method == "DELETE":
+                metadata = self._objects[kind, name]["metadata"]
+                wanted = seen.body.get("preconditions", {})
+                if not wanted.items() <= metadata.items():
+                    return refusal(409, "the object has been modified", "Conflict")
                 del self._objects[kind, name]
             elif seen.method == "PATCH":
                 found = json.loads(json.dumps(self._objects[kind, name]))

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 
 import pytest
 
+from elastic.client.pruning import plan, remove
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import Platform
+from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus, Progress
 
 TIMEOUT_S = 120.0
@@ -245,6 +247,29 @@ class PlatformContract:
         for call in (harness.platform.status, harness.platform.forget):
             with pytest.raises(JobNotFoundError):
                 call(name)
+
+    def test_jobs_that_have_ended_are_pruned_and_no_others(self, harness, running):
+        platform, names = harness.platform, [new_name(), new_name()]
+        for name, does, phase in zip(
+            names, ("finish", "fail"), (JobPhase.SUCCEEDED, JobPhase.FAILED), strict=True
+        ):
+            harness.submit(name, does)
+            until_ended(harness, name, phase)
+        before = harness.life(running)
+        assert not {*names} & {s.job_name for s in plan(platform, Since(3600.0, True), True).going}
+        # A server tells its time in whole seconds.
+        found = plan(platform, Since(platform.now_s() + 60.0, False), False)
+        going = [status for status in found.going if status.job_name in names]
+        assert [status.job_name for status in going] == names
+        assert running not in {status.job_name for status in found.going}
+        for status in going:
+            remove(platform, status)
+        assert [trace for name in names for trace in harness.traces(name)] == []
+        # Somebody else may prune at the same time.
+        remove(platform, going[0])
+        with pytest.raises(JobExistsError):
+            remove(platform, platform.status(running))
+        assert harness.life(running) == before
 
     def test_overwrite_begins_anew(self, harness):
         name = new_name()

@@ -32,6 +32,7 @@ class ScriptedPlatform:
         self.specs = {}
         self.calls = []
         self.log_lines = []
+        self.losses = {}
         self._scripts = {name: deque(script) for name, script in scripts.items()}
 
     def __call__(self, name, choice):
@@ -89,6 +90,12 @@ class ScriptedPlatform:
         if not last.phase.is_final:
             script.clear()
             script.append(last.model_copy(update={"phase": JobPhase.CANCELLED}))
+
+    def would_lose(self, status):
+        lost = self.losses.get(status.job_name, "")
+        if isinstance(lost, BaseException):
+            raise lost
+        return lost
 
     def forget(self, job_name):
         self._script(job_name)

@@ -80,11 +80,14 @@ class Workshop:
         self.platform.submit(spec)
         return WholeJob(self, spec)
 
+    def config_maps(self):
+        return self.cluster.get(collection_path("configmaps", self.namespace))["items"]
+
     def _build(self):
         with tempfile.TemporaryDirectory() as folder:
             zoo = Path(folder) / "zoo"
             shutil.copytree(MODEL_ZOO / "counting", zoo / "counting")
-            shutil.copy(FAULTY_ZOO / "faulty.py", zoo)
+            shutil.copytree(FAULTY_ZOO, zoo, dirs_exist_ok=True)
             data = prepared_dir("counting", num_records=self.num_records)
             shutil.copy(data / "train.npz", zoo)
             request = ImageRequest(model_zoo=zoo, image_base=BASE_IMAGE, pull_policy="Never")

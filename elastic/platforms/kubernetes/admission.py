@@ -43,6 +43,8 @@ def check_admission(cluster: Cluster, job: Job) -> None:
         *tensorboard.objects(job, None),
     ):
         _try(cluster, job, manifest)
+    for name in job.spec.env_secret:
+        _check_secret(cluster, job, name)
     _check_claims(cluster, job, {v.claim_name for v in parse_volumes(job.spec.volume)} - {None})
 
 
@@ -60,6 +62,24 @@ def _try(cluster: Cluster, job: Job, manifest: Manifest) -> None:
         raise explained(error, cluster.server, job, manifest) from error
     if job.hook is not None and manifest["kind"] == "Pod":
         check_fields(job.hook.key, manifest, taken)
+
+
+def _check_secret(cluster: Cluster, job: Job, name: str) -> None:
+    """Find out whether there is a Secret by trying its name: to read one is a right of few."""
+    metadata = {"name": name, "namespace": job.namespace, "labels": {}}
+    empty = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+    try:
+        cluster.create(collection_path("secrets", job.namespace), empty, dry_run=True)
+    except RefusedError as error:
+        # Where another cause than its name speaks against it, the job's status tells what is wrong.
+        if error.is_taken or error.code in (HTTPStatus.FORBIDDEN, HTTPStatus.BAD_REQUEST):
+            return
+        raise
+    raise JobSpecError(
+        f"--env_secret names {name!r}, and namespace {job.namespace!r} has no Secret of that name: "
+        f"correct it, or make it: kubectl create secret generic {name} -n {job.namespace} "
+        "--from-literal=NAME=VALUE"
+    )
 
 
 def _check_claims(cluster: Cluster, job: Job, claims: Iterable[str | None]) -> None:

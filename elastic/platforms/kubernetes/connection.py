@@ -86,24 +86,32 @@ class Cluster:
         """
         return self._call("PATCH", path, None, change, "application/merge-patch+json")
 
-    def delete(self, path: str, grace_s: float | None = None, uid: str | None = None) -> None:
+    def delete(
+        self,
+        path: str,
+        grace_s: float | None = None,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> None:
         """Ask for an object to be deleted; it is fine if there is none.
 
         Args:
             path: Of the object.
             grace_s: Seconds a pod may take to end; its own grace by default, 0 removes it at once.
             uid: Only if the object is still this one; another of the same name is left alone.
+            version: Only if it has not changed since this `resourceVersion`.
 
         Raises:
-            RefusedError: See `get`.
+            RefusedError: See `get`; its code is CONFLICT where the object has changed.
             AwayError: It does not answer.
         """
         options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions"}
         options["propagationPolicy"] = "Background"
         if grace_s is not None:
             options["gracePeriodSeconds"] = int(-(-grace_s // 1))
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        conditions = {"uid": uid, "resourceVersion": version}
+        if wanted := {name: value for name, value in conditions.items() if value is not None}:
+            options["preconditions"] = wanted
         try:
             self._call("DELETE", path, None, options)
         except RefusedError as error:

@@ -15,7 +15,14 @@ from typing import Any, Final
 import yaml
 
 from elastic.errors import JobSpecError
-from elastic.platforms.kubernetes.names import CONTAINER, HOOK_KEYS, OWN_PREFIX, Manifest
+from elastic.platforms.kubernetes.names import (
+    CONTAINER,
+    HOOK_KEYS,
+    OWN_PREFIX,
+    TMP_PATH,
+    TMP_VOLUME,
+    Manifest,
+)
 from elastic.spec.paths import expand_user
 
 _MERGE_KEYS: Final = ("name", "mountPath", "containerPort", "ip")
@@ -205,9 +212,22 @@ def _restore(hook: Hook, pod: Manifest, edited: Manifest) -> Manifest:
     mounts = _mappings(
         hook, f"volumeMounts of the container {CONTAINER!r}", own.get("volumeMounts")
     )
-    own["volumeMounts"] = _impose(mounts, ours["volumeMounts"], "mountPath")
-    spec["volumes"] = _impose(items["volumes"], pod["spec"]["volumes"], "name")
+    own["volumeMounts"] = _impose(_one_tmp(mounts), _needed(ours["volumeMounts"]), "mountPath")
+    spec["volumes"] = _impose(items["volumes"], _needed(pod["spec"]["volumes"]), "name")
     return result
+
+
+def _needed(items: list[Manifest]) -> list[Manifest]:
+    """Volumes or mounts that the job lives by; what /tmp is made of is the user's to say."""
+    return [item for item in items if item["name"] != TMP_VOLUME]
+
+
+def _one_tmp(mounts: list[Manifest]) -> list[Manifest]:
+    """The mounts without our /tmp, where there is another one."""
+    at_tmp = [mount for mount in mounts if mount.get("mountPath") == str(TMP_PATH)]
+    if all(mount.get("name") == TMP_VOLUME for mount in at_tmp):
+        return mounts
+    return [mount for mount in mounts if mount.get("name") != TMP_VOLUME]
 
 
 def _impose(theirs: list[Manifest], ours: list[Manifest], key: str) -> list[Manifest]:

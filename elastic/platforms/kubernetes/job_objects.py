@@ -183,7 +183,15 @@ class JobObjects:
         self.delete("services", tensorboard_name(self.job_name))
         self.delete("secrets", token_name(self.job_name))
 
-    def delete_memory(self) -> None:
-        """Delete what outlives the pods: the status and the record."""
+    def delete_memory(self, record_version: str | None = None) -> None:
+        """Delete what outlives the pods: the status, and last the record, by which a job is found.
+
+        Args:
+            record_version: Only if the record is still this one.
+
+        Raises:
+            RefusedError: With the code CONFLICT where it is not.
+        """
         self.delete("configmaps", status_name(self.job_name))
-        self.delete("configmaps", record_name(self.job_name))
+        path = object_path("configmaps", self.namespace, record_name(self.job_name))
+        self.cluster.delete(path, version=record_version)

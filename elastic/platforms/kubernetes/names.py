@@ -50,6 +50,10 @@ KEPT_FOLDERS: Final = ("cuts", "checkpoints")
 """Below it, what the next submission of a job may go on from; the rest is of one pod's life."""
 
 TERMINATION_PATH: Final = Path("/dev/termination-log")
+TMP_PATH: Final = Path("/tmp")  # noqa: S108 - of the pod, nobody else is there
+TMP_VOLUME: Final = "elastic-tmp"
+"""Where a pod may write; a cluster_spec names it to say what it is made of."""
+
 USER_ID: Final = 65532
 """The user of images that name none by number; no account of it needs to exist."""
 

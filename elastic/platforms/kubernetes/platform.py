@@ -1,14 +1,14 @@
 """The command line's side of the Kubernetes platform."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
 from urllib.parse import quote
 
-from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
+from elastic.errors import JobNotFoundError, JobSpecError
 from elastic.platforms.base import BoardInCluster, LogLine, has_ended, unheard
 from elastic.platforms.images import ImageRequest, build_and_push
 from elastic.platforms.kubernetes.board import find_board
 from elastic.platforms.kubernetes.connection import Cluster
+from elastic.platforms.kubernetes.forgetting import forget_job
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.job_status import job_status, needs_warnings
 from elastic.platforms.kubernetes.killing import kill_job
@@ -20,6 +20,8 @@ from elastic.platforms.kubernetes.names import (
     JOB_LABEL,
     MASTER,
     SPEC_KEY,
+    STATE_KEY,
+    STATE_PATH,
     TYPE_LABEL,
     Manifest,
     collection_path,
@@ -31,12 +33,10 @@ from elastic.platforms.kubernetes.presence import needs_pods, with_seen_workers
 from elastic.platforms.kubernetes.record import spec_of, submission_of
 from elastic.platforms.kubernetes.submission import BuildImage, submit_job
 from elastic.policy.fleet import WORKER
+from elastic.policy.pruning import only_here
 from elastic.spec.job import JobSpec
 from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
-"""The phases of pods that do nothing any more."""
 
 
 def _build_silently(request: ImageRequest) -> str:
@@ -178,22 +178,26 @@ class KubernetesPlatform:
         """
         kill_job(self._job(job_name), timeout_s, on_wait)
 
-    def forget(self, job_name: str) -> None:
-        """Delete the record, the status and the ended pods of a job that has no others.
+    def would_lose(self, status: JobStatus) -> str:
+        """What would be lost if a job that has ended were forgotten; empty where nothing is.
+
+        What a master kept in its pod is lost with that already: nothing can read it there. What it
+        kept on a volume stays, but only the job's record tells in which folder.
 
         Raises:
             JobNotFoundError: No such job.
-            JobExistsError: It has pods that have not ended.
         """
-        job = self._job(job_name)
-        job.record()
-        pods = job.pods()
-        if any(pod["status"].get("phase") not in _ENDED for pod in pods):
-            raise JobExistsError(f"job {job_name!r} has running pods: `elastic kill` it first")
-        for pod in pods:
-            job.delete("pods", pod["metadata"]["name"], 0.0)
-        job.delete_belongings()
-        job.delete_memory()
+        record = self._job(status.job_name).record()
+        return only_here(status, STATE_PATH, STATE_KEY in (record.get("data") or {}))
+
+    def forget(self, job_name: str) -> None:
+        """Delete all objects of a job that has ended.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobExistsError: It goes on, has a pod that does, or is submitted at this moment.
+        """
+        forget_job(self._job(job_name))
 
     def logs(
         self,

@@ -75,6 +75,7 @@ def container(job: Job, replica: ReplicaId, command: list[str]) -> Manifest:
         {"name": "job", "mountPath": str(names.JOB_PATH), "readOnly": True},
         {"name": "token", "mountPath": str(names.TOKEN_PATH), "readOnly": True},
     ]
+    mounts += [{"name": names.TMP_VOLUME, "mountPath": str(names.TMP_PATH)}] * _has_tmp(spec)
     if not is_worker:
         mounts.append({"name": "state", "mountPath": str(names.STATE_PATH)})
         mounts += _kept_mounts(job)
@@ -86,6 +87,8 @@ def container(job: Job, replica: ReplicaId, command: list[str]) -> Manifest:
         "imagePullPolicy": spec.image_pull_policy,
         "command": command,
         "env": environment(job, replica),
+        # What stands in `env` wins over the same name here.
+        "envFrom": [{"secretRef": {"name": name}} for name in spec.env_secret],
         "ports": _metrics_ports(spec),
         "resources": resources(request, limit),
         "volumeMounts": mounts + [_user_mount(i, v) for i, v in _numbered_volumes(spec)],
@@ -95,6 +98,8 @@ def container(job: Job, replica: ReplicaId, command: list[str]) -> Manifest:
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
+            # What is to last belongs on a volume, and what is not has /tmp.
+            "readOnlyRootFilesystem": True,
         },
     }
 
@@ -122,8 +127,9 @@ def environment(job: Job, replica: ReplicaId) -> list[Manifest]:
     defaults = {
         # What a replica printed is in its log however it ends.
         "PYTHONUNBUFFERED": "1",
-        # The user's number has no account, and libraries ask for its home and name.
-        "HOME": "/tmp",  # noqa: S108 - of the container, nobody else is there
+        # The user's number has no account, and libraries ask for its home and name; their caches
+        # (~/.keras, ~/.cache, ~/.config/matplotlib, torch's kernels) go where they can be written.
+        "HOME": str(names.TMP_PATH),
         "USER": "elastic",
     }
     own = {
@@ -186,6 +192,16 @@ def pod_spec(job: Job, main: Manifest) -> Manifest:
     return pod
 
 
+def tmp_volumes(spec: JobSpec) -> list[Manifest]:
+    """Where a pod may write what it does not need again; none where the user has mounted one."""
+    return [{"name": names.TMP_VOLUME, "emptyDir": {}}] * _has_tmp(spec)
+
+
+def _has_tmp(spec: JobSpec) -> bool:
+    mounted = {volume.mount_path for volume in parse_volumes(spec.volume)}
+    return str(names.TMP_PATH) not in mounted
+
+
 def _volumes(job: Job) -> list[Manifest]:
     keys = [names.SPEC_KEY, names.SUBMISSION_KEY]
     if job.hook is not None:
@@ -199,6 +215,7 @@ def _volumes(job: Job) -> list[Manifest]:
     return [
         {"name": "job", "configMap": record},
         {"name": "token", "secret": token},
+        *tmp_volumes(job.spec),
         *(_volume(f"user-{i}", v) for i, v in _numbered_volumes(job.spec)),
     ]
 

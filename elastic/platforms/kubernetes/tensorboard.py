@@ -22,7 +22,7 @@ REPLICA: Final = ReplicaId(names.TENSORBOARD, 0, 1)
 REQUEST: Final = "cpu=0.1,memory=256Mi"
 LIMIT: Final = "cpu=1,memory=1Gi"
 GRACE_S: Final = 2
-_USER_VOLUMES: Final = "user-"
+_VOLUMES: Final = ("user-", names.TMP_VOLUME)
 _PROGRAM: Final = ("-P", "-m", "elastic.telemetry.board")
 
 
@@ -82,16 +82,17 @@ def pod(job: Job, owner: Owner | None, affinity: Manifest | None) -> Manifest:
     master = names.master_address(job.name, job.namespace)
     where = ["--logdir", job.spec.tensorboard_log_dir, "--port", str(names.TENSORBOARD_PORT)]
     main = container(job, REPLICA, ["python", *_PROGRAM, *where, "--master", master])
+    del main["envFrom"]
     main["resources"] = resources(REQUEST, LIMIT)
     main["ports"] = [{"name": "http", "containerPort": names.TENSORBOARD_PORT}]
     main["volumeMounts"] = [
-        {**mount, "readOnly": True}
+        mount if mount["name"] == names.TMP_VOLUME else {**mount, "readOnly": True}
         for mount in main["volumeMounts"]
-        if mount["name"].startswith(_USER_VOLUMES)
+        if mount["name"].startswith(_VOLUMES)
     ]
     spec = pod_spec(job, main)
-    # Neither the job's record nor its token is any business of a web server's.
-    spec["volumes"] = [v for v in spec["volumes"] if v["name"].startswith(_USER_VOLUMES)]
+    # Neither the job's record nor its secrets are any business of a web server's.
+    spec["volumes"] = [v for v in spec["volumes"] if v["name"].startswith(_VOLUMES)]
     spec["restartPolicy"] = "OnFailure"
     spec["automountServiceAccountToken"] = False
     spec["terminationGracePeriodSeconds"] = GRACE_S

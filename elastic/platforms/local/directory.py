@@ -109,6 +109,9 @@ class JobDirectory:
         self.master_bell = Bell(path / "master.bell")
         self.logs_path = path / "logs"
         self.cuts_path = path / "cuts"
+        self.kept_paths = (self.cuts_path, path / "checkpoints", path / "predictions")
+        """What another submission may go on from, and results that have no other place."""
+
         self.step_path = path / STEP_NAME
         self.desired_path = path / "desired"
         self.observed_path = path / "observed"

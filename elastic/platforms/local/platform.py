@@ -20,6 +20,7 @@ from elastic.platforms.local.presence import with_seen_workers
 from elastic.platforms.local.submission import job_lock, lock_of, submit_job
 from elastic.platforms.local.supervisor import start_supervisor
 from elastic.policy.fleet import desired_workers
+from elastic.policy.pruning import only_here
 from elastic.spec.job import JobSpec
 from elastic.spec.names import other_jobs
 from elastic.spec.since import Since
@@ -180,6 +181,16 @@ class LocalPlatform:
         except JobExistsError as error:
             raise PlatformError(str(error)) from error
 
+    def would_lose(self, status: JobStatus) -> str:
+        """What would be lost if a job that has ended were forgotten; empty where nothing is.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        directory = self._directory(status.job_name)
+        has_kept = any(entries(path) for path in directory.kept_paths)
+        return only_here(_without_gone_results(status), directory.path, has_kept)
+
     def forget(self, job_name: str) -> None:
         """Remove the folder of a job that has ended.
 
@@ -276,6 +287,13 @@ class LocalPlatform:
         if status.submitted_s is None and submission is not None:
             status = status.model_copy(update={"submitted_s": submission.submitted_s})
         return status
+
+
+def _without_gone_results(status: JobStatus) -> JobStatus:
+    """The status without the results that its user has removed since; an address is believed."""
+    told = {name: getattr(status, name) for name in ("export", "checkpoint", "predictions")}
+    gone = [n for n, path in told.items() if path and "://" not in path and not exists(Path(path))]
+    return status.model_copy(update=dict.fromkeys(gone))
 
 
 def _submitted_s(directory: JobDirectory) -> float | None:

@@ -9,6 +9,7 @@ from support.kubernetes_jobs import ClusterJobs
 
 import elastic
 from elastic.cli.main import main
+from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes import access
 from elastic.platforms.kubernetes.checks import check_cluster
 from elastic.platforms.kubernetes.connection import RefusedError
@@ -108,7 +109,10 @@ class TestInTheCluster:
             "cluster": "ok", "namespace": "ok", "your rights": "ok", "master account": "ok",
             "master rights": "skip",
         }  # fmt: skip
-        who.submit(job_name, volume="host_path=/tmp,mount_path=/d")
+        with pytest.raises(JobSpecError, match="has no Secret of that name"):
+            who.submit(job_name, env_secret="keys")
+        jobs.create_object("secrets", {"metadata": {"name": "keys"}})
+        who.submit(job_name, volume="host_path=/tmp,mount_path=/d", env_secret="keys")
         who.until(JobPhase.RUNNING, job_name)
         who.platform.scale(job_name, 2)
         assert any(

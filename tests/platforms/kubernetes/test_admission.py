@@ -70,6 +70,38 @@ def test_a_field_that_means_something_is_taken(hook, unknown):
         assert all("fieldValidation=Strict" in said for said in api.said())
 
 
+class TestSecretsOfTheEnvironment:
+    """Whether they are there is found out without the right to read them."""
+
+    def checked(self, **answers):
+        def answer(seen):
+            is_named = seen.body["metadata"]["name"] in answers
+            return answers[seen.body["metadata"]["name"]] if is_named else Answer(body=seen.body)
+
+        spec = SPEC.model_copy(update={"env_secret": ("keys", "more")})
+        with FakeApi(answer=answer) as api:
+            check_admission(api.cluster(), Job(spec, "team", "uid", "image"))
+            return api.requests
+
+    def test_one_that_is_not_there_is_told_with_what_makes_it(self):
+        taken = refusal(409, "already exists", "AlreadyExists")
+        words = r"--env_secret names 'more', and namespace 'team' has no Secret .* kubectl create "
+        with pytest.raises(JobSpecError, match=words + "secret generic more -n team"):
+            self.checked(keys=taken)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            pytest.param(refusal(409, "already exists", "AlreadyExists"), id="there"),
+            pytest.param(refusal(403, "exceeded quota", "Forbidden"), id="nobody-can-tell"),
+        ],
+    )
+    def test_others_are_not_read_and_nothing_is_made(self, answer):
+        requests = self.checked(keys=answer, more=answer)
+        assert {seen.method for seen in requests} == {"POST"}
+        assert all("dryRun=All" in seen.path for seen in requests)
+
+
 def quota_in_change(seen):
     words = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
     return refusal(409, words, "Conflict")

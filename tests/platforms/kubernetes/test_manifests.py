@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from elastic.platforms.kubernetes.record import (
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 
+GUIDE = Path(__file__).parents[3] / "docs" / "kubernetes.md"
 OWNER = Owner("elastic-j-master", "uid-m")
 WORKER = ReplicaId("worker", 3, 2)
 
@@ -119,7 +121,74 @@ def test_pods_are_as_restricted_as_clusters_may_demand(make):
     assert container_of(pod)["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
     }
+
+
+PODS = [manifests.master_pod, manifests.example_worker_pod]
+TMP_VOLUME = {"name": "elastic-tmp", "emptyDir": {}}
+TMP_MOUNT = {"name": "elastic-tmp", "mountPath": "/tmp"}
+
+
+class TestWherePodsMayWrite:
+    """The root of their file system is read-only, and /tmp a volume."""
+
+    def tmp_of(self, pod):
+        volumes = [v for v in pod["spec"]["volumes"] if v["name"] == "elastic-tmp"]
+        mounts = [m for m in container_of(pod)["volumeMounts"] if m["mountPath"] == "/tmp"]
+        return volumes, mounts
+
+    @pytest.mark.parametrize("make", PODS)
+    def test_below_tmp_where_homes_and_caches_are(self, make):
+        assert self.tmp_of(make(make_job())) == ([TMP_VOLUME], [TMP_MOUNT])
+        assert env_of(make(make_job()))["HOME"] == "/tmp"
+
+    @pytest.mark.parametrize("make", PODS)
+    def test_the_users_own_volume_may_take_its_place(self, make):
+        pod = make(make_job(volume="claim_name=c,mount_path=/tmp/"))
+        assert self.tmp_of(pod) == ([], [{"name": "user-0", "mountPath": "/tmp"}])
+        # Others do not, those below it included.
+        pod = make(make_job(volume="claim_name=c,mount_path=/tmp/x"))
+        assert self.tmp_of(pod) == ([TMP_VOLUME], [TMP_MOUNT])
+
+    @pytest.mark.parametrize("make", PODS)
+    def test_a_cluster_spec_may_say_otherwise(self, make):
+        section = GUIDE.read_text().partition("## Where pods may write\n")[2]
+        text = section.partition("```yaml\n")[2].partition("```")[0]
+        pod = make(make_job(Hook("cluster_spec.yaml", text)))
+        (volume,), mounts = self.tmp_of(pod)
+        assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+        assert mounts == [TMP_MOUNT]
+        assert container_of(pod)["securityContext"]["readOnlyRootFilesystem"] is False
+        assert container_of(pod)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+    @pytest.mark.parametrize("make", PODS)
+    def test_a_cluster_spec_may_mount_its_own_there(self, make):
+        text = (
+            "from kubernetes.client import V1VolumeMount\n"
+            "class cluster:\n"
+            "    @staticmethod\n"
+            "    def with_pod(pod):\n"
+            "        mount = V1VolumeMount(name='mine', mount_path='/tmp')\n"
+            "        pod.spec.containers[0].volume_mounts.append(mount)\n"
+        )
+        _, mounts = self.tmp_of(make(make_job(Hook("cluster_spec.py", text))))
+        assert mounts == [{"name": "mine", "mountPath": "/tmp"}]
+        text = "spec: {containers: [{name: elastic, volumeMounts: [{name: m, mountPath: /tmp}]}]}"
+        _, mounts = self.tmp_of(make(make_job(Hook("cluster_spec.yaml", text))))
+        assert mounts == [{"name": "m", "mountPath": "/tmp"}]
+
+
+@pytest.mark.parametrize("make", PODS)
+def test_secrets_become_variables_and_ours_win(make):
+    pod = make(make_job(env_secret="keys,more", envs={"A": "1"}))
+    assert container_of(pod)["envFrom"] == [
+        {"secretRef": {"name": "keys"}},
+        {"secretRef": {"name": "more"}},
+    ]
+    # Kubernetes has what stands in env win over envFrom.
+    assert {"A", "HOME", "ELASTIC_JOB_NAME"} <= env_of(pod).keys()
+    assert container_of(make(make_job()))["envFrom"] == []
 
 
 def test_the_service_selects_the_master_and_leads_to_its_port():
@@ -207,9 +276,10 @@ class TestAVolumeForTheState:
     def test_workers_have_none_of_it(self):
         volume = "host_path=/s,mount_path=/elastic/state;host_path=/d,mount_path=/d"
         worker = manifests.example_worker_pod(make_job(volume=volume))
-        assert [v["name"] for v in worker["spec"]["volumes"]] == ["job", "token", "user-1"]
+        names_ = [volume["name"] for volume in worker["spec"]["volumes"]]
+        assert names_ == ["job", "token", "elastic-tmp", "user-1"]
         paths = [mount["mountPath"] for mount in container_of(worker)["volumeMounts"]]
-        assert paths == ["/elastic/job", "/elastic/token", "/d"]
+        assert paths == ["/elastic/job", "/elastic/token", "/tmp", "/d"]
 
     def test_the_record_tells_whose_folder_it_is(self):
         submission = Submission("uid-s", 1.0, "img:1")

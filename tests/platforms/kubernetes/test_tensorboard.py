@@ -67,8 +67,9 @@ class TestWhatIsCreated:
     def test_the_pod_sees_the_users_volumes_and_changes_nothing(self):
         spec = made("Pod", **SHARED)["spec"]
         (container,) = spec["containers"]
-        assert [volume["name"] for volume in spec["volumes"]] == ["user-0", "user-1"]
+        assert [volume["name"] for volume in spec["volumes"]] == ["elastic-tmp", "user-0", "user-1"]
         assert container["volumeMounts"] == [
+            {"name": "elastic-tmp", "mountPath": "/tmp"},
             {"name": "user-0", "mountPath": "/data", "readOnly": True},
             {"name": "user-1", "mountPath": "/results", "subPath": "a", "readOnly": True},
         ]
@@ -80,9 +81,14 @@ class TestWhatIsCreated:
         (container,) = spec["containers"]
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
         }  # fmt: skip
         assert spec["automountServiceAccountToken"] is False
         assert "serviceAccountName" not in spec
+
+    def test_the_pod_has_no_secrets_of_the_job(self):
+        (container,) = made("Pod", env_secret="keys", **SHARED)["spec"]["containers"]
+        assert "envFrom" not in container
 
     def test_the_pod_is_where_its_master_is(self):
         affinity = made("Pod", **SHARED)["spec"]["affinity"]["podAffinity"]

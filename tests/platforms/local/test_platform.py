@@ -65,6 +65,30 @@ class TestSubmit:
             lock.release()
         jobs.submit(overwrite=True)
 
+    def test_a_cut_is_lost_with_a_job_that_has_failed(self, jobs):
+        platform = jobs.submit(master="fail")
+        status = until_phase(platform, JobPhase.FAILED)
+        assert platform.would_lose(status) == ""
+        (jobs.directory().cuts_path / "version-7").mkdir()
+        assert platform.would_lose(status) == "what --resume goes on from"
+        until_gone(jobs)
+        assert platform.status("job") == status
+
+    @pytest.mark.parametrize("name", ["cuts", "checkpoints", "predictions"])
+    def test_results_are_lost_where_nothing_is_elsewhere(self, jobs, name, tmp_path):
+        platform = jobs.submit(master="finish")
+        status = until_phase(platform, JobPhase.SUCCEEDED)
+        (jobs.directory().path / name / "version-7").mkdir(parents=True)
+        assert platform.would_lose(status) == "results that are nowhere else"
+        model = tmp_path / "model.keras"
+        exported = status.model_copy(update={"export": str(model)})
+        # One that was removed since is nowhere.
+        assert platform.would_lose(exported) == "results that are nowhere else"
+        model.touch()
+        assert platform.would_lose(exported) == ""
+        remote = status.model_copy(update={"export": "s3://bucket/model.keras"})
+        assert platform.would_lose(remote) == ""
+
     def test_resume_keeps_cuts_logs_and_what_was_reached(self, jobs):
         until_phase(jobs.submit(master="finish"), JobPhase.SUCCEEDED)
         until_gone(jobs)
