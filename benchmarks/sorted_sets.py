@@ -14,28 +14,25 @@ import shlex
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-from sklearn.datasets import load_diabetes
-
 from benchmarks.processes import ROOT
 from benchmarks.report import RESULTS, describe_machine
+from benchmarks.sorted_data import SETS, SortedSet
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.spec.status import JobPhase, JobStatus
 
 # Jobs within one process, and plain loops of models of the zoo, are made for the tests.
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "model_zoo"), str(ROOT / "benchmarks" / "models")]
+sys.path += [str(ROOT / "tests"), str(ROOT / "model_zoo"), str(ROOT / "benchmarks" / "models")]
 
 Records: TypeAlias = list[Any]
-Arrays: TypeAlias = Mapping[str, Any]
 
 FRAMEWORKS: Final = ("torch", "keras")
 MODES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -49,90 +46,6 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
     "1 worker, --shuffle none": {"num_workers": 1, "shuffle": "none"},
     "2 workers, --shuffle none": {"num_workers": 2, "shuffle": "none"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class SortedSet:
-    """Data whose records lie in the order of their labels.
-
-    Attributes:
-        name: Of the data.
-        prepare: Writes `train.SUFFIX`, sorted, and `test.SUFFIX` to a folder.
-        suffix: Of both files.
-        model: Module and model by framework, after the zoo that has them.
-        metric: What is compared.
-        minibatch_size: Records of a gradient.
-        num_epochs: Of a job, and of a loop.
-    """
-
-    name: str
-    prepare: Callable[[Path], None]
-    suffix: str
-    model: str
-    metric: str
-    minibatch_size: int
-    num_epochs: int
-    zoo: Path = field(default=ROOT / "model_zoo")
-
-
-def _of_zoo(name: str, label: str) -> Callable[[Path], None]:
-    """The data of a model of the zoo; its training file is then sorted."""
-
-    def prepare(folder: Path) -> None:
-        from support.datasets import zoo_module
-
-        zoo_module(f"{name}.prepare_data").prepare(folder)
-        for file in folder.glob("train.*"):
-            (_sort_arrays if file.suffix == ".npz" else _sort_rows)(file, label)
-
-    return prepare
-
-
-def _sort_arrays(file: Path, label: str) -> None:
-    with np.load(file) as arrays:
-        order = np.argsort(arrays[label], kind="stable")
-        in_order = {name: arrays[name][order] for name in arrays.files}
-    np.savez(file, **in_order)
-
-
-def _sort_rows(file: Path, label: str) -> None:
-    header, *rows = file.read_text().splitlines()
-    column = header.split(",").index(label)
-    rows.sort(key=lambda row: row.split(",")[column])
-    file.write_text("\n".join([header, *rows]) + "\n")
-
-
-def _prepare_diabetes(folder: Path) -> None:
-    x, y = load_diabetes(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(y))
-    test, train = order[:88], order[88:]
-    x = x / x[train].std(0)
-    y = ((y - y[train].mean()) / y[train].std())[:, None]
-    train = train[np.argsort(y[train, 0], kind="stable")]
-    for name, rows in (("train", train), ("test", test)):
-        arrays = {"x": x[rows].astype(np.float32), "y": y[rows].astype(np.float32)}
-        np.savez(folder / f"{name}.npz", **arrays)
-
-
-SETS: Final = (
-    SortedSet(
-        "digits", _of_zoo("digits", "label"), "npz", "digits.digits_{}", "accuracy",
-        minibatch_size=32, num_epochs=6,
-    ),
-    SortedSet(
-        "diabetes", _prepare_diabetes, "npz", "diabetes_{}", "mse",
-        minibatch_size=16, num_epochs=15, zoo=ROOT / "benchmarks" / "models",
-    ),
-    SortedSet(
-        "iris", _of_zoo("iris", "species"), "csv", "iris.iris_{}", "accuracy",
-        minibatch_size=8, num_epochs=25,
-    ),
-    SortedSet(
-        "breast cancer", _of_zoo("breast_cancer", "diagnosis"), "csv",
-        "breast_cancer.breast_cancer_{}", "accuracy",
-        minibatch_size=16, num_epochs=10,
-    ),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
