@@ -50,8 +50,9 @@ class Callback(Protocol):
 
         Args:
             epoch: From 0.
-            logs: `loss`, the mean over its training records; and if the version at its end was
-                evaluated, the metrics of that with `val_` before their names.
+            logs: `loss`, the mean over its training records, and with `--train_metrics` the
+                metrics of these by their names; and if the version at its end was evaluated, the
+                metrics of that with `val_` before their names.
         """
         return None
 

@@ -6,7 +6,13 @@ from importlib import metadata
 from typing import Final
 
 from elastic.platforms.checks import Check, Outcome
-from elastic.spec.packages import DISTRIBUTION, FORMER_DISTRIBUTION, PACKAGES, pip_install
+from elastic.spec.packages import (
+    DISTRIBUTION,
+    FORMER_DISTRIBUTION,
+    PACKAGES,
+    install_this,
+    pip_install,
+)
 
 _USES: Final = {
     "tensorboard": "training curves in TensorBoard (--tensorboard_log_dir)",
@@ -47,7 +53,7 @@ def distribution_check(names: Collection[str], version: Callable[[str], str | No
         )
     if own is None:
         text = f"elastic runs without being installed as {DISTRIBUTION}"
-        return Check("distribution", Outcome.SKIPPED, text, "pip install -e its checkout")
+        return Check("distribution", Outcome.SKIPPED, text, install_this())
     return Check("distribution", Outcome.OK, f"{DISTRIBUTION} {own}")
 
 
@@ -62,7 +68,7 @@ def check_extras() -> Iterator[Check]:
         requirements = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         text = "elastic runs without being installed, so nobody knows them"
-        yield Check("extras", Outcome.SKIPPED, text, "pip install it, with -e from a checkout")
+        yield Check("extras", Outcome.SKIPPED, text, install_this())
         return
     yield from checks_of(extras_in(requirements), version_of)
 

@@ -42,8 +42,6 @@ def _load_torch() -> Framework:
 def _load_keras() -> Framework:
     if "keras" not in sys.modules:
         os.environ["KERAS_BACKEND"] = "tensorflow"
-    # By default the first process to use a GPU takes all of its memory, and the job has several.
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     try:
         import keras
 

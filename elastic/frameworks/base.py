@@ -209,6 +209,7 @@ class Framework(Protocol):
         *,
         is_local: bool,
         num_epochs: int,
+        with_metrics: bool,
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks around the job's model and optimizer.
 
@@ -218,6 +219,7 @@ class Framework(Protocol):
             updater: Of the master.
             is_local: Whether workers apply gradients of their own between two pulls.
             num_epochs: Of the job, which callbacks may be told.
+            with_metrics: Whether they are told the user's metrics of the training records.
 
         Raises:
             ModelDefError: One of them has a hook that cannot be served.

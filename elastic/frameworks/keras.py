@@ -14,6 +14,7 @@ from elastic.frameworks.keras_errors import keras_code
 from elastic.frameworks.keras_model import KerasModel, total_loss
 from elastic.frameworks.keras_updater import KerasUpdater
 from elastic.frameworks.own_callbacks import made_callbacks
+from elastic.frameworks.user_code import metric_functions
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -76,12 +77,14 @@ class KerasFramework:
         *,
         is_local: bool,
         num_epochs: int,
+        with_metrics: bool,
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks, those of Keras included."""
         assert isinstance(model, KerasModel)
         assert isinstance(updater, KerasUpdater)
+        told = list(metric_functions(model_def.eval_metrics_fn)) if with_metrics else []
         each = (
-            served(made, model, updater, is_local=is_local, num_epochs=num_epochs)
+            served(made, model, updater, is_local=is_local, num_epochs=num_epochs, told=told)
             for made in made_callbacks(model_def)
         )
         return [callback for callback in each if callback is not None]

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from string import Formatter
@@ -42,7 +42,7 @@ class KerasCallback(Callback):
         self._optimizer = optimizer
         self._num_epochs = num_epochs
         monitor = _monitor(wrapped)
-        self.monitor = None if monitor in (None, "loss") else str(monitor).removeprefix("val_")
+        self.monitor = str(monitor).removeprefix("val_") if _is_evaluated(monitor) else None
         self.also_watched = tuple(
             name.removeprefix("val_") for name in _fields(wrapped) if name.startswith("val_")
         )
@@ -169,7 +169,13 @@ class KerasCsvLogger(KerasCallback):
 
 
 def served(
-    made: Any, model: KerasModel, updater: KerasUpdater, *, is_local: bool, num_epochs: int
+    made: Any,
+    model: KerasModel,
+    updater: KerasUpdater,
+    *,
+    is_local: bool,
+    num_epochs: int,
+    told: Collection[str] = (),
 ) -> Callback | None:
     """A callback that the master can call; None for one whose work every job does.
 
@@ -179,6 +185,7 @@ def served(
         updater: Its optimizer.
         is_local: Whether workers take steps of their own between two pulls.
         num_epochs: Of the job.
+        told: Metrics of the training records that `on_epoch_end` is told, beside the loss.
 
     Raises:
         ModelDefError: Some of what it does could not be done.
@@ -199,21 +206,10 @@ def served(
             "at rates of their own: give the optimizer a LearningRateSchedule"
         )
     monitor = _monitor(made)
-    if monitor not in (None, "loss") and not str(monitor).startswith("val_"):
+    _check_told(made, monitor, told)
+    if getattr(made, "restore_best_weights", False) and not _is_evaluated(monitor):
         raise ModelDefError(
-            f"callbacks gives a {name} that watches {monitor!r}: of the training records only "
-            "'loss' is told, so watch a metric of the evaluations, which begins with val_"
-        )
-    for field in _fields(made):
-        if field not in ("epoch", "loss") and not field.startswith("val_"):
-            raise ModelDefError(
-                f"callbacks gives a {name} whose filepath has a place for {field!r}: there are "
-                "'epoch', 'loss' and the metrics of the evaluations, which begin with val_"
-            )
-    restores = getattr(made, "restore_best_weights", False)
-    if restores and monitor == "loss":
-        raise ModelDefError(
-            f"callbacks gives a {name} that restores the best weights by 'loss': versions are "
+            f"callbacks gives a {name} that restores the best weights by {monitor!r}: versions are "
             "compared by evaluations, so watch a metric that begins with val_"
         )
     kind = KerasCallback
@@ -226,6 +222,34 @@ def served(
             )
         kind = KerasCsvLogger
     return kind(made, model.model, updater.optimizer, num_epochs)
+
+
+def _check_told(made: Any, monitor: Any, told: Collection[str]) -> None:
+    """Refuse what waits for a metric that no epoch brings."""
+    name, known = type(made).__name__, ("loss", *told)
+    advice = "" if told else "; --train_metrics has those of the training records told too"
+    if monitor is not None and not _is_evaluated(monitor) and not _is_told(monitor, known):
+        only = " and ".join(map(repr, known)) + (" are told" if told else " is told")
+        raise ModelDefError(
+            f"callbacks gives a {name} that watches {monitor!r}: of the training records only "
+            f"{only}, so watch a metric of the evaluations, which begins with val_{advice}"
+        )
+    for field in _fields(made):
+        if field != "epoch" and not _is_evaluated(field) and not _is_told(field, known):
+            there = ", ".join(map(repr, ("epoch", *known)))
+            raise ModelDefError(
+                f"callbacks gives a {name} whose filepath has a place for {field!r}: there are "
+                f"{there} and the metrics of the evaluations, which begin with val_{advice}"
+            )
+
+
+def _is_evaluated(metric: Any) -> bool:
+    return str(metric).startswith("val_")
+
+
+def _is_told(metric: Any, known: Collection[str]) -> bool:
+    # Of a metric with several values each has a name of its own.
+    return any(metric == each or str(metric).startswith(f"{each}_") for each in known)
 
 
 def _monitor(made: Any) -> Any:

@@ -81,7 +81,7 @@ async def _nothing() -> None:
     pass
 
 
-async def _nothing_at_epoch_end(_epoch: int, _loss: float) -> None:
+async def _nothing_at_epoch_end(_result: EpochResult) -> None:
     pass
 
 
@@ -110,7 +110,7 @@ class Coordinator:
         self.failure: UserError | None = None
         self.ending: Ending | None = None
         self.on_update: Callable[[], Awaitable[None]] = _nothing
-        self.on_epoch_end: Callable[[int, float], Awaitable[None]] = _nothing_at_epoch_end
+        self.on_epoch_end: Callable[[EpochResult], Awaitable[None]] = _nothing_at_epoch_end
         self.on_epoch_result: Callable[[EpochResult], None] = lambda _result: None
         self.epochs = EpochMeter()
         self.is_held = False
@@ -601,7 +601,7 @@ class Coordinator:
         account += left_out_text(audit.left_out)
         self._on_event("EpochEnded", f"epoch {audit.epoch}: {result_text(result)}; {account}")
         self.on_epoch_result(result)
-        await self.on_epoch_end(audit.epoch, result.loss)
+        await self.on_epoch_end(result)
         # Callbacks may have taken long.
         now_s = time.monotonic()
         self.epochs.pause_ends(now_s)

@@ -49,6 +49,7 @@ class Cut:
         metrics: The evaluation results so far.
         evaluated_on: Tells the records that they are of from others.
         steering: What callbacks have seen and decided.
+        grads_to_wait: Gradients behind an update; None where each is applied as it comes.
     """
 
     version: int
@@ -62,6 +63,7 @@ class Cut:
     evaluated_on: str = ""
     loss: float | None = None
     steering: dict[str, Any] = field(default_factory=dict)
+    grads_to_wait: int | None = None
     created_s: float = 0.0
 
 
@@ -147,6 +149,15 @@ def list_cuts(folder: Path) -> list[Path]:
     return sorted((p for p in folder.iterdir() if p.name.startswith(PREFIX)), reverse=True)
 
 
+def newest_first(folders: Sequence[Path]) -> list[Path]:
+    """The cuts of several folders."""
+    return sorted(
+        (path for folder in folders for path in list_cuts(folder)),
+        key=lambda path: (path.name, _created_s(path)),
+        reverse=True,
+    )
+
+
 def newest_cut(
     folders: Sequence[Path], run_id: str | None, on_damaged: Callable[[str], None]
 ) -> tuple[Path, Cut] | None:
@@ -157,12 +168,7 @@ def newest_cut(
         run_id: Take cuts of this run only; None for any.
         on_damaged: Called with what is wrong with a cut that cannot be used.
     """
-    candidates = sorted(
-        (path for folder in folders for path in list_cuts(folder)),
-        key=lambda path: (path.name, _created_s(path)),
-        reverse=True,
-    )
-    for path in candidates:
+    for path in newest_first(folders):
         try:
             cut = read_cut(path)
         except CheckpointError as error:
@@ -251,6 +257,7 @@ def _manifest(cut: Cut, tensors: FileDigest) -> dict[str, Any]:
         "optimizer": cut.optimizer.values,
         "ledger": cut.ledger,
         "steering": cut.steering,
+        "grads_to_wait": cut.grads_to_wait,
         "files": {TENSORS: tensors.model_dump()},
     }
 
@@ -272,6 +279,7 @@ def _from_manifest(manifest: Manifest, tensors: Mapping[str, Array]) -> Cut:
         evaluated_on=manifest.evaluated_on,
         loss=manifest.loss,
         steering=manifest.steering,
+        grads_to_wait=manifest.grads_to_wait,
         created_s=manifest.created_s,
     )
 

@@ -29,6 +29,7 @@ class Cutter:
         problem: Why the final cut is not where checkpoints go; empty where it is.
         metrics: What the next cuts say of the model.
         steering: Gives what callbacks have seen and decided.
+        grads_to_wait: As the cuts have it.
         on_written: Told how long each cut took to be written.
     """
 
@@ -68,6 +69,7 @@ class Cutter:
         self.metrics: dict[str, float] = {}
         self.evaluated_on = ""
         self.steering: Callable[[], dict[str, Any]] = dict
+        self.grads_to_wait: int | None = None
         self.on_written: Callable[[float], None] = lambda _seconds: None
 
     async def checkpoint_if_due(self) -> None:
@@ -104,6 +106,7 @@ class Cutter:
             evaluated_on=self.evaluated_on,
             loss=coordinator.loss,
             steering=self.steering(),
+            grads_to_wait=self.grads_to_wait,
             created_s=time.time(),
         )
 

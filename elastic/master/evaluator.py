@@ -14,6 +14,7 @@ from elastic.master.cutter import Cutter
 from elastic.master.evaluation import EvaluationRound
 from elastic.master.steering import Steering
 from elastic.policy.ending import Ending
+from elastic.policy.epochs import EpochResult
 from elastic.policy.evaluation import EvaluationRule, is_evaluation_due
 from elastic.policy.records import Shard
 from elastic.policy.steering import Evaluation
@@ -26,11 +27,11 @@ class Occasion:
 
     Attributes:
         epoch: The epoch that it is of.
-        loss: The mean training loss of that epoch, if the version is its last; else None.
+        logs: What that epoch's training came to, if the version is its last; else None.
     """
 
     epoch: int
-    loss: float | None = None
+    logs: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +114,15 @@ class Evaluator:
         ):
             await self._begin(Occasion(self._epoch()))
 
-    async def epoch_ended(self, epoch: int, loss: float) -> None:
+    async def epoch_ended(self, result: EpochResult) -> None:
         """Have the version at the end of an epoch evaluated, if that is wanted; the lock is held.
 
         Where the round before is still open, no further training records are handed out until it
         is done: every epoch's end is evaluated, whatever takes longer.
         """
-        occasion = Occasion(epoch, loss)
+        occasion = Occasion(result.epoch, result.logs)
         if not self._evaluates_epochs:
-            self._end(await self._steering.epoch_ended(epoch, loss))
+            self._end(await self._steering.epoch_ended(result.epoch, result.logs))
         elif self._open is None:
             await self._begin(occasion)
         else:
@@ -214,11 +215,11 @@ class Evaluator:
         async with store.lock:
             waiting = snapshot.get("waiting")
             if waiting is not None and self._evaluates_epochs:
-                self._waiting, self._coordinator.is_held = Occasion(*waiting), True
+                self._waiting, self._coordinator.is_held = _from_list(waiting), True
             evaluating = snapshot.get("evaluating")
             if evaluating is not None and self._shards:
                 version, *occasion = evaluating
-                await self._begin_again(version, Occasion(*occasion))
+                await self._begin_again(version, _from_list(occasion))
             if self._open is None:
                 await self._begin_waiting()
 
@@ -299,7 +300,7 @@ class Evaluator:
             self._ended_s = time.monotonic()
             self.version, self.results = round_.version, results
             self._on_results(round_.version, round_.ledger.num_records, results)
-            self._end(await self._steering.evaluated(evaluation, is_best, occasion.loss))
+            self._end(await self._steering.evaluated(evaluation, is_best, occasion.logs))
             self._coordinator.store.release(round_)
             await self._begin_waiting()
         if is_best and await self._cutter.recovery_cut(is_wanted=True):
@@ -312,4 +313,10 @@ class Evaluator:
 
 
 def _to_list(occasion: Occasion) -> list[Any]:
-    return [occasion.epoch, occasion.loss]
+    return [occasion.epoch, None if occasion.logs is None else dict(occasion.logs)]
+
+
+def _from_list(values: Sequence[Any]) -> Occasion:
+    epoch, logs = values
+    # Cuts of an earlier version have the loss alone.
+    return Occasion(epoch, {"loss": logs} if isinstance(logs, float) else logs)

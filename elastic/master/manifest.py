@@ -97,6 +97,7 @@ class Manifest(_Form):
     optimizer: dict[str, Any]
     ledger: dict[str, Any] | None
     steering: dict[str, Any] = {}
+    grads_to_wait: Natural | None = None
     files: Files
 
 

@@ -163,6 +163,7 @@ def build_callbacks(
         store.updater,
         is_local=spec.get_model_steps > 1,
         num_epochs=spec.num_epochs,
+        with_metrics=spec.train_metrics,
     )
 
 

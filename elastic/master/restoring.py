@@ -5,11 +5,20 @@ from pathlib import Path
 
 from elastic.errors import CheckpointError
 from elastic.master.best import BEST, EVALUATED
-from elastic.master.cuts import Cut, clean_up, list_cuts, newest_cut, remove_all
+from elastic.master.cuts import (
+    Cut,
+    clean_up,
+    list_cuts,
+    newest_cut,
+    newest_first,
+    remove_all,
+)
 from elastic.master.environment import MasterEnvironment
+from elastic.master.manifest import read_manifest
 from elastic.master.parameters import ParameterStore
 from elastic.policy.ledger import Ledger, LedgerError
 from elastic.spec.job import JobSpec
+from elastic.spec.kinds import JobKind
 
 
 def restore(
@@ -36,15 +45,7 @@ def restore(
             another run's checkpoints are in the way.
     """
     spec = env.spec
-    named = [Path(spec.checkpoint_dir)] if spec.checkpoint_dir else []
-    # Who names the job's own folder must not be told everything twice.
-    folders = list(dict.fromkeys([env.recovery_dir, env.checkpoint_dir, *named]))
-    # What was written for its evaluation is a cut like others. A cut from before it may name an
-    # evaluation whose version has given way to it.
-    others = [env.recovery_dir / EVALUATED, *(folder / BEST for folder in folders[1:])]
-    searched = [*folders, *others]
-    for folder in searched:
-        clean_up(folder)
+    folders, searched = _folders(env), _searched(env)
     damages: list[str] = []
     found = newest_cut(searched, None if spec.resume else env.run_id, damages.append)
     for message in damages:
@@ -63,6 +64,63 @@ def restore(
     _load(path, cut, store, ledger, spec)
     note("Resumed", f"resumed from {path} (version {cut.version})")
     return cut
+
+
+def with_group_of_cut(
+    env: MasterEnvironment, spec: JobSpec, note: Callable[[str, str], None]
+) -> JobSpec:
+    """The job with the gradients of an update that it began with, unless its user names a number.
+
+    With another maximum of workers there would be other records behind an update, and another
+    number of updates, of which nobody was told.
+
+    Args:
+        env: Where cuts lie.
+        spec: Of the job.
+        note: Told where this is not what a new job would have.
+    """
+    if not spec.resume or spec.kind is not JobKind.TRAIN:
+        return spec
+    if spec.grads_to_wait is not None or spec.is_async:
+        return spec
+    kept = _newest_group(_searched(env))
+    if kept is None or kept == spec.gradients_per_update:
+        return spec
+    note(
+        "GroupKept",
+        f"grads_to_wait={kept} as before, whatever num_workers={spec.num_workers}: "
+        f"--grads_to_wait {spec.gradients_per_update} has an update made of as many gradients as "
+        "there can be workers now",
+    )
+    return spec.model_copy(update={"grads_to_wait": kept})
+
+
+def _newest_group(folders: Sequence[Path]) -> int | None:
+    for path in newest_first(folders):
+        try:
+            return read_manifest(path).grads_to_wait
+        except CheckpointError:
+            # Told of when the cuts themselves are read.
+            continue
+    return None
+
+
+def _folders(env: MasterEnvironment) -> list[Path]:
+    """Where the job's cuts are kept."""
+    named = [Path(env.spec.checkpoint_dir)] if env.spec.checkpoint_dir else []
+    # Who names the job's own folder must not be told everything twice.
+    return list(dict.fromkeys([env.recovery_dir, env.checkpoint_dir, *named]))
+
+
+def _searched(env: MasterEnvironment) -> list[Path]:
+    """All folders with cuts, without what a process that was killed has left in them."""
+    folders = _folders(env)
+    # What was written for its evaluation is a cut like others. A cut from before it may name an
+    # evaluation whose version has given way to it.
+    others = [env.recovery_dir / EVALUATED, *(folder / BEST for folder in folders[1:])]
+    for folder in [*folders, *others]:
+        clean_up(folder)
+    return [*folders, *others]
 
 
 def _load(path: Path, cut: Cut, store: ParameterStore, ledger: Ledger, spec: JobSpec) -> None:

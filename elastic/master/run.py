@@ -24,6 +24,7 @@ from elastic.master.preparation import (
     total_updates,
 )
 from elastic.master.preparing import Preparation
+from elastic.master.restoring import with_group_of_cut
 from elastic.master.servicer import MasterServicer
 from elastic.master.status_board import StatusBoard
 from elastic.master.telemetry import Telemetry
@@ -44,6 +45,10 @@ log = logging.getLogger(__name__)
 PUBLISH_S: Final = 0.25
 FAREWELL_S: Final = 10.0
 """How long ended workers may take to exit by themselves."""
+
+
+def _untold(_kind: str, _message: str) -> None:
+    pass
 
 
 class Cancelled(Exception):  # noqa: N818 - no error: the user asked for it
@@ -142,7 +147,9 @@ class Master:
         if self._is_first_life:
             # A disk that has filled since costs a restarted master its checkpoints, not the job.
             await asyncio.to_thread(check_destinations, self._spec)
-        self._spec = await asyncio.to_thread(pinned, self._env)
+        spec = await asyncio.to_thread(pinned, self._env)
+        note = self._board.note if self._is_first_life else _untold
+        self._spec = await asyncio.to_thread(with_group_of_cut, self._env, spec, note)
         sources = await self._preparation.run(
             partial(check_sources, self._spec, self._preparation.at)
         )

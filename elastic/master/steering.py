@@ -155,14 +155,14 @@ class Steering:
         await self._call("on_epoch_begin", epoch)
 
     async def evaluated(
-        self, evaluation: Evaluation, is_best: bool, epoch_loss: float | None
+        self, evaluation: Evaluation, is_best: bool, trained: Mapping[str, float] | None
     ) -> Ending | None:
         """A version has been evaluated.
 
         Args:
             evaluation: What came of it.
             is_best: Whether it is kept as the best.
-            epoch_loss: Mean training loss of its epoch, if that ended with this version.
+            trained: Loss and metrics of its epoch's training, if that ended with this version.
 
         Returns:
             What ends training, if a callback wants that.
@@ -175,17 +175,17 @@ class Steering:
             return None
         version, metrics = evaluation.version, evaluation.metrics
         stop = await self._call("on_evaluation_end", version, dict(metrics), shown=version)
-        if epoch_loss is not None:
-            logs = {"loss": epoch_loss, **{f"val_{name}": v for name, v in metrics.items()}}
+        if trained is not None:
+            logs = {**trained, **{f"val_{name}": v for name, v in metrics.items()}}
             answer = await self._call("on_epoch_end", evaluation.epoch, logs, shown=version)
             stop = stop or answer
         return self._end(stop)
 
-    async def epoch_ended(self, epoch: int, loss: float) -> Ending | None:
+    async def epoch_ended(self, epoch: int, trained: Mapping[str, float]) -> Ending | None:
         """An epoch has ended whose last version is not evaluated."""
         if self.ending is not None:
             return None
-        return self._end(await self._call("on_epoch_end", epoch, {"loss": loss}))
+        return self._end(await self._call("on_epoch_end", epoch, dict(trained)))
 
     async def end(self) -> None:
         """Training is over, and the model about to be exported."""

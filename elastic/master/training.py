@@ -163,6 +163,7 @@ async def open_training(
     coordinator.loss = None if cut is None else cut.loss
     cutter = _cutter(parts, coordinator)
     cutter.evaluated_on = _digest(sources.evaluation_shards)
+    cutter.grads_to_wait = None if spec.is_async else spec.gradients_per_update
     # Who resumes a job may have other records, or other metrics, in mind.
     evaluated = cut if cut is not None and cut.evaluated_on == cutter.evaluated_on else None
     parts.telemetry.attach(coordinator, cutter, evaluates_as_before=evaluated is not None)

@@ -1,5 +1,6 @@
 """What the program of a replica is given by the platform that started it."""
 
+import os
 from typing import Final, Protocol
 
 from elastic.platforms.base import ExitReason
@@ -9,11 +10,23 @@ THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_
 """How many threads the frameworks compute with; they read them when they are loaded."""
 
 
+MEMORY_VARIABLE: Final = "TF_FORCE_GPU_ALLOW_GROWTH"
+
+
+def share_gpus() -> None:
+    """Have TensorFlow take the memory of a GPU as it is needed, where the user has not chosen.
+
+    By default the first process to use it takes all, and a job has several. To be called before the
+    user's module is imported, which may use the GPU at once.
+    """
+    os.environ.setdefault(MEMORY_VARIABLE, "true")
+
+
 class Surroundings(Protocol):
     """The same program runs anywhere from these."""
 
     def prepare(self, num_processes: int) -> None:
-        """Set this process up, before a framework is imported.
+        """Set this process up, before a framework or the user's module is imported.
 
         Args:
             num_processes: How many of the job's processes a machine may have to carry.

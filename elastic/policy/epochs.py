@@ -29,6 +29,11 @@ class EpochResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def logs(self) -> dict[str, float]:
+        """What callbacks are told of the training records; no metric is called `loss`."""
+        return {**self.metrics, "loss": self.loss}
+
+    @property
     def samples_per_s(self) -> float:
         """Records that have counted per second; 0 where it took no time."""
         return self.records / self.seconds if self.seconds > 0 else 0.0

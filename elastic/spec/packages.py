@@ -4,7 +4,11 @@ Hints name those packages and never elastic itself: at the package index `elasti
 project, which pip would take wherever ours is not installed yet.
 """
 
+import shlex
+from pathlib import Path
 from typing import Final
+
+import elastic
 
 DISTRIBUTION: Final = "elastic-jobs"
 FORMER_DISTRIBUTION: Final = "elastic"
@@ -26,3 +30,11 @@ PACKAGES: Final = {
 def pip_install(extra: str) -> str:
     """The command that brings what an extra stands for."""
     return f"pip install {PACKAGES[extra]}"
+
+
+def install_this() -> str:
+    """What installs the elastic that runs: a command where it is a checkout."""
+    checkout = Path(elastic.__file__).parents[1]
+    if (checkout / "pyproject.toml").exists():
+        return f"pip install -e {shlex.quote(str(checkout))}"
+    return "install it from its wheel"

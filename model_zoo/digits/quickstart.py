@@ -33,7 +33,7 @@ def main() -> int:
         "--training_data_dir", str(folder / "data" / "train.npz"),
         "--evaluation_data_dir", str(folder / "data" / "test.npz"),
         "--minibatch_size", "16", "--records_per_task", "64", "--num_epochs", "12",
-        "--num_workers", "2", "--grads_to_wait", "2",
+        "--num_workers", "2",
         "--checkpoint_dir", str(folder / "checkpoints"),
     ]  # fmt: skip
     sys.stdout.write(f"$ {shlex.join(command)}\n")

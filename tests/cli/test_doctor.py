@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from cli.test_processes import Terminal
@@ -60,7 +61,7 @@ def test_an_extra_says_what_it_is_for_and_how_to_get_it():
                 "distribution",
                 Outcome.SKIPPED,
                 "elastic runs without being installed as elastic-jobs",
-                "pip install -e its checkout",
+                f"pip install -e {Path(__file__).parents[2]}",
             ),
         ),
     ],

@@ -29,7 +29,7 @@ def build(*callbacks, num_epochs=3):
     model = FRAMEWORK.build_model(model_def, {}, batch, 1)
     updater = FRAMEWORK.build_updater(model_def, model)
     return FRAMEWORK.build_callbacks(
-        model_def, model, updater, is_local=False, num_epochs=num_epochs
+        model_def, model, updater, is_local=False, num_epochs=num_epochs, with_metrics=False
     )
 
 

@@ -86,6 +86,20 @@ def test_without_evaluation_an_epoch_has_its_training_loss(data, tmp_path):
     assert status.cut_short is None
 
 
+@pytest.mark.parametrize("is_evaluated", [True, False], ids=["evaluated", "not-evaluated"])
+def test_metrics_of_the_training_records_are_told_by_their_names(data, tmp_path, is_evaluated):
+    path = tmp_path / "calls"
+    spec = _spec(
+        data, tmp_path, [["Recorder", {"path": str(path)}]], [5.0], train_metrics=True,
+        evaluation_at_epoch_end=is_evaluated,
+    )  # fmt: skip
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED, status.message
+    (end,) = [json.loads(line) for line in path.read_text().splitlines() if "epoch_end" in line]
+    names = ["loss", "val_loss", "val_value", "value"] if is_evaluated else ["loss", "value"]
+    assert end == ["epoch_end", 0, names, 0.0]
+
+
 def test_early_stopping_leaves_the_best_version(data, tmp_path):
     values = [3.0, 1.0, 2.0, 2.0, 0.5, 0.1]
     out = tmp_path / "model"

@@ -141,6 +141,21 @@ def test_lambda_callbacks_see_epochs(data, tmp_path):
     assert calls == [[epoch, ["loss", "val_loss", "val_value"]] for epoch in (0, 1)]
 
 
+def test_the_metrics_of_training_are_in_the_logs_as_after_fit(data, tmp_path):
+    path, saved = tmp_path / "calls", tmp_path / "{epoch}-{value:.0f}.keras"
+    stopping = {"monitor": "value", "mode": "min", "patience": 1}
+    use = [
+        ["lambda", {"path": str(path)}], ["EarlyStopping", stopping],
+        ["ModelCheckpoint", {"filepath": str(saved)}],
+    ]  # fmt: skip
+    spec = _spec(data, tmp_path, use, [3.0] * 4, train_metrics=True, evaluation_data_dir="")
+    status = run_job(spec, tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.SUCCEEDED, "EarlyStopping"), status.message
+    calls = [json.loads(line) for line in path.read_text().splitlines()]
+    assert calls == [[epoch, ["loss", "value"]] for epoch in (0, 1)]
+    assert sorted(each.name for each in tmp_path.glob("*.keras")) == ["1-3.keras", "2-3.keras"]
+
+
 @pytest.mark.parametrize(
     ("use", "settings", "words"),
     [
@@ -173,6 +188,11 @@ def test_lambda_callbacks_see_epochs(data, tmp_path):
             [["EarlyStopping", {"monitor": "accuracy"}]], {},
             "callbacks gives a EarlyStopping that watches 'accuracy': of the training records only",
             id="training-metric",
+        ),
+        pytest.param(
+            [["EarlyStopping", {"monitor": "accuracy"}]], {"train_metrics": True},
+            "of the training records only 'loss' and 'value' are told, so watch",
+            id="no-such-training-metric",
         ),
         pytest.param(
             [["EarlyStopping", {"monitor": "val_value"}]], {},

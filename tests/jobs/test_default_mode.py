@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.thread_job import ThreadJob, obedient_spec, write_records
+from support.thread_job import ThreadJob, events, obedient_spec, write_records
 
 from elastic.master.cuts import read_cut
 from elastic.spec.status import JobPhase
@@ -29,3 +29,35 @@ def test_the_updates_are_the_same_however_many_workers_there_are(num_workers, tm
     )
     # A worker that this machine keeps waiting for long is waited for no longer than two steps.
     assert status.progress.computed_again <= 0.02 * NUM_EPOCHS * NUM_RECORDS
+
+
+@pytest.mark.parametrize(
+    ("asked", "group", "told"),
+    [
+        pytest.param(
+            {}, 2,
+            ["grads_to_wait=2 as before, whatever num_workers=4: --grads_to_wait 4 has an update "
+             "made of as many gradients as there can be workers now"],
+            id="kept",
+        ),
+        pytest.param({"grads_to_wait": 4}, 4, [], id="named"),
+        pytest.param({"use_async": True}, 1, [], id="another-mode"),
+    ],
+)  # fmt: skip
+def test_a_resumed_job_keeps_its_number_of_gradients_with_more_workers(
+    asked, group, told, tmp_path
+):
+    data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS)
+    settings = {"minibatch_size": 5, "checkpoint_dir": str(tmp_path / "kept")}
+    first = obedient_spec(data, NUM_RECORDS, num_workers=2, num_epochs=1, **settings)
+    begun = ThreadJob(first, tmp_path / "cuts").run()
+    assert begun.progress.model_version == NUM_RECORDS // (5 * 2)
+    resumed = obedient_spec(
+        data, NUM_RECORDS, num_workers=4, num_epochs=2, resume=True, **settings, **asked
+    )
+    status = ThreadJob(resumed, tmp_path / "cuts").run()
+    assert status.phase is JobPhase.SUCCEEDED, status
+    updates = status.progress.model_version - begun.progress.model_version
+    assert updates == NUM_RECORDS // (5 * group)
+    assert events(status, "GroupKept") == told
+    assert read_cut(Path(status.checkpoint)).parameters["counts"].tolist() == [2.0] * NUM_RECORDS

@@ -205,7 +205,7 @@ def test_a_callback_that_takes_long_is_no_part_of_the_speed(clock):
     board, coordinator, session = training()
     train_for_a_second(clock, coordinator, session)
 
-    async def upload(_epoch, _loss):
+    async def upload(_result):
         clock.now_s += 600.0
 
     coordinator.on_epoch_end = upload

@@ -11,6 +11,7 @@ import tensorflow as tf
 from elastic.callbacks import BestCheckpoint, Callback, EarlyStopping, StopTraining
 from elastic.errors import ModelDefError
 from elastic.frameworks.keras_callbacks import KerasCallback, KerasCsvLogger
+from elastic.master import evaluator
 from elastic.master.steering import Steering
 from elastic.policy.steering import Evaluation
 
@@ -136,7 +137,7 @@ async def _logged(logger, epochs, cut, cut_before=None):
         await one.epoch_begins(epoch)
         if epoch == cut_before:
             cut = json.dumps(one.snapshot())
-        await one.epoch_ended(epoch, epoch / 2)
+        await one.epoch_ended(epoch, {"loss": epoch / 2})
     if not epochs:
         await one.end()
     elif cut_before is None:
@@ -169,3 +170,18 @@ def test_a_log_has_each_epoch_once(append, is_gone, cut_before, tmp_path):
     epochs = range(cut_before if is_gone else 0, 5)
     rows = [f"{epoch},{epoch / 2},NA" for epoch in epochs]
     assert path.read_text().splitlines() == [first, *rows]
+
+
+@pytest.mark.parametrize(
+    ("kept", "logs"),
+    [
+        ([3, {"accuracy": 0.75, "loss": 0.5}], {"accuracy": 0.75, "loss": 0.5}),
+        ([3, None], None),
+        # Of an earlier version.
+        ([3, 0.5], {"loss": 0.5}),
+    ],
+)
+def test_what_an_epochs_training_came_to_outlives_the_master(kept, logs):
+    occasion = evaluator._from_list(kept)
+    assert occasion == evaluator.Occasion(3, logs)
+    assert evaluator._from_list(json.loads(json.dumps(evaluator._to_list(occasion)))) == occasion

@@ -3,11 +3,13 @@
 import re
 import shlex
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
+import yaml
 
-from elastic.spec.packages import DISTRIBUTION, FORMER_DISTRIBUTION, pip_install
+from elastic.spec.packages import DISTRIBUTION, FORMER_DISTRIBUTION, install_this, pip_install
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -35,8 +37,10 @@ def name_of(requirement):
 
 def names_in(text):
     """The distributions that the hints in a text ask an index for."""
-    for hint in HINT.findall(text):
-        words = re.findall(r"[^\s,;()\"']+", hint.partition(" && ")[0])
+    # What a program fills in is named where it comes from.
+    for hint in HINT.findall(re.sub(r"\{[^{}\n]*\}", "{}", text)):
+        hint = re.sub(r"-[rc]\s+\S+", "", hint.partition(" && ")[0])
+        words = re.findall(r"[^\s,;()\"']+", hint)
         yield from filter(None, map(name_of, words))
 
 
@@ -63,6 +67,19 @@ def test_no_hint_asks_an_index_for_elastic():
     assert {path: names for path, names in wrong.items() if names} == {}
 
 
+def test_a_hint_names_only_what_elastic_or_a_model_of_the_zoo_needs():
+    """Typed as it stands, another word would be another project at the index."""
+    lines = [*PROJECT["dependencies"], *chain(*PROJECT["optional-dependencies"].values())]
+    entries = [yaml.safe_load(path.read_text()) for path in (ROOT / "model_zoo").glob("*/zoo.yaml")]
+    needed = {name_of(line) for line in lines} | set(chain(*(e.get("needs", []) for e in entries)))
+    # With the libraries of GPUs; and what an extra stands for.
+    needed |= {"tensorflow"}
+    # The changelog tells what was wrong, and developers have tools of their own.
+    read = [path for path in TEXTS if path.name not in ("CHANGELOG.md", "Makefile")]
+    unknown = {path: set(names_in(path.read_text())) - needed for path in read}
+    assert {path: names for path, names in unknown.items() if names} == {}
+
+
 def test_no_text_names_an_extra_of_elastic():
     naming = re.compile(r"\belastic(?:[-_]jobs)?\[\w")
     assert [p for p in TEXTS if p.name != "CHANGELOG.md" and naming.search(p.read_text())] == []
@@ -79,6 +96,12 @@ def test_a_hint_brings_what_the_extra_brings(extra):
     # Where a version is named, it is the project's.
     every = [*PROJECT["optional-dependencies"][extra], *PROJECT["dependencies"]]
     assert [word for word in words[2:] if "<" in word and word not in every] == []
+
+
+def test_this_one_is_installed_from_where_it_lies(monkeypatch, tmp_path):
+    assert shlex.split(install_this()) == ["pip", "install", "-e", str(ROOT)]
+    monkeypatch.setattr("elastic.__file__", str(tmp_path / "elastic" / "__init__.py"))
+    assert install_this() == "install it from its wheel"
 
 
 def test_the_project_has_the_name_that_it_looks_for():

@@ -74,11 +74,11 @@ def npy(rows):
     return _saved(np.save, np.column_stack([x, label]))
 
 
-def parquet(rows):
+def parquet(rows, rows_per_group=64):
     x, label = arrays(rows)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 4)
     out = io.BytesIO()
-    pq.write_table(pa.table({"x": vectors, "label": label}), out, row_group_size=64)
+    pq.write_table(pa.table({"x": vectors, "label": label}), out, row_group_size=rows_per_group)
     return out.getvalue()
 
 

@@ -6,6 +6,7 @@ import random
 import select
 import signal
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -157,14 +158,30 @@ def end_and_wait(pid: int) -> None:
         os.close(descriptor)
 
 
+DRAWN_FAULTS = ("worker", "worker", "worker", "master", "scale")
+
+
 def break_at_random(
-    job: LocalJob, gate: Gate, seed: int, num_faults: int, max_workers: int
+    job: LocalJob,
+    gate: Gate,
+    seed: int,
+    num_faults: int,
+    max_workers: int,
+    faults: Sequence[str] = (),
 ) -> list[str]:
     """Break a running job at random moments, seeded; returns what was done to it.
 
     A fault comes after some further records have counted, or after three seconds, so that it
     meets the job in any state, start and recovery included. The job cannot end before the gate is
     opened, which is before the last fault, so that this one may meet the end.
+
+    Args:
+        job: What is broken.
+        gate: Where its workers wait.
+        seed: Of the moments, and of what is done in them.
+        num_faults: How often.
+        max_workers: The most that the job is scaled to.
+        faults: What to do first, in their order; the others are drawn.
     """
     rng = random.Random(seed)
     done: list[str] = []
@@ -181,7 +198,7 @@ def break_at_random(
             if status.progress.records_done >= records:
                 break
             time.sleep(rng.uniform(0.0, 0.02))
-        fault = rng.choice(["worker", "worker", "worker", "master", "scale"])
+        fault = faults[number] if number < len(faults) else rng.choice(DRAWN_FAULTS)
         if fault == "scale":
             size = rng.randint(1, max_workers)
             with contextlib.suppress(Exception):

@@ -13,36 +13,52 @@ from torch.utils.data import default_collate
 MINIBATCH_SIZE = 32
 
 
-def shuffled(records: Sequence[Any], epoch: int) -> list[Any]:
-    return [records[i] for i in np.random.default_rng(epoch).permutation(len(records))]
+def shuffled(records: Sequence[Any], epoch: int, seed: int = 0) -> list[Any]:
+    order = np.random.default_rng([seed, epoch]).permutation(len(records))
+    return [records[i] for i in order]
 
 
-def torch_batches(module: ModuleType, records: Sequence[Any], mode: str) -> Iterator[Any]:
-    for start in range(0, len(records), MINIBATCH_SIZE):
-        part = records[start : start + MINIBATCH_SIZE]
+def torch_batches(
+    module: ModuleType, records: Sequence[Any], mode: str, minibatch_size: int = MINIBATCH_SIZE
+) -> Iterator[Any]:
+    for start in range(0, len(records), minibatch_size):
+        part = records[start : start + minibatch_size]
         yield default_collate(list(module.dataset_fn(iter(part), mode)))
 
 
-def keras_batches(module: ModuleType, records: Sequence[Any], mode: str) -> tf.data.Dataset:
+def keras_batches(
+    module: ModuleType, records: Sequence[Any], mode: str, minibatch_size: int = MINIBATCH_SIZE
+) -> tf.data.Dataset:
     arrays = {name: np.stack([record[name] for record in records]) for name in records[0]}
     dataset = module.dataset_fn(tf.data.Dataset.from_tensor_slices(arrays), mode)
-    return dataset.batch(MINIBATCH_SIZE)
+    return dataset.batch(minibatch_size)
 
 
 def train_torch(
-    module: ModuleType, model: torch.nn.Module, records: Sequence[Any], epochs: int
+    module: ModuleType,
+    model: torch.nn.Module,
+    records: Sequence[Any],
+    epochs: int,
+    minibatch_size: int = MINIBATCH_SIZE,
+    seed: int = 0,
 ) -> None:
     optimizer = module.optimizer(model.parameters())
     model.train()
     for epoch in range(epochs):
-        for features, labels in torch_batches(module, shuffled(records, epoch), "training"):
+        in_order = shuffled(records, epoch, seed)
+        for features, labels in torch_batches(module, in_order, "training", minibatch_size):
             optimizer.zero_grad()
             module.loss(labels, model(features)).backward()
             optimizer.step()
 
 
 def train_keras(
-    module: ModuleType, model: keras.Model, records: Sequence[Any], epochs: int
+    module: ModuleType,
+    model: keras.Model,
+    records: Sequence[Any],
+    epochs: int,
+    minibatch_size: int = MINIBATCH_SIZE,
+    seed: int = 0,
 ) -> None:
     optimizer = module.optimizer()
 
@@ -54,7 +70,8 @@ def train_keras(
         optimizer.apply(gradients, model.trainable_variables)
 
     for epoch in range(epochs):
-        for features, labels in keras_batches(module, shuffled(records, epoch), "training"):
+        in_order = shuffled(records, epoch, seed)
+        for features, labels in keras_batches(module, in_order, "training", minibatch_size):
             if not model.built or not optimizer.built:
                 model(features)
                 optimizer.build(model.trainable_variables)

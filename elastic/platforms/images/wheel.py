@@ -16,7 +16,7 @@ from typing import Final
 
 import elastic
 from elastic.errors import PlatformError
-from elastic.spec.packages import DISTRIBUTION
+from elastic.spec.packages import DISTRIBUTION, install_this
 
 _FILE_NAME: Final = DISTRIBUTION.replace("-", "_")
 # The earliest moment a zip file can name; a fixed one makes equal files of equal code.
@@ -56,7 +56,7 @@ def wheel_of_this_elastic(extras: Sequence[str] = ()) -> Wheel:
     except metadata.PackageNotFoundError as error:
         raise PlatformError(
             f"elastic runs from {Path(elastic.__file__).parent} without being installed, so what "
-            "it needs in an image is unknown: pip install it, with -e from a checkout"
+            f"it needs in an image is unknown: {install_this()}"
         ) from error
     requirements = tuple(
         sorted(line for line in distribution.requires or () if "extra ==" not in line)

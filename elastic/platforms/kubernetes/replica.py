@@ -13,7 +13,7 @@ from elastic.platforms.kubernetes import names
 from elastic.platforms.kubernetes.hooks import read_hook
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission, read_spec, read_submission
-from elastic.platforms.surroundings import THREAD_VARIABLES
+from elastic.platforms.surroundings import THREAD_VARIABLES, share_gpus
 from elastic.spec.job import JobSpec
 
 MAX_MESSAGE: Final = 1500
@@ -43,6 +43,7 @@ class PodSurroundings:
             # Frameworks count the node's cores, and spend their time waiting for the ones they
             # may not use.
             os.environ.setdefault(variable, cores)
+        share_gpus()
         signal.signal(signal.SIGTERM, _end_at_once)
 
     def spec(self) -> JobSpec:

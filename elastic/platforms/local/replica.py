@@ -8,7 +8,7 @@ from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.platforms.local.directory import JobDirectory, Termination
 from elastic.platforms.local.processes import REPLICA_VARIABLE, SHARE_VARIABLE, parse_replica
-from elastic.platforms.surroundings import THREAD_VARIABLES
+from elastic.platforms.surroundings import THREAD_VARIABLES, share_gpus
 from elastic.spec.job import JobSpec
 
 MAX_MESSAGE_LENGTH: Final = 4000
@@ -101,8 +101,9 @@ class LocalSurroundings:
         self._replica = replica
 
     def prepare(self, num_processes: int) -> None:
-        """Take this process's share of the machine."""
+        """Take this process's share of the machine, and of its GPUs."""
         share_cores(num_processes)
+        share_gpus()
 
     def spec(self) -> JobSpec:
         """The specification of the job."""

@@ -9,7 +9,7 @@ from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason
 from elastic.platforms.kubernetes.exits import parse_termination
 from elastic.platforms.kubernetes.replica import PodSurroundings
-from elastic.platforms.surroundings import THREAD_VARIABLES
+from elastic.platforms.surroundings import MEMORY_VARIABLE, THREAD_VARIABLES
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_folder_without_a_job_is_named(surroundings):
 
 
 def test_frameworks_use_the_containers_cores(surroundings, monkeypatch):
-    for variable in THREAD_VARIABLES:
+    for variable in (*THREAD_VARIABLES, MEMORY_VARIABLE):
         # Set first, so that whatever comes after is undone.
         monkeypatch.setenv(variable, "")
         monkeypatch.delenv(variable)
@@ -52,6 +52,7 @@ def test_frameworks_use_the_containers_cores(surroundings, monkeypatch):
     monkeypatch.setattr("signal.signal", lambda *_: None)
     surroundings.prepare(1)
     assert os.environ["TF_NUM_INTRAOP_THREADS"] == "3"
+    assert os.environ[MEMORY_VARIABLE] == "true"
     # What the user has said stands.
     assert os.environ["OMP_NUM_THREADS"] == "7"
 

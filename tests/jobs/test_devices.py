@@ -1,0 +1,24 @@
+"""What the processes of a job leave of a GPU to each other."""
+
+import pytest
+from support.local_job import LocalJob
+from support.thread_job import obedient_spec, write_records
+
+
+@pytest.mark.parametrize(
+    ("envs", "found"),
+    [({}, "true"), ({"TF_FORCE_GPU_ALLOW_GROWTH": "false"}, "false")],
+    ids=["by-default", "as-the-user-says"],
+)
+def test_tensorflow_takes_the_memory_of_a_gpu_as_it_is_needed(tmp_path, envs, found):
+    """Said before the user's module is imported, which may use the GPU at once."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    spec = obedient_spec(
+        write_records(tmp_path / "train.npz"), model_def="noting_keras.CustomModel",
+        num_workers=1, envs={"NOTES": str(notes), **envs},
+    )  # fmt: skip
+    with LocalJob(spec, tmp_path) as job:
+        job.succeed()
+    noted = {path.name.rpartition("-")[0]: path.read_text() for path in notes.iterdir()}
+    assert noted == {"master-0-1": found, "worker-0-1": found}
