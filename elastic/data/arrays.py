@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -34,8 +35,9 @@ _WINDOW_BYTES: Final = 16 << 20
 _PICKED_ROWS: Final = 1 << 13
 _PICKED_BYTES: Final = 8 << 20
 _COPIED_BYTES: Final = 1 << 10
-_LARGE_ROW_BYTES: Final = 1 << 17
-"""From here on, a row is read by itself: the system keeps the rest of its chunk at hand."""
+_LARGE_ROW_BYTES: Final = 1 << 12
+"""From here on, a row is read by itself, which copies it once: the system keeps the rest of its
+chunk at hand."""
 
 _BLOCK_BYTES: Final = 2 << 20
 """Rows read at a time: bounds the memory of a task whose rows are large."""
@@ -86,16 +88,68 @@ class ArrayReader:
     def _picked_blocks(self, picks: Picks) -> Iterator[Iterable[Any]]:
         layouts = self._layouts_of(self._files.get(picks.shards[0].name))
         row_bytes = sum(layout.row_bytes for layout in layouts)
-        step = max(1, min(_PICKED_ROWS, _PICKED_BYTES // max(1, row_bytes)))
         make = record_maker(tuple(layout.key for layout in layouts))
+        large = self._large(picks)
+        large_bytes = sum(layouts[at].row_bytes for at in large)
+        step = max(1, min(_PICKED_ROWS, _PICKED_BYTES // max(1, row_bytes - large_bytes)))
+        at_once = max(1, _BLOCK_BYTES // large_bytes) if large else step
         for start in range(0, len(picks), step):
             part = picks.part(start, start + step)
-            files = {name: self._files.get(name) for name in {each.name for each in part.shards}}
-            for shard in part.shards:
-                self._check_length(files[shard.name], shard.end)
             groups = list(by_shard(part))
-            columns = [self._picked(files, groups, at) for at in range(len(layouts))]
-            yield make(*columns) if self._is_archive else columns[0]
+            files = {name: self._files.get(name) for name in {each.name for each in part.shards}}
+            for shard, _, _ in groups:
+                self._check_length(files[shard.name], shard.end)
+                self._announce(files[shard.name], shard, large)
+            small = {
+                at: self._picked(files, groups, at) for at in range(len(layouts)) if at not in large
+            }
+            for begin in range(0, len(part), at_once):
+                end = min(begin + at_once, len(part))
+                columns = [
+                    self._read_each(files, part.part(begin, end), at)
+                    if at in large
+                    else small[at][begin:end]
+                    for at in range(len(layouts))
+                ]
+                yield make(*columns) if self._is_archive else columns[0]
+
+    def _large(self, picks: Picks) -> frozenset[int]:
+        """The arrays whose rows are read by themselves, straight to where they are wanted."""
+        files = [self._files.get(name) for name in {shard.name for shard in picks.shards}]
+        kinds = [
+            {(layout.dtype, layout.offset is None) for layout in layouts}
+            for layouts in zip(*map(self._layouts_of, files), strict=True)
+        ]
+        return frozenset(
+            at
+            for at, layout in enumerate(self._layouts_of(files[0]))
+            if layout.row_bytes >= _LARGE_ROW_BYTES
+            and kinds[at] == {(layout.dtype, False)}
+            and not any(file.is_far for file in files)
+        )
+
+    def _announce(self, file: SourceFile, shard: Shard, large: Iterable[int]) -> None:
+        """Have the system read a chunk as a whole whose rows will be asked for one by one."""
+        for at in large:
+            layout = self._layouts_of(file)[at]
+            begin = (layout.offset or 0) + shard.start * layout.row_bytes
+            file.will_read(begin, shard.num_records * layout.row_bytes)
+
+    def _read_each(self, files: Mapping[str, SourceFile], picks: Picks, at: int) -> NDArray[Any]:
+        """One array of the records, each row of it read by itself."""
+        layouts = {name: self._layouts_of(file)[at] for name, file in files.items()}
+        form = next(iter(layouts.values()))
+        size = form.row_bytes
+        buffer = np.empty(len(picks) * size, np.uint8)
+        view, place = buffer.data, 0
+        begins = [layouts[shard.name].offset or 0 for shard in picks.shards]
+        read = [files[shard.name].read_into for shard in picks.shards]
+        owners, indices = picks.owners.tolist(), picks.indices.tolist()
+        for owner, index in zip(owners, indices, strict=True):
+            read[owner](view[place : place + size], begins[owner] + index * size)
+            place += size
+        rows: NDArray[Any] = np.ndarray((len(picks), *form.shape[1:]), form.dtype, buffer)
+        return rows.astype(form.dtype.newbyteorder("="), copy=False)
 
     def _picked(
         self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks], at: int
@@ -106,18 +160,15 @@ class ArrayReader:
         dtype = np.result_type(*(each.dtype.newbyteorder("=") for each in layouts.values()))
         num_rows = sum(len(places) for _, places, _ in groups)
         rows = np.empty((num_rows, *next(iter(layouts.values())).shape[1:]), dtype)
+        row_bytes = dtype.itemsize * prod(rows.shape[1:])
         for shard, places, indices in groups:
             file, layout = files[shard.name], layouts[shard.name]
-            if layout.row_bytes >= _LARGE_ROW_BYTES and layout.offset and not file.is_far:
-                for place, index in zip(places.tolist(), indices.tolist(), strict=True):
-                    rows[place] = self._rows(file, layout, index, index + 1)[0]
-                continue
             chunk = self._chunks.get(
                 (shard.name, shard.start, layout.key),
                 partial(self._rows, file, layout, shard.start, shard.end),
             )
             taken = indices - shard.start
-            if layout.row_bytes < _COPIED_BYTES:
+            if row_bytes < _COPIED_BYTES:
                 rows[places] = chunk[taken]
                 continue
             # Row by row, as the line above copies twice.

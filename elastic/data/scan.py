@@ -8,13 +8,12 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import ReadTask
+from elastic.data.base import RawRecords, ReadTask
 from elastic.data.files import SourceFile
 from elastic.errors import DataError
 from elastic.policy.records import Shard
@@ -249,15 +248,40 @@ def read_pieces(
     raise ended_early(file, task, position, end)
 
 
-def raw_records(pieces: Iterator[Piece]) -> Iterator[bytes]:
-    """Each record by itself, with an end of its line."""
-    for piece in pieces:
-        bounds = [0, *piece.ends().tolist()]
-        data = piece.data
-        if not data.endswith((b"\n", b"\r")):
-            data += b"\n"
-            bounds[-1] += 1
-        yield from [data[begin:end] for begin, end in pairwise(bounds)]
+def raw_records(pieces: Iterator[Piece], encoding: str, *, with_ends: bool) -> RawRecords:
+    """All records of a task as text.
+
+    Args:
+        pieces: Of `read_pieces`.
+        encoding: Of the file.
+        with_ends: Whether a record has the end of its line.
+
+    Raises:
+        DataError: A byte is no text in this encoding.
+    """
+    found = list(pieces)
+    data = b"".join(piece.data for piece in found)
+    ends = np.flatnonzero(np.concatenate([piece.marks for piece in found])) + 1
+    begins = np.concatenate(([0], ends[:-1]))
+    if not with_ends:
+        ends = _without_ends(data, ends)
+    try:
+        text = data.decode(encoding)
+        if len(text) != len(data):
+            bounds = zip(begins.tolist(), ends.tolist(), strict=True)
+            records = [data[begin:end].decode(encoding) for begin, end in bounds]
+            ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
+            begins, text = np.concatenate(([0], ends[:-1])), "".join(records)
+    except UnicodeDecodeError as error:
+        raise DataError(f"a record of {len(ends)} is no {encoding}") from error
+    return RawRecords(text, begins, ends)
+
+
+def _without_ends(data: bytes, ends: Positions) -> Positions:
+    """Where the lines end that end at `ends` with their `\\n` or `\\r\\n`, if they have one."""
+    codes = np.frombuffer(data, np.uint8)
+    ends = ends - (codes[ends - 1] == ord("\n"))
+    return ends - ((codes[ends - 1] == ord("\r")) & (ends > 0)) if b"\r" in data else ends
 
 
 def last_known(

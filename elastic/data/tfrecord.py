@@ -9,7 +9,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from elastic.data.base import Chunks, ReadTask
+import numpy as np
+
+from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.checksums import masked_crc32c
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.picking import scanned_chunks
@@ -70,6 +72,35 @@ class TFRecordReader:
                 )
             yield record
             offset += length + _FRAME_BYTES
+
+    def read_raw(self, task: ReadTask) -> RawRecords:
+        """Records with the checksums that follow them, which are looked at as they are decoded."""
+        file = self._files.get(task.shard.name)
+        offset = task.shard.offset_bytes
+        assert offset is not None, "as it was made by this reader"
+        data, at, begins, ends = b"", 0, [], []
+        for index in range(task.start, task.end):
+            if at + _HEAD.size > len(data):
+                data += file.read_at(offset + len(data), READ_BLOCK_BYTES)
+            length = _checked_length(file, data, at, offset + at, index)
+            end = at + length + _FRAME_BYTES
+            if end > len(data):
+                data += file.read_at(offset + len(data), max(READ_BLOCK_BYTES, end - len(data)))
+                if end > len(data):
+                    raise _truncated(file, index, offset + at)
+            begins.append(at + _HEAD.size)
+            ends.append(end)
+            at = end
+        return RawRecords(data[:at], np.array(begins), np.array(ends))
+
+    def decode_raw(self, name: str, records: list[bytes]) -> list[bytes]:
+        found = [record[: -_CHECKSUM.size] for record in records]
+        checksums = [record[-_CHECKSUM.size :] for record in records]
+        if list(map(masked_crc32c, found)) != [
+            *struct.unpack(f"<{len(found)}I", b"".join(checksums))
+        ]:
+            raise DataError(f"{name}: a record of many does not match its checksum")
+        return found
 
 
 def is_record_head(head: bytes) -> bool:
