@@ -1,5 +1,6 @@
 """NumPy files: a record is one row of every array."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -39,6 +40,15 @@ _LARGE_ROW_BYTES: Final = 1 << 12
 """From here on, a row is read by itself, which copies it once: the system keeps the rest of its
 chunk at hand."""
 
+_ROWS_BYTES: Final = 1 << 19
+"""Of such rows at a time: more than a minibatch, and still in the cache when it is used."""
+
+_WHOLE_BYTES: Final = 4 << 20
+"""An array of a file that is no larger is kept whole, as labels are beside images."""
+
+_MAX_ANNOUNCED: Final = 1 << 10
+"""Chunks of some windows."""
+
 _BLOCK_BYTES: Final = 2 << 20
 """Rows read at a time: bounds the memory of a task whose rows are large."""
 
@@ -58,6 +68,7 @@ class ArrayReader:
         # Of the windows that records are wanted of.
         self._chunks = RecentlyUsed[NDArray[Any]](4 * _WINDOW_BYTES, lambda array: array.nbytes)
         self._layouts: dict[str, tuple[ArrayLayout, ...]] = {}
+        self._announced: OrderedDict[Shard, None] = OrderedDict()
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:  # noqa: ARG002 (rows are found without scanning, so any range is a shard)
         shards: list[Shard] = []
@@ -92,21 +103,25 @@ class ArrayReader:
         large = self._large(picks)
         large_bytes = sum(layouts[at].row_bytes for at in large)
         step = max(1, min(_PICKED_ROWS, _PICKED_BYTES // max(1, row_bytes - large_bytes)))
-        at_once = max(1, _BLOCK_BYTES // large_bytes) if large else step
+        at_once = max(1, _ROWS_BYTES // large_bytes) if large else step
         for start in range(0, len(picks), step):
             part = picks.part(start, start + step)
             groups = list(by_shard(part))
             files = {name: self._files.get(name) for name in {each.name for each in part.shards}}
             for shard, _, _ in groups:
                 self._check_length(files[shard.name], shard.end)
-                self._announce(files[shard.name], shard, large)
+                if large and shard not in self._announced:
+                    self._announce(files[shard.name], shard, large)
             small = {
                 at: self._picked(files, groups, at) for at in range(len(layouts)) if at not in large
             }
+            numbers = {name: number for number, name in enumerate(files)}
+            owners = np.array([numbers[shard.name] for shard in part.shards])[part.owners]
+            sources = list(files.values())
             for begin in range(0, len(part), at_once):
                 end = min(begin + at_once, len(part))
                 columns = [
-                    self._read_each(files, part.part(begin, end), at)
+                    self._read_each(sources, owners[begin:end], part.indices[begin:end], at)
                     if at in large
                     else small[at][begin:end]
                     for at in range(len(layouts))
@@ -130,26 +145,38 @@ class ArrayReader:
 
     def _announce(self, file: SourceFile, shard: Shard, large: Iterable[int]) -> None:
         """Have the system read a chunk as a whole whose rows will be asked for one by one."""
+        # A task has a part of its rows, and the next one others.
+        self._announced[shard] = None
+        while len(self._announced) > _MAX_ANNOUNCED:
+            self._announced.popitem(last=False)
         for at in large:
             layout = self._layouts_of(file)[at]
             begin = (layout.offset or 0) + shard.start * layout.row_bytes
             file.will_read(begin, shard.num_records * layout.row_bytes)
 
-    def _read_each(self, files: Mapping[str, SourceFile], picks: Picks, at: int) -> NDArray[Any]:
-        """One array of the records, each row of it read by itself."""
-        layouts = {name: self._layouts_of(file)[at] for name, file in files.items()}
-        form = next(iter(layouts.values()))
+    def _read_each(
+        self, files: Sequence[SourceFile], owners: NDArray[np.intp], rows: NDArray[Any], at: int
+    ) -> NDArray[Any]:
+        """One array of records, each row of it read by itself.
+
+        Args:
+            files: Those that they are of.
+            owners: Which of these for each record.
+            rows: Which row of it.
+            at: The array.
+        """
+        layouts = [self._layouts_of(file)[at] for file in files]
+        form = layouts[0]
         size = form.row_bytes
-        buffer = np.empty(len(picks) * size, np.uint8)
-        view, place = buffer.data, 0
-        begins = [layouts[shard.name].offset or 0 for shard in picks.shards]
-        read = [files[shard.name].read_into for shard in picks.shards]
-        owners, indices = picks.owners.tolist(), picks.indices.tolist()
-        for owner, index in zip(owners, indices, strict=True):
-            read[owner](view[place : place + size], begins[owner] + index * size)
-            place += size
-        rows: NDArray[Any] = np.ndarray((len(picks), *form.shape[1:]), form.dtype, buffer)
-        return rows.astype(form.dtype.newbyteorder("="), copy=False)
+        buffer = np.empty(len(rows) * size, np.uint8)
+        begins = np.array([layout.offset for layout in layouts])
+        offsets = begins[owners] + rows * size
+        for number, file in enumerate(files):
+            places = np.flatnonzero(owners == number)
+            spans = zip((places * size).tolist(), offsets[places].tolist(), strict=True)
+            file.read_rows(buffer.data, spans, size)
+        found: NDArray[Any] = np.ndarray((len(rows), *form.shape[1:]), form.dtype, buffer)
+        return found.astype(form.dtype.newbyteorder("="), copy=False)
 
     def _picked(
         self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks], at: int
@@ -161,6 +188,18 @@ class ArrayReader:
         num_rows = sum(len(places) for _, places, _ in groups)
         rows = np.empty((num_rows, *next(iter(layouts.values())).shape[1:]), dtype)
         row_bytes = dtype.itemsize * prod(rows.shape[1:])
+        if row_bytes * max(layout.shape[0] for layout in layouts.values()) <= _WHOLE_BYTES:
+            for name, layout in layouts.items():
+                chosen = [group for group in groups if group[0].name == name]
+                if not chosen:
+                    continue
+                whole = self._cache.get(
+                    (name, layout.key), partial(self._whole, files[name], layout)
+                )
+                rows[_together(places for _, places, _ in chosen)] = whole[
+                    _together(indices for _, _, indices in chosen)
+                ]
+            return rows
         for shard, places, indices in groups:
             file, layout = files[shard.name], layouts[shard.name]
             chunk = self._chunks.get(
@@ -193,6 +232,11 @@ class ArrayReader:
             columns = [self._rows(file, layout, start, end) for layout in layouts]
             yield make(*columns) if self._is_archive else columns[0]
 
+    def _whole(self, file: SourceFile, layout: ArrayLayout) -> NDArray[Any]:
+        if layout.offset is None:
+            return load_array(file, layout)
+        return self._rows(file, layout, 0, layout.shape[0])
+
     def _check_length(self, file: SourceFile, end: int) -> None:
         length = self._layouts_of(file)[0].shape[0]
         if end > length:
@@ -217,6 +261,10 @@ class ArrayReader:
         if layouts is None:
             layouts = self._layouts[file.name] = read_layouts(file, self._is_archive)
         return layouts
+
+
+def _together(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    return np.concatenate(list(arrays))
 
 
 def _check_alike(

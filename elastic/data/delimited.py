@@ -23,8 +23,8 @@ from elastic.data.scan import (
     Piece,
     cut_shards,
     decode_piece,
-    raw_records,
     read_pieces,
+    read_raw_text,
     split_blocks,
     text_start,
 )
@@ -101,10 +101,8 @@ class CsvReader:
 
     def read_raw(self, task: ReadTask) -> RawRecords:
         file = self._files.get(task.shard.name)
-        assert task.shard.offset_bytes is not None, "as it was made by this reader"
-        offset = task.shard.offset_bytes
-        pieces = read_pieces(file, task, offset, self._row_ends, self._bookmarks)
-        return raw_records(pieces, self._options.encoding, with_ends=True)
+        encoding = self._options.encoding
+        return read_raw_text(file, task, self._row_ends, self._bookmarks, encoding, with_ends=True)
 
     def decode_raw(self, name: str, records: list[str]) -> Sequence[Row]:
         columns = self._columns_of(self._files.get(name))

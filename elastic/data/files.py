@@ -11,7 +11,7 @@ import stat
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +84,20 @@ class SourceFile(ABC):
             raise self._truncated(offset, len(buffer), offset + len(data))
         buffer[:] = data
 
+    def read_rows(self, buffer: memoryview, offsets: Iterable[tuple[int, int]], size: int) -> None:
+        """Read runs of one size, each to its place.
+
+        Args:
+            buffer: Where they go.
+            offsets: Of each run, where in `buffer` it begins, and where in the file.
+            size: Bytes of a run.
+
+        Raises:
+            DataError: The file ends before, or cannot be read.
+        """
+        for place, offset in offsets:
+            self.read_into(buffer[place : place + size], offset)
+
     def will_read(self, offset: int, size_bytes: int) -> None:  # noqa: B027 (advice that a file may leave)
         """Say that these bytes will be asked for, in any order; does not wait for them."""
 
@@ -155,17 +169,27 @@ class LocalFile(SourceFile):
             with suppress(OSError):
                 os.posix_fadvise(self._fd, offset, size_bytes, os.POSIX_FADV_WILLNEED)
 
-    def read_into(self, buffer: memoryview, offset: int) -> None:
-        done, size = 0, len(buffer)
-        while done < size:
+    def read_rows(self, buffer: memoryview, offsets: Iterable[tuple[int, int]], size: int) -> None:
+        # Without a call for each, which costs a fifth of reading one of some kilobytes.
+        preadv, descriptor = os.preadv, self._fd
+        for place, offset in offsets:
+            row = buffer[place : place + size]
             try:
-                # The whole of it, the first time: to cut it costs a tenth of reading a small one.
-                rest = buffer[done:] if done else buffer
-                count = os.preadv(self._fd, [rest], offset + done)
+                count = preadv(descriptor, [row], offset)
+            except OSError as error:
+                raise unreadable(self.name, error) from error
+            if count < size:
+                self.read_into(row, offset)
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        done = 0
+        while done < len(buffer):
+            try:
+                count = os.preadv(self._fd, [buffer[done:]], offset + done)
             except OSError as error:
                 raise unreadable(self.name, error) from error
             if count == 0:
-                raise self._truncated(offset, size, os.fstat(self._fd).st_size)
+                raise self._truncated(offset, len(buffer), os.fstat(self._fd).st_size)
             done += count
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:

@@ -104,9 +104,9 @@ class LinesReader:
                 yield _without_cr(lines, text)
 
     def read_raw(self, task: ReadTask) -> RawRecords:
-        file, begin = self._places(task)
-        pieces = scan.read_pieces(file, task, begin, line_ends, self._bookmarks)
-        return scan.raw_records(pieces, self._options.encoding, with_ends=False)
+        file, _ = self._places(task)
+        encoding = self._options.encoding
+        return scan.read_raw_text(file, task, line_ends, self._bookmarks, encoding, with_ends=False)
 
     def decode_raw(self, name: str, records: list[str]) -> list[str]:  # noqa: ARG002 (text is decoded a chunk at a time)
         return records

@@ -18,6 +18,9 @@ from elastic.data.picking import Read, is_in_runs, read_runs
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard
 
+_FIRST: Final = 16
+"""Records of which the rest learns how large they are."""
+
 _PLACED: Final = 1 << 14
 """Records whose places are looked up at a time: many of each chunk, as each costs as much."""
 
@@ -61,7 +64,7 @@ class RawPicking:
         if is_forward:
             for shard in sorted(picks.shards, key=lambda shard: (shard.name, shard.start)):
                 self._chunk(raw, shard, len(picks.shards))
-        start, count, step = 0, _CUT, 1
+        start, count = 0, _FIRST
         while start < len(picks):
             part = picks.part(start, start + count)
             start += count

@@ -24,6 +24,8 @@ _CHECKSUM: Final = struct.Struct("<I")
 _FRAME_BYTES: Final = _HEAD.size + _CHECKSUM.size
 """What a record has around its bytes."""
 
+_MAX_READ_BYTES: Final = 1 << 20
+
 _BIG_RECORD_BYTES: Final = 1 << 13
 """From here on, reading the next length alone is cheaper than reading all that lies between."""
 
@@ -78,14 +80,17 @@ class TFRecordReader:
         file = self._files.get(task.shard.name)
         offset = task.shard.offset_bytes
         assert offset is not None, "as it was made by this reader"
-        data, at, begins, ends = b"", 0, [], []
+        # Most chunks are read at once.
+        data = file.read_at(offset, READ_BLOCK_BYTES * 9 // 8)
+        at, begins, ends = 0, [], []
         for index in range(task.start, task.end):
             if at + _HEAD.size > len(data):
-                data += file.read_at(offset + len(data), READ_BLOCK_BYTES)
+                data += file.read_at(offset + len(data), _rest_bytes(task, index, at))
             length = _checked_length(file, data, at, offset + at, index)
             end = at + length + _FRAME_BYTES
             if end > len(data):
-                data += file.read_at(offset + len(data), max(READ_BLOCK_BYTES, end - len(data)))
+                wanted = max(end - len(data), _rest_bytes(task, index, at))
+                data += file.read_at(offset + len(data), wanted)
                 if end > len(data):
                     raise _truncated(file, index, offset + at)
             begins.append(at + _HEAD.size)
@@ -101,6 +106,13 @@ class TFRecordReader:
         ]:
             raise DataError(f"{name}: a record of many does not match its checksum")
         return found
+
+
+def _rest_bytes(task: ReadTask, index: int, size_bytes: int) -> int:
+    """About how much the records of a task from one on have, of which those before had so much."""
+    num_before = index - task.start
+    rest = size_bytes * (task.end - index) // num_before if num_before else 0
+    return min(max(READ_BLOCK_BYTES // 8, rest), _MAX_READ_BYTES)
 
 
 def is_record_head(head: bytes) -> bool:
