@@ -101,7 +101,7 @@ class ArrayReader:
         row_bytes = sum(layout.row_bytes for layout in layouts)
         make = record_maker(tuple(layout.key for layout in layouts))
         large = self._large(picks)
-        large_bytes = sum(layouts[at].row_bytes for at in large)
+        large_bytes = sum(layout.row_bytes for layout in layouts if layout.key in large)
         step = max(1, min(_PICKED_ROWS, _PICKED_BYTES // max(1, row_bytes - large_bytes)))
         at_once = max(1, _ROWS_BYTES // large_bytes) if large else step
         for start in range(0, len(picks), step):
@@ -112,50 +112,47 @@ class ArrayReader:
                 self._check_length(files[shard.name], shard.end)
                 if large and shard not in self._announced:
                     self._announce(files[shard.name], shard, large)
-            small = {
-                at: self._picked(files, groups, at) for at in range(len(layouts)) if at not in large
-            }
+            keys = [layout.key for layout in layouts]
+            small = {key: self._picked(files, groups, key) for key in keys if key not in large}
             numbers = {name: number for number, name in enumerate(files)}
             owners = np.array([numbers[shard.name] for shard in part.shards])[part.owners]
             sources = list(files.values())
             for begin in range(0, len(part), at_once):
                 end = min(begin + at_once, len(part))
                 columns = [
-                    self._read_each(sources, owners[begin:end], part.indices[begin:end], at)
-                    if at in large
-                    else small[at][begin:end]
-                    for at in range(len(layouts))
+                    self._read_each(sources, owners[begin:end], part.indices[begin:end], key)
+                    if key in large
+                    else small[key][begin:end]
+                    for key in keys
                 ]
                 yield make(*columns) if self._is_archive else columns[0]
 
-    def _large(self, picks: Picks) -> frozenset[int]:
+    def _large(self, picks: Picks) -> frozenset[str]:
         """The arrays whose rows are read by themselves, straight to where they are wanted."""
         files = [self._files.get(name) for name in {shard.name for shard in picks.shards}]
-        kinds = [
-            {(layout.dtype, layout.offset is None) for layout in layouts}
-            for layouts in zip(*map(self._layouts_of, files), strict=True)
-        ]
-        return frozenset(
-            at
-            for at, layout in enumerate(self._layouts_of(files[0]))
-            if layout.row_bytes >= _LARGE_ROW_BYTES
-            and kinds[at] == {(layout.dtype, False)}
-            and not any(file.is_far for file in files)
-        )
+        found = set()
+        for first in self._layouts_of(files[0]):
+            layouts = [self._layout_of(file, first.key) for file in files]
+            is_in_rows = all(
+                layout.offset is not None and layout.dtype == first.dtype for layout in layouts
+            )
+            if first.row_bytes >= _LARGE_ROW_BYTES and is_in_rows:
+                found.add(first.key)
+        return frozenset() if any(file.is_far for file in files) else frozenset(found)
 
-    def _announce(self, file: SourceFile, shard: Shard, large: Iterable[int]) -> None:
+    def _announce(self, file: SourceFile, shard: Shard, large: Iterable[str]) -> None:
         """Have the system read a chunk as a whole whose rows will be asked for one by one."""
         # A task has a part of its rows, and the next one others.
         self._announced[shard] = None
         while len(self._announced) > _MAX_ANNOUNCED:
             self._announced.popitem(last=False)
-        for at in large:
-            layout = self._layouts_of(file)[at]
+        for key in large:
+            layout = self._layout_of(file, key)
             begin = (layout.offset or 0) + shard.start * layout.row_bytes
             file.will_read(begin, shard.num_records * layout.row_bytes)
 
     def _read_each(
-        self, files: Sequence[SourceFile], owners: NDArray[np.intp], rows: NDArray[Any], at: int
+        self, files: Sequence[SourceFile], owners: NDArray[np.intp], rows: NDArray[Any], key: str
     ) -> NDArray[Any]:
         """One array of records, each row of it read by itself.
 
@@ -163,9 +160,9 @@ class ArrayReader:
             files: Those that they are of.
             owners: Which of these for each record.
             rows: Which row of it.
-            at: The array.
+            key: The array.
         """
-        layouts = [self._layouts_of(file)[at] for file in files]
+        layouts = [self._layout_of(file, key) for file in files]
         form = layouts[0]
         size = form.row_bytes
         buffer = np.empty(len(rows) * size, np.uint8)
@@ -179,10 +176,10 @@ class ArrayReader:
         return found.astype(form.dtype.newbyteorder("="), copy=False)
 
     def _picked(
-        self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks], at: int
+        self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks], key: str
     ) -> NDArray[Any]:
-        """One array of the records, of which it is the one at `at`, in memory of its own."""
-        layouts = {name: self._layouts_of(file)[at] for name, file in files.items()}
+        """One array of the records, in memory of its own."""
+        layouts = {name: self._layout_of(file, key) for name, file in files.items()}
         # Texts of several files may have several lengths.
         dtype = np.result_type(*(each.dtype.newbyteorder("=") for each in layouts.values()))
         num_rows = sum(len(places) for _, places, _ in groups)
@@ -255,6 +252,10 @@ class ArrayReader:
             file.read_into(buffer.data, layout.offset + start * layout.row_bytes)
             rows = np.ndarray((end - start, *layout.shape[1:]), layout.dtype, buffer)
         return rows.astype(layout.dtype.newbyteorder("="), copy=False)
+
+    def _layout_of(self, file: SourceFile, key: str) -> ArrayLayout:
+        """Of one array; files may have them in different orders."""
+        return next(layout for layout in self._layouts_of(file) if layout.key == key)
 
     def _layouts_of(self, file: SourceFile) -> tuple[ArrayLayout, ...]:
         layouts = self._layouts.get(file.name)

@@ -111,7 +111,7 @@ class CsvReader:
             rows = list(csv.reader(records, delimiter=self._delimiter))
         except csv.Error:
             # Blank lines before a row belong to it.
-            rows = list(self._rows("".join(map(_with_end, records))))
+            rows = list(self._rows("".join(records)))
         if len(rows) != len(records) or set(map(len, rows)) != {columns.count}:
             raise DataError(f"{name}: a row of many has too few fields, or too many")
         names = columns.names
@@ -186,11 +186,6 @@ class CsvReader:
                 "--data_reader_params header=false"
             )
         return Columns(names, len(names), first.offset + len(first.data))
-
-
-def _with_end(row: str) -> str:
-    """The last row of a file may have no end, and is not the last one here."""
-    return row if row.endswith(("\n", "\r")) else f"{row}\n"
 
 
 def is_header(rows: Sequence[Sequence[str]]) -> bool | None:

@@ -157,6 +157,27 @@ def test_a_chunk_is_read_once_and_dropped_with_its_last_record(tmp_path):
     assert not picking._kept
 
 
+def test_large_rows_of_several_files_have_their_labels(tmp_path, monkeypatch):
+    """Parts of a task have none of a file; files may differ in the order of arrays and bytes."""
+    monkeypatch.setattr("elastic.data.arrays._PICKED_ROWS", 4)
+    for number, kind in enumerate(("<i4", "<i4", ">i4")):
+        labels = np.arange(number * 50, number * 50 + 50)
+        images = np.repeat(labels, 2048).reshape(50, 2048).astype(kind)
+        arrays = (
+            {"label": labels, "image": images} if number else {"image": images, "label": labels}
+        )
+        np.savez(tmp_path / f"{number}.npz", **arrays)
+    for pattern in ("[01].npz", "2.npz", "*.npz"):
+        reader = open_reader(str(tmp_path / pattern), 1, {}, None)
+        whole = in_order(reader)
+        picks, numbers = picks_of(reader)
+        for record, number in zip(reader.read_picks(picks), numbers, strict=True):
+            assert record["label"] == whole[number]["label"]
+            assert set(record["image"].tolist()) == {record["label"]}
+            assert record["image"].dtype == np.int32
+            record["image"] += 1
+
+
 def test_rows_of_a_file_that_ends_early_are_told(tmp_path):
     """Also of those that are read one by one, straight to their places."""
     path = tmp_path / "a.npy"
