@@ -122,7 +122,7 @@ def measure(size: Size, source: Source) -> list[Ratio]:
             for rate in (_to_batches, _alone)
             for tasks in (shuffled, in_order)
         ]
-        batches = take_turns(size.pair_rounds, *ways[:2])
+        batches = take_turns(size.rounds // 2 + 1, *ways[:2])
         alone = take_turns(size.rounds, *ways[2:])
     return [
         Ratio(

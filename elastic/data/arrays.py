@@ -1,6 +1,5 @@
 """NumPy files: a record is one row of every array."""
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -46,9 +45,6 @@ _ROWS_BYTES: Final = 1 << 19
 _WHOLE_BYTES: Final = 4 << 20
 """An array of a file that is no larger is kept whole, as labels are beside images."""
 
-_MAX_ANNOUNCED: Final = 1 << 10
-"""Chunks of some windows."""
-
 _BLOCK_BYTES: Final = 2 << 20
 """Rows read at a time: bounds the memory of a task whose rows are large."""
 
@@ -68,7 +64,6 @@ class ArrayReader:
         # Of the windows that records are wanted of.
         self._chunks = RecentlyUsed[NDArray[Any]](4 * _WINDOW_BYTES, lambda array: array.nbytes)
         self._layouts: dict[str, tuple[ArrayLayout, ...]] = {}
-        self._announced: OrderedDict[Shard, None] = OrderedDict()
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:  # noqa: ARG002 (rows are found without scanning, so any range is a shard)
         shards: list[Shard] = []
@@ -110,8 +105,6 @@ class ArrayReader:
             files = {name: self._files.get(name) for name in {each.name for each in part.shards}}
             for shard, _, _ in groups:
                 self._check_length(files[shard.name], shard.end)
-                if large and shard not in self._announced:
-                    self._announce(files[shard.name], shard, large)
             keys = [layout.key for layout in layouts]
             small = {key: self._picked(files, groups, key) for key in keys if key not in large}
             numbers = {name: number for number, name in enumerate(files)}
@@ -139,17 +132,6 @@ class ArrayReader:
             if first.row_bytes >= _LARGE_ROW_BYTES and is_in_rows:
                 found.add(first.key)
         return frozenset() if any(file.is_far for file in files) else frozenset(found)
-
-    def _announce(self, file: SourceFile, shard: Shard, large: Iterable[str]) -> None:
-        """Have the system read a chunk as a whole whose rows will be asked for one by one."""
-        # A task has a part of its rows, and the next one others.
-        self._announced[shard] = None
-        while len(self._announced) > _MAX_ANNOUNCED:
-            self._announced.popitem(last=False)
-        for key in large:
-            layout = self._layout_of(file, key)
-            begin = (layout.offset or 0) + shard.start * layout.row_bytes
-            file.will_read(begin, shard.num_records * layout.row_bytes)
 
     def _read_each(
         self, files: Sequence[SourceFile], owners: NDArray[np.intp], rows: NDArray[Any], key: str

@@ -62,7 +62,7 @@ def test_reading(source):
 @pytest.mark.parametrize("source", shuffling.SOURCES, ids=lambda source: source.path)
 def test_shuffling(source):
     batches, alone = shuffling.measure(TINY, source)
-    check([batches], TINY.pair_rounds)
+    check([batches], TINY.rounds // 2 + 1)
     check([alone], TINY.rounds)
 
 
