@@ -5,7 +5,7 @@ record while it is still in the processor's cache, and nothing is kept of it.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -39,7 +39,13 @@ _LEAST_KEPT: Final = 32
 class RawPicking:
     """Reads picks by the chunks that they are of; for one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[str], object]) -> None:
+        """Begin with no chunks.
+
+        Args:
+            look: Looks at a file by its name; raises a `DataError` where it has changed.
+        """
+        self._look = look
         self._kept: OrderedDict[Shard, _Chunk] = OrderedDict()
 
     def read(
@@ -112,11 +118,20 @@ class RawPicking:
     def _chunk(self, raw: RawReader, shard: Shard, num_wanted: int) -> "_Chunk":
         chunk = self._kept.get(shard)
         if chunk is None:
-            chunk = self._kept[shard] = _read_chunk(raw, shard)
+            chunk = self._kept[shard] = self._read_chunk(raw, shard)
         self._kept.move_to_end(shard)
         while len(self._kept) > max(_LEAST_KEPT, 2 * num_wanted):
             self._kept.popitem(last=False)
         return chunk
+
+    def _read_chunk(self, raw: RawReader, shard: Shard) -> "_Chunk":
+        try:
+            records = raw.read_raw(ReadTask(shard, shard.start, shard.end))
+            self._look(shard.name)
+        except DataError:
+            # Told of the record that is at fault, when it is its turn.
+            return _Chunk(None, 0)
+        return _Chunk(records, shard.num_records)
 
 
 @dataclass(slots=True, eq=False)
@@ -151,12 +166,3 @@ class _Placed:
             strict=True,
         )
         return [data[number][begin:end] for number, begin, end in spans]
-
-
-def _read_chunk(raw: RawReader, shard: Shard) -> _Chunk:
-    try:
-        records = raw.read_raw(ReadTask(shard, shard.start, shard.end))
-    except DataError:
-        # Told of the record that is at fault, when it is its turn.
-        return _Chunk(None, 0)
-    return _Chunk(records, shard.num_records)

@@ -33,7 +33,7 @@ class FileReader:
             self._options = replace(self._options, processes=0)
         self._files = open_files(self._options)
         self._formats: dict[str, FormatReader] = {}
-        self._picking = RawPicking()
+        self._picking = RawPicking(self._files.get)
 
     def create_shards(self) -> list[Shard]:
         """List the shards of all files, sorted by path.

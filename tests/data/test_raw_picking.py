@@ -1,5 +1,6 @@
 """Records cut out of chunks as they are stored: what is odd in a file is as it is in order."""
 
+import os
 import struct
 
 import numpy as np
@@ -126,7 +127,7 @@ def test_few_large_records_are_made_at_once(tmp_path):
             return form.decode_raw(name, records)
 
     picks, numbers = picks_of(reader)
-    records = RawPicking().read(Counted, reader.read_records, picks)
+    records = RawPicking(str).read(Counted, reader.read_records, picks)
     assert [record[0] for record in records] == numbers
     assert sum(made) == 40
     assert max(made) == 1
@@ -148,13 +149,35 @@ def test_a_chunk_is_read_once_and_dropped_with_its_last_record(tmp_path):
             return form.read_raw(task)
 
     picks, numbers = picks_of(reader)
-    picking, come = RawPicking(), []
+    picking, come = RawPicking(str), []
     for start in range(0, len(picks), 3000):
         part = picks.part(start, start + 3000)
         come += picking.read(Counted, reader.read_records, part)
     assert list(map(int, come)) == numbers
     assert sorted(begun, key=lambda shard: shard.start) == list(picks.shards)
     assert not picking._kept
+
+
+def test_nothing_is_given_of_a_chunk_during_whose_reading_the_file_changed(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"{number}\n" for number in range(1000)))
+    reader = open_reader(str(path), 1, {}, None)
+    form = reader._format("lines")
+
+    class Disturbed:
+        decode_raw = staticmethod(form.decode_raw)
+
+        @staticmethod
+        def read_raw(task):
+            found = form.read_raw(task)
+            os.utime(path, ns=(0, 10**18))
+            return found
+
+    of_one_chunk = Places(reader.create_chunks().shards).pick(np.arange(50)[::-1])
+    assert len(of_one_chunk.shards) == 1
+    records = RawPicking(reader._files.get).read(Disturbed, reader.read_records, of_one_chunk)
+    with pytest.raises(DataError, match="was written to while the job reads it"):
+        next(records)
 
 
 def test_large_rows_of_several_files_have_their_labels(tmp_path, monkeypatch):
