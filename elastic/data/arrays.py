@@ -39,7 +39,7 @@ _LARGE_ROW_BYTES: Final = 1 << 12
 """From here on, a row is read by itself, which copies it once: the system keeps the rest of its
 chunk at hand."""
 
-_ROWS_BYTES: Final = 1 << 19
+_ROWS_BYTES: Final = 1 << 20
 """Of such rows at a time: more than a minibatch, and still in the cache when it is used."""
 
 _WHOLE_BYTES: Final = 4 << 20
