@@ -110,10 +110,11 @@ class ArrayReader:
             numbers = {name: number for number, name in enumerate(files)}
             owners = np.array([numbers[shard.name] for shard in part.shards])[part.owners]
             sources = list(files.values())
+            offsets = {key: self._offsets(sources, owners, part.indices, key) for key in large}
             for begin in range(0, len(part), at_once):
                 end = min(begin + at_once, len(part))
                 columns = [
-                    self._read_each(sources, owners[begin:end], part.indices[begin:end], key)
+                    self._read_each(sources, owners[begin:end], offsets[key][begin:end], key)
                     if key in large
                     else small[key][begin:end]
                     for key in keys
@@ -133,28 +134,30 @@ class ArrayReader:
                 found.add(first.key)
         return frozenset() if any(file.is_far for file in files) else frozenset(found)
 
-    def _read_each(
+    def _offsets(
         self, files: Sequence[SourceFile], owners: NDArray[np.intp], rows: NDArray[Any], key: str
-    ) -> NDArray[Any]:
-        """One array of records, each row of it read by itself.
-
-        Args:
-            files: Those that they are of.
-            owners: Which of these for each record.
-            rows: Which row of it.
-            key: The array.
-        """
+    ) -> list[int]:
+        """Where rows of an array begin, each in that one of the files which owns it."""
         layouts = [self._layout_of(file, key) for file in files]
-        form = layouts[0]
-        size = form.row_bytes
-        buffer = np.empty(len(rows) * size, np.uint8)
         begins = np.array([layout.offset for layout in layouts])
-        offsets = begins[owners] + rows * size
-        for number, file in enumerate(files):
-            places = np.flatnonzero(owners == number)
-            spans = zip((places * size).tolist(), offsets[places].tolist(), strict=True)
-            file.read_rows(buffer.data, spans, size)
-        found: NDArray[Any] = np.ndarray((len(rows), *form.shape[1:]), form.dtype, buffer)
+        offsets: list[int] = (begins[owners] + rows * layouts[0].row_bytes).tolist()
+        return offsets
+
+    def _read_each(
+        self, files: Sequence[SourceFile], owners: NDArray[np.intp], offsets: list[int], key: str
+    ) -> NDArray[Any]:
+        """One array of records, each row of it read by itself; arguments as those of `_offsets`."""
+        form = self._layout_of(files[0], key)
+        size = form.row_bytes
+        buffer = np.empty(len(offsets) * size, np.uint8)
+        places = range(0, len(buffer), size)
+        if len(files) == 1:
+            files[0].read_rows(buffer.data, zip(places, offsets, strict=True), size)
+        else:
+            for number, file in enumerate(files):
+                spans = [(places[at], offsets[at]) for at in np.flatnonzero(owners == number)]
+                file.read_rows(buffer.data, spans, size)
+        found: NDArray[Any] = np.ndarray((len(offsets), *form.shape[1:]), form.dtype, buffer)
         return found.astype(form.dtype.newbyteorder("="), copy=False)
 
     def _picked(
