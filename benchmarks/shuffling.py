@@ -1,12 +1,15 @@
 """Records read in a shuffled order, against the same records read as they stand in the files.
 
-A new format is one entry of `SOURCES`.
+Each source is measured twice: as a worker's loop gets it, minibatches made by `dataset_fn` and
+stacked, and its records alone, of which nothing is made. A new format is one entry of `SOURCES`.
 """
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,14 +20,23 @@ from benchmarks.measure import Bar, Ratio, Series, take_turns
 from benchmarks.reading import write_lines, write_tfrecord
 from benchmarks.sizes import Size
 from elastic.data import open_reader
-from elastic.data.base import Chunks, ReadTask
+from elastic.data.base import Chunks, DataReader, ReadTask
+from elastic.frameworks import load_framework
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
-from elastic.policy.records import Picks, Places
+from elastic.policy.records import Picks, Places, RecordRange, Task, TaskKind
 from elastic.policy.task_sizes import default_records_per_task
+from elastic.spec.model_def import ModelDef
+from elastic.worker.batches import BatchStream
 from elastic.worker.memory import keep_freed_memory
 
 BAR: Final = Bar(first=0.5, goal=0.8)
 MINIBATCH: Final = 32
+
+MAX_IN_BATCHES: Final = 1 << 16
+"""Records of an epoch that are made batches, which takes longer than reading them. To end within a
+window makes the shuffled epoch the slower one: it has read all of its chunks."""
+
+Example = tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +47,17 @@ class Source:
         name: For the table.
         path: Below a folder; a folder of its own where it ends in `/`.
         write: Writes about so many bytes of records.
+        feed: What a `dataset_fn` makes of a record: as little as gives tensors.
         params: Reader parameters.
+        share: Of the size, so that the windows of an epoch are several.
     """
 
     name: str
     path: str
     write: Callable[[Path, int], None]
+    feed: Callable[[Any], Example]
     params: dict[str, Any] = field(default_factory=dict)
+    share: float = 1
 
 
 def _write_images(folder: Path, size_bytes: int) -> None:
@@ -55,75 +71,141 @@ def _write_images(folder: Path, size_bytes: int) -> None:
         Image.fromarray(pixels).save(folder / f"{number:06}.jpg")
 
 
+def _bytes_of(record: bytes) -> Example:
+    return np.frombuffer(bytearray(record), np.uint8), 0
+
+
 SOURCES: Final = (
-    Source("npz, images of 12 KB", "a.npz", write_npz),
-    Source("Parquet, vectors of 256 float32", "a.parquet", write_vectors),
-    Source("Parquet, 10 numbers", "b.parquet", write_numbers),
-    Source("CSV of 20 columns", "a.csv", write_lines, {"header": False}),
-    Source("lines of 200 bytes", "a.txt", write_lines),
-    Source("TFRecord of 1 KiB", "a.tfrecord", write_tfrecord),
-    Source("images, JPEG of 64 x 64", "images/", _write_images),
-)
+    Source(
+        "npz, images of 12 KB", "a.npz", write_npz, lambda row: (row["image"], row["label"]),
+        share=2,
+    ),
+    Source(
+        "Parquet, vectors of 256 float32", "a.parquet", write_vectors,
+        lambda row: (row["vector"], row["label"]), share=4,
+    ),
+    Source(
+        "Parquet, 10 numbers", "b.parquet", write_numbers,
+        lambda row: (np.array(tuple(row.values())), 0),
+    ),
+    Source(
+        "CSV of 20 columns", "a.csv", write_lines, lambda row: (np.array(row, np.float32), 0),
+        {"header": False}, share=0.5,
+    ),
+    Source(
+        "lines of 200 bytes", "a.txt", write_lines, lambda line: _bytes_of(line.encode()),
+        share=0.5,
+    ),
+    Source("TFRecord of 1 KiB", "a.tfrecord", write_tfrecord, _bytes_of),
+    Source(
+        "images, JPEG of 64 x 64", "images/", _write_images, lambda row: (row["image"], 0)
+    ),
+)  # fmt: skip
 
 
 def run(size: Size) -> list[Ratio]:
     """Every source, one after the other, from the page cache."""
     keep_freed_memory()
-    return [_measure(size, source) for source in SOURCES]
+    import torch
+
+    # Two that stack a minibatch would wait for each other longer than it takes one.
+    torch.set_num_threads(1)
+    return [ratio for source in SOURCES for ratio in measure(size, source)]
 
 
-def _measure(size: Size, source: Source) -> Ratio:
+def measure(size: Size, source: Source) -> list[Ratio]:
+    """One source, as a worker's loop gets it, and its records alone."""
     with tempfile.TemporaryDirectory(prefix="elastic-shuffling-") as folder:
         path = f"{folder}/{source.path}"
-        source.write(Path(path), size.payload_mb * 10**6)
-        chunks = open_reader(path, 1000, source.params, None).create_chunks()
-        shuffled, in_order = _picks_of(chunks), _tasks_of(path, source)
-        ways = (open_reader(path, 1000, source.params, None) for _ in range(2))
-        by_picks, by_ranges = ways
+        source.write(Path(path), int(source.share * size.payload_mb * 10**6))
+        opened = partial(open_reader, path, 1000, source.params, None)
+        shuffled = _tasks(opened().create_chunks(), Shuffle.RECORDS)
+        in_order = _tasks(Chunks(opened().create_shards()), Shuffle.NONE)
+        ways = [
+            partial(_records_per_cpu_s, opened, tasks, partial(rate, source))
+            for rate in (_to_batches, _alone)
+            for tasks in (shuffled, in_order)
+        ]
+        batches = take_turns(size.rounds // 2 + 1, *ways[:2])
+        alone = take_turns(size.rounds, *ways[2:])
+    return [
+        Ratio(
+            f"shuffled {what}, {source.name}",
+            Series("an epoch with --shuffle records", "records/CPU s", ours),
+            Series("with --shuffle none", "records/CPU s", theirs),
+            BAR,
+        )
+        for what, (ours, theirs) in (("minibatches", batches), ("records alone", alone))
+    ]
 
-        def read_shuffled() -> float:
-            return _records_per_s(map(by_picks.read_picks, shuffled))
 
-        def read_in_order() -> float:
-            return _records_per_s(map(by_ranges.read_records, in_order))
-
-        ours, theirs = take_turns(size.rounds, read_shuffled, read_in_order)
-    return Ratio(
-        f"shuffled records, {source.name}",
-        Series("an epoch with --shuffle records", "records/s", ours),
-        Series("with --shuffle none", "records/s", theirs),
-        BAR,
-    )
-
-
-def _picks_of(chunks: Chunks) -> list[Picks]:
-    """The tasks of an epoch of one worker, as the master hands them out."""
+def _tasks(chunks: Chunks, shuffle: Shuffle) -> list[Task]:
+    """Those of an epoch of one worker, as the master hands them out."""
     places = Places(chunks.shards)
-    form = OrderForm(Shuffle.RECORDS, mixed=chunks.mixed or 1)
+    form = OrderForm(shuffle, mixed=chunks.mixed or 1)
     firsts = () if chunks.mixed is None else places.firsts
     order = RecordOrder(places.num_records, 0, form, firsts)
     window = places.num_records * (chunks.mixed or 0) // len(places.shards)
     step = default_records_per_task(places.num_records, MINIBATCH, 1, window)
-    starts = range(0, places.num_records, step)
-    spans = [(start, min(start + step, places.num_records)) for start in starts]
-    return [places.pick(order.records(0, *span)) for span in spans]
+    tasks = []
+    for start in range(0, places.num_records, step):
+        end = min(start + step, places.num_records)
+        picks = places.pick(order.records(0, start, end))
+        records = RecordRange(0, start, end)
+        tasks.append(
+            Task(len(tasks), 0, TaskKind.TRAINING, 0, records, picks.shards[0], picks=picks)
+        )
+    return tasks
 
 
-def _tasks_of(path: str, source: Source) -> list[ReadTask]:
-    shards = open_reader(path, 1000, source.params, None).create_shards()
-    return [
-        ReadTask(shard, start, min(start + 1000, shard.end))
-        for shard in shards
-        for start in range(shard.start, shard.end, 1000)
-    ]
+def _records_per_cpu_s(
+    opened: Callable[[], DataReader],
+    tasks: Sequence[Task],
+    consume: Callable[[DataReader, Sequence[Task]], int],
+) -> float:
+    # A reader of its own for each epoch: what an earlier one has left is no more than a part of
+    # data that is larger than what a process keeps.
+    reader = opened()
+    shard = tasks[0].shard
+    # Headers are read, and libraries imported.
+    list(reader.read_records(ReadTask(shard, shard.start, shard.start + 1)))
+    # Of the processor: what else the machine does counts little.
+    begun_s = time.process_time()
+    count = consume(reader, tasks)
+    return count / (time.process_time() - begun_s)
 
 
-def _records_per_s(tasks: Iterable[Iterable[Any]]) -> float:
+def _alone(_source: Source, reader: DataReader, tasks: Sequence[Task]) -> int:
     """A minibatch is kept until the next one is there, as by a step."""
     count, minibatch = 0, [None] * MINIBATCH
-    begun_s = time.perf_counter()
-    for records in tasks:
-        for record in records:
+    for task in tasks:
+        for record in reader.read_picks(_picks(task)):
             minibatch[count % MINIBATCH] = record
             count += 1
-    return count / (time.perf_counter() - begun_s)
+    return count
+
+
+def _to_batches(source: Source, reader: DataReader, tasks: Sequence[Task]) -> int:
+    """As a worker does: its thread reads, calls `dataset_fn` and stacks; a step takes no time."""
+
+    def dataset_fn(dataset: Iterable[Any], _mode: str) -> Iterator[Example]:
+        return map(source.feed, dataset)
+
+    # Batches need nothing else of a model.
+    model_def = ModelDef("", "torch", model=list, loss=list, optimizer=list, dataset_fn=dataset_fn)
+    readers = {TaskKind.TRAINING: reader}
+    stream = BatchStream(load_framework("torch"), model_def, MINIBATCH, readers)
+    count = 0
+    for task in tasks:
+        if count >= MAX_IN_BATCHES:
+            break
+        with closing(stream.open(task)) as batches:
+            for loaded in batches:
+                count += loaded.result().num_examples
+                batches.read_ahead()
+    return count
+
+
+def _picks(task: Task) -> Picks:
+    assert task.picks is not None, "a task of training brings its records"
+    return task.picks

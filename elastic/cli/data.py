@@ -13,7 +13,7 @@ from elastic.errors import JobSpecError
 from elastic.spec.text_forms import read_params
 
 if TYPE_CHECKING:
-    from elastic.data.conversion import Plan, Unit
+    from elastic.data.conversion import Plan, Work
     from elastic.data.conversion_folder import ConversionFolder
     from elastic.data.inspection import Inspection
 
@@ -88,6 +88,8 @@ def show(source: str, data_reader_params: str, num_shown: int) -> int:
               type=click.IntRange(1), help="Processes that convert at once.")  # fmt: skip
 @click.option("--type", "types", multiple=True, metavar="FIELD=DTYPE",
               help="Type of a field, as in label=int64; '*' means all others.")  # fmt: skip
+@click.option("--shuffle", is_flag=True, help="Write the records in another order.")
+@click.option("--seed", type=int, metavar="N", help="Of that order.  [default: 0]")
 @_params_option("data_reader_params", "Arguments of the reader, as elastic train takes them.")
 @click.option("--model_zoo", default=".", show_default=True, metavar="DIR",
               help="Folder of the module of --model_def.")  # fmt: skip
@@ -97,7 +99,13 @@ def show(source: str, data_reader_params: str, num_shown: int) -> int:
               help="What that function is called.")  # fmt: skip
 @_params_option("prepare_params", "Further arguments of prepare_data.")
 def convert(
-    sources: tuple[str, ...], destination: str, format_name: str, num_workers: int, **values: Any
+    sources: tuple[str, ...],
+    destination: str,
+    format_name: str,
+    num_workers: int,
+    shuffle: bool,
+    seed: int | None,
+    **values: Any,
 ) -> int:
     """Write records as files of another format into the folder DESTINATION.
 
@@ -108,8 +116,15 @@ def convert(
     DESTINATION must be new. A file is there whole or not at all, and until
     all are, no job takes the folder for data; when the command was
     interrupted, repeat it to go on.
+
+    With --shuffle the records are written as an epoch of a job reads them, in
+    an order of the seed. Text, arrays and Parquet files are shuffled by chunks,
+    and then within a window of many, which is all that is kept in memory.
     """
     from elastic.data.conversion import Plan
+
+    if seed is not None and not shuffle:
+        raise click.UsageError("--seed is of --shuffle: say that too, or leave it out")
 
     values["types"] = _types(values["types"])
     for name in ("data_reader_params", "prepare_params"):
@@ -124,6 +139,7 @@ def convert(
         destination=destination,
         format=format_name,
         reader_params=values.pop("data_reader_params"),
+        shuffle_seed=(seed or 0) if shuffle else None,
         **values,
     )
     with as_ctrl_c():
@@ -132,16 +148,16 @@ def convert(
 
 
 def _convert(plan: "Plan", num_workers: int) -> None:
-    from elastic.data.conversion import cut_units
+    from elastic.data.conversion import cut_work
     from elastic.data.conversion_folder import ConversionFolder
     from elastic.data.extras import check_extra
     from elastic.data.writers import WRITERS
 
     if extra := WRITERS[plan.format].extra:
         check_extra(extra, f"{plan.format} files")
-    units = cut_units(plan)
-    with closing(ConversionFolder(plan, units)) as folder:
-        _fill(folder, plan, units, num_workers)
+    work = cut_work(plan)
+    with closing(ConversionFolder(plan, work.units)) as folder:
+        _fill(folder, plan, work, num_workers)
     num_records = sum(file.num_records for file in folder.files)
     click.echo(
         f"wrote {_count(num_records, 'record')} in {_count(len(folder.files), 'file')} to "
@@ -151,16 +167,14 @@ def _convert(plan: "Plan", num_workers: int) -> None:
     click.echo(f"read them with --training_data_dir {plan.destination}{header}")
 
 
-def _fill(
-    folder: "ConversionFolder", plan: "Plan", units: "Sequence[Unit]", num_workers: int
-) -> None:
+def _fill(folder: "ConversionFolder", plan: "Plan", work: "Work", num_workers: int) -> None:
     from elastic.data.conversion_processes import write_units
     from elastic.telemetry.conversion_display import ConversionProgress, open_conversion_display
 
     done = folder.open()
     if done:
         click.echo(f"going on: {_count(len(folder.files), 'file')} already there", err=True)
-    counts = {unit.index: unit.num_records or 1 for unit in units}
+    counts = {unit.index: unit.num_records or 1 for unit in work.units}
     unit_name = "sources" if plan.model_def else "records"
     written: dict[int, list[Any]] = {}
     with open_conversion_display(sys.stderr) as display:
@@ -173,8 +187,8 @@ def _fill(
             display.show(ConversionProgress(progress, total, unit_name, records, len(files)))
 
         tell()
-        todo = [unit for unit in units if unit.index not in done]
-        for unit, file in write_units(plan, todo, num_workers):
+        todo = [unit for unit in work.units if unit.index not in done]
+        for unit, file in write_units(plan, todo, num_workers, work.shuffled):
             if file is None:
                 folder.finish_unit(unit.index, written.pop(unit.index, []))
                 done.add(unit.index)

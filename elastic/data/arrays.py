@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -34,8 +35,15 @@ _WINDOW_BYTES: Final = 16 << 20
 _PICKED_ROWS: Final = 1 << 13
 _PICKED_BYTES: Final = 8 << 20
 _COPIED_BYTES: Final = 1 << 10
-_LARGE_ROW_BYTES: Final = 1 << 17
-"""From here on, a row is read by itself: the system keeps the rest of its chunk at hand."""
+_LARGE_ROW_BYTES: Final = 1 << 12
+"""From here on, a row is read by itself, which copies it once: the system keeps the rest of its
+chunk at hand."""
+
+_ROWS_BYTES: Final = 1 << 20
+"""Of such rows at a time: more than a minibatch, and still in the cache when it is used."""
+
+_WHOLE_BYTES: Final = 4 << 20
+"""An array of a file that is no larger is kept whole, as labels are beside images."""
 
 _BLOCK_BYTES: Final = 2 << 20
 """Rows read at a time: bounds the memory of a task whose rows are large."""
@@ -86,38 +94,102 @@ class ArrayReader:
     def _picked_blocks(self, picks: Picks) -> Iterator[Iterable[Any]]:
         layouts = self._layouts_of(self._files.get(picks.shards[0].name))
         row_bytes = sum(layout.row_bytes for layout in layouts)
-        step = max(1, min(_PICKED_ROWS, _PICKED_BYTES // max(1, row_bytes)))
         make = record_maker(tuple(layout.key for layout in layouts))
+        large = self._large(picks)
+        large_bytes = sum(layout.row_bytes for layout in layouts if layout.key in large)
+        step = max(1, min(_PICKED_ROWS, _PICKED_BYTES // max(1, row_bytes - large_bytes)))
+        at_once = max(1, _ROWS_BYTES // large_bytes) if large else step
         for start in range(0, len(picks), step):
             part = picks.part(start, start + step)
-            files = {name: self._files.get(name) for name in {each.name for each in part.shards}}
-            for shard in part.shards:
-                self._check_length(files[shard.name], shard.end)
             groups = list(by_shard(part))
-            columns = [self._picked(files, groups, at) for at in range(len(layouts))]
-            yield make(*columns) if self._is_archive else columns[0]
+            files = {name: self._files.get(name) for name in {each.name for each in part.shards}}
+            for shard, _, _ in groups:
+                self._check_length(files[shard.name], shard.end)
+            keys = [layout.key for layout in layouts]
+            small = {key: self._picked(files, groups, key) for key in keys if key not in large}
+            numbers = {name: number for number, name in enumerate(files)}
+            owners = np.array([numbers[shard.name] for shard in part.shards])[part.owners]
+            sources = list(files.values())
+            offsets = {key: self._offsets(sources, owners, part.indices, key) for key in large}
+            for begin in range(0, len(part), at_once):
+                end = min(begin + at_once, len(part))
+                columns = [
+                    self._read_each(sources, owners[begin:end], offsets[key][begin:end], key)
+                    if key in large
+                    else small[key][begin:end]
+                    for key in keys
+                ]
+                yield make(*columns) if self._is_archive else columns[0]
+
+    def _large(self, picks: Picks) -> frozenset[str]:
+        """The arrays whose rows are read by themselves, straight to where they are wanted."""
+        files = [self._files.get(name) for name in {shard.name for shard in picks.shards}]
+        found = set()
+        for first in self._layouts_of(files[0]):
+            layouts = [self._layout_of(file, first.key) for file in files]
+            is_in_rows = all(
+                layout.offset is not None and layout.dtype == first.dtype for layout in layouts
+            )
+            if first.row_bytes >= _LARGE_ROW_BYTES and is_in_rows:
+                found.add(first.key)
+        return frozenset() if any(file.is_far for file in files) else frozenset(found)
+
+    def _offsets(
+        self, files: Sequence[SourceFile], owners: NDArray[np.intp], rows: NDArray[Any], key: str
+    ) -> list[int]:
+        """Where rows of an array begin, each in that one of the files which owns it."""
+        layouts = [self._layout_of(file, key) for file in files]
+        begins = np.array([layout.offset for layout in layouts])
+        offsets: list[int] = (begins[owners] + rows * layouts[0].row_bytes).tolist()
+        return offsets
+
+    def _read_each(
+        self, files: Sequence[SourceFile], owners: NDArray[np.intp], offsets: list[int], key: str
+    ) -> NDArray[Any]:
+        """One array of records, each row of it read by itself; arguments as those of `_offsets`."""
+        form = self._layout_of(files[0], key)
+        size = form.row_bytes
+        buffer = np.empty(len(offsets) * size, np.uint8)
+        places = range(0, len(buffer), size)
+        if len(files) == 1:
+            files[0].read_rows(buffer.data, zip(places, offsets, strict=True), size)
+        else:
+            for number, file in enumerate(files):
+                spans = [(places[at], offsets[at]) for at in np.flatnonzero(owners == number)]
+                file.read_rows(buffer.data, spans, size)
+        found: NDArray[Any] = np.ndarray((len(offsets), *form.shape[1:]), form.dtype, buffer)
+        return found.astype(form.dtype.newbyteorder("="), copy=False)
 
     def _picked(
-        self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks], at: int
+        self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks], key: str
     ) -> NDArray[Any]:
-        """One array of the records, of which it is the one at `at`, in memory of its own."""
-        layouts = {name: self._layouts_of(file)[at] for name, file in files.items()}
+        """One array of the records, in memory of its own."""
+        layouts = {name: self._layout_of(file, key) for name, file in files.items()}
         # Texts of several files may have several lengths.
         dtype = np.result_type(*(each.dtype.newbyteorder("=") for each in layouts.values()))
         num_rows = sum(len(places) for _, places, _ in groups)
         rows = np.empty((num_rows, *next(iter(layouts.values())).shape[1:]), dtype)
+        row_bytes = dtype.itemsize * prod(rows.shape[1:])
+        if row_bytes * max(layout.shape[0] for layout in layouts.values()) <= _WHOLE_BYTES:
+            for name, layout in layouts.items():
+                chosen = [group for group in groups if group[0].name == name]
+                if not chosen:
+                    continue
+                whole = self._cache.get(
+                    (name, layout.key), partial(self._whole, files[name], layout)
+                )
+                rows[_together(places for _, places, _ in chosen)] = whole[
+                    _together(indices for _, _, indices in chosen)
+                ]
+            return rows
         for shard, places, indices in groups:
             file, layout = files[shard.name], layouts[shard.name]
-            if layout.row_bytes >= _LARGE_ROW_BYTES and layout.offset and not file.is_far:
-                for place, index in zip(places.tolist(), indices.tolist(), strict=True):
-                    rows[place] = self._rows(file, layout, index, index + 1)[0]
-                continue
             chunk = self._chunks.get(
                 (shard.name, shard.start, layout.key),
                 partial(self._rows, file, layout, shard.start, shard.end),
             )
             taken = indices - shard.start
-            if layout.row_bytes < _COPIED_BYTES:
+            if row_bytes < _COPIED_BYTES:
                 rows[places] = chunk[taken]
                 continue
             # Row by row, as the line above copies twice.
@@ -142,6 +214,11 @@ class ArrayReader:
             columns = [self._rows(file, layout, start, end) for layout in layouts]
             yield make(*columns) if self._is_archive else columns[0]
 
+    def _whole(self, file: SourceFile, layout: ArrayLayout) -> NDArray[Any]:
+        if layout.offset is None:
+            return load_array(file, layout)
+        return self._rows(file, layout, 0, layout.shape[0])
+
     def _check_length(self, file: SourceFile, end: int) -> None:
         length = self._layouts_of(file)[0].shape[0]
         if end > length:
@@ -161,11 +238,19 @@ class ArrayReader:
             rows = np.ndarray((end - start, *layout.shape[1:]), layout.dtype, buffer)
         return rows.astype(layout.dtype.newbyteorder("="), copy=False)
 
+    def _layout_of(self, file: SourceFile, key: str) -> ArrayLayout:
+        """Of one array; files may have them in different orders."""
+        return next(layout for layout in self._layouts_of(file) if layout.key == key)
+
     def _layouts_of(self, file: SourceFile) -> tuple[ArrayLayout, ...]:
         layouts = self._layouts.get(file.name)
         if layouts is None:
             layouts = self._layouts[file.name] = read_layouts(file, self._is_archive)
         return layouts
+
+
+def _together(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    return np.concatenate(list(arrays))
 
 
 def _check_alike(

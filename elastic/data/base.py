@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from elastic.policy.records import Picks, Shard, Task
 
 
@@ -92,19 +95,38 @@ class FormatReader(Protocol):
         """The records of a task, in order."""
 
 
-@runtime_checkable
-class RawReader(Protocol):
-    """A format whose records are runs of bytes, that are decoded many at a time.
+@dataclass(frozen=True, slots=True, eq=False)
+class RawRecords:
+    """Records as they are stored, one after the other.
 
-    In any order, bytes are kept and not what is made of them: that takes ten times the memory, and
-    is out of the processor's cache when its turn comes.
+    Attributes:
+        data: The bytes of all, or their text.
+        begins: (n,) int64: where each one begins in `data`.
+        ends: (n,) int64: one past its end.
     """
 
-    def read_raw(self, task: ReadTask) -> Iterator[bytes]:
-        """The bytes of each record of a task, with its end."""
+    data: bytes | str
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
-    def decode_raw(self, name: str, records: Sequence[bytes]) -> Sequence[Any]:
-        """Decode bytes of `read_raw`, of files like `name`.
+
+@runtime_checkable
+class RawReader(Protocol):
+    """A format whose records are runs of bytes or text, that are decoded many at a time.
+
+    In any order, chunks are kept as they are stored and not as records: those take up to ten times
+    the memory, and are out of the processor's cache when their turn comes.
+    """
+
+    def read_raw(self, task: ReadTask) -> RawRecords:
+        """All records of a task.
+
+        Raises:
+            DataError: They cannot be read, or one of them is none; the message may name another.
+        """
+
+    def decode_raw(self, name: str, records: list[Any]) -> Sequence[Any]:
+        """Decode records cut out of `RawRecords.data`, of files like `name`.
 
         Raises:
             DataError: One of them cannot be decoded; it does not say which.

@@ -1,7 +1,7 @@
 """Records of sources, or what the user's `prepare_data` makes of them, written as files.
 
-The work is cut into units that need nothing of each other: a range of records is one file; a source
-of `prepare_data` is as many as its records fill.
+The work is cut into units that need nothing of each other: a range of records is one file, as they
+stand or of a shuffled order; a source of `prepare_data` is as many as its records fill.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data import open_reader
-from elastic.data.base import ReadTask
+from elastic.data.base import DataReader, ReadTask
+from elastic.data.conversion_order import ShuffledRecords
 from elastic.data.exact import array_of
 from elastic.data.fields import FieldForm, fields_of
 from elastic.data.writers import WRITERS
-from elastic.errors import DataError, ElasticError
+from elastic.errors import DataError, ElasticError, JobSpecError
 from elastic.policy.records import Shard
 from elastic.spec.model_contract import PREPARE_DATA
 from elastic.spec.model_def import load_function
@@ -43,6 +44,7 @@ class Plan:
         prepare_data: The name of the function.
         prepare_params: What it is called with besides the source.
         types: dtype by field, `*` for all others.
+        shuffle_seed: Of the order in which records are written; None leaves them as they stand.
     """
 
     sources: tuple[str, ...]
@@ -55,6 +57,7 @@ class Plan:
     prepare_data: str = PREPARE_DATA.field
     prepare_params: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
+    shuffle_seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +71,30 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Places `[start, end)` of a shuffled order, and what that is made of."""
+
+    start: int
+    end: int
+    layout: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """Work that is done or not done as a whole.
 
     Attributes:
         index: Its place, and the number in the names of its files.
-        parts: The records of its file; empty for `prepare_data`, which takes the source `index`.
+        parts: The records of its file, as they stand in the sources.
         num_records: How many there are, or None where only `prepare_data` can tell.
+        span: The records of its file, where they are shuffled. Without parts and span, the unit is
+            what `prepare_data` makes of the source `index`.
     """
 
     index: int
     parts: tuple[Part, ...] = ()
     num_records: int | None = None
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +106,51 @@ class WrittenFile:
     forms: dict[str, FieldForm]
 
 
-def cut_units(plan: Plan) -> list[Unit]:
+@dataclass(frozen=True, slots=True)
+class Work:
+    """All that a plan comes to.
+
+    Attributes:
+        units: The parts of it.
+        shuffled: The order that their spans are of.
+    """
+
+    units: list[Unit]
+    shuffled: ShuffledRecords | None = None
+
+
+def cut_work(plan: Plan) -> Work:
     """The whole work; reads the built-in sources once where their format needs it.
 
     Raises:
-        DataError: A source is missing, unreadable, empty or malformed.
+        DataError: A source is missing, unreadable, empty or malformed, or cannot be shuffled.
         JobSpecError: A reader parameter has no meaning.
     """
+    if plan.shuffle_seed is None:
+        return Work(_units_in_order(plan))
+    if plan.model_def:
+        raise JobSpecError(
+            "--shuffle has no meaning with --model_def, whose prepare_data gives records one after "
+            "the other: leave it out, and then convert what that has written with --shuffle"
+        )
+    found = [_opened(plan, origin).create_chunks() for origin in plan.sources]
+    shuffled = ShuffledRecords(plan.sources, found, plan.shuffle_seed)
+    layout, total = shuffled.layout(), shuffled.num_records
+    units: list[Unit] = []
+    for start in range(0, total, plan.records_per_file):
+        end = min(start + plan.records_per_file, total)
+        units.append(Unit(len(units), (), end - start, Span(start, end, layout)))
+    return Work(units, shuffled)
+
+
+def _units_in_order(plan: Plan) -> list[Unit]:
     if plan.model_def:
         return [Unit(index) for index in range(len(plan.sources))]
     units: list[Unit] = []
     parts: list[Part] = []
     room = plan.records_per_file
     for source, origin in enumerate(plan.sources):
-        reader = open_reader(origin, plan.records_per_file, plan.reader_params, None)
-        for shard in reader.create_shards():
+        for shard in _opened(plan, origin).create_shards():
             start = shard.start
             while start < shard.end:
                 end = min(shard.end, start + room)
@@ -120,12 +165,18 @@ def cut_units(plan: Plan) -> list[Unit]:
     return units
 
 
+def _opened(plan: Plan, origin: str) -> DataReader:
+    return open_reader(origin, plan.records_per_file, plan.reader_params, None)
+
+
 class UnitWriter:
     """Does units of one plan in one process."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, shuffled: ShuffledRecords | None = None) -> None:
         self._plan = plan
-        self._readers: dict[int, Any] = {}
+        self._shuffled = shuffled
+        # Made without any I/O.
+        self._readers = [] if plan.model_def else [_opened(plan, each) for each in plan.sources]
         self._prepare: Callable[..., Any] | None = None
 
     def write(self, unit: Unit) -> Iterator[WrittenFile]:
@@ -136,32 +187,36 @@ class UnitWriter:
             ModelDefError: The module has no usable `prepare_data`.
         """
         plan = self._plan
-        records = self._read(unit) if unit.parts else self._prepared(plan.sources[unit.index])
+        records = self._records(unit)
         suffix = WRITERS[plan.format].suffix
         for number in range(10**9):
             chunk = list(islice(records, plan.records_per_file))
             if not chunk:
                 return
-            within = "" if unit.parts else f"-{number:05}"
+            within = f"-{number:05}" if plan.model_def else ""
             name = f"{FILE_PREFIX}{unit.index:05}{within}{suffix}"
             try:
                 if plan.types:
                     chunk = [_cast(record, plan.types) for record in chunk]
                 forms = _write_whole(plan, chunk, name)
             except DataError as error:
-                source = plan.sources[unit.parts[0].source if unit.parts else unit.index]
-                raise DataError(f"{source}, in {name}: {error}") from error
+                raise DataError(f"{self._source(unit)}, in {name}: {error}") from error
             yield WrittenFile(name, len(chunk), forms)
+
+    def _source(self, unit: Unit) -> str:
+        """What a unit is of, for errors."""
+        if unit.span is not None:
+            return ", ".join(self._plan.sources)
+        return self._plan.sources[unit.parts[0].source if unit.parts else unit.index]
+
+    def _records(self, unit: Unit) -> Iterator[Any]:
+        if unit.span is not None:
+            assert self._shuffled is not None, "spans are of an order"
+            return self._shuffled.read(unit.span.start, unit.span.end, self._readers)
+        return self._read(unit) if unit.parts else self._prepared(self._plan.sources[unit.index])
 
     def _read(self, unit: Unit) -> Iterator[Any]:
         for part in unit.parts:
-            if part.source not in self._readers:
-                self._readers[part.source] = open_reader(
-                    self._plan.sources[part.source],
-                    self._plan.records_per_file,
-                    self._plan.reader_params,
-                    None,
-                )
             task = ReadTask(part.shard, part.start, part.end)
             yield from self._readers[part.source].read_records(task)
 

@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from elastic.data.conversion import Plan, Unit, UnitWriter, WrittenFile
+from elastic.data.conversion_order import ShuffledRecords
 from elastic.errors import PlatformError
 
 _writers: list[UnitWriter] = []
@@ -16,9 +17,18 @@ _writers: list[UnitWriter] = []
 
 
 def write_units(
-    plan: Plan, units: Sequence[Unit], num_processes: int
+    plan: Plan,
+    units: Sequence[Unit],
+    num_processes: int,
+    shuffled: ShuffledRecords | None = None,
 ) -> Iterator[tuple[Unit, WrittenFile | None]]:
     """Do units, and tell each file; None instead of a file says that all of its unit are there.
+
+    Args:
+        plan: What they are of.
+        units: Those to do.
+        num_processes: That do them at once.
+        shuffled: The order that their spans are of.
 
     Raises:
         DataError: A record cannot be read, made or written.
@@ -26,22 +36,22 @@ def write_units(
         PlatformError: A process was killed.
     """
     if min(num_processes, len(units)) < 2:
-        writer = UnitWriter(plan)
+        writer = UnitWriter(plan, shuffled)
         for unit in units:
             for file in writer.write(unit):
                 yield unit, file
             yield unit, None
         return
-    yield from _write_in_processes(plan, units, num_processes)
+    yield from _write_in_processes(plan, units, num_processes, shuffled)
 
 
 def _write_in_processes(
-    plan: Plan, units: Sequence[Unit], num_processes: int
+    plan: Plan, units: Sequence[Unit], num_processes: int, shuffled: ShuffledRecords | None
 ) -> Iterator[tuple[Unit, WrittenFile | None]]:
     # A framework that the user's module imports does not survive a fork of its threads.
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(num_processes, len(units)), context, _start, (plan,))
+    pool = ProcessPoolExecutor(min(num_processes, len(units)), context, _start, (plan, shuffled))
     try:
         futures = {pool.submit(_write, unit): unit for unit in units}
         for future in as_completed(futures):
@@ -61,11 +71,11 @@ def _write_in_processes(
             process.terminate()
 
 
-def _start(plan: Plan) -> None:
+def _start(plan: Plan, shuffled: ShuffledRecords | None) -> None:
     # Ctrl-C reaches every process of the terminal; the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _writers.append(UnitWriter(plan))
+    _writers.append(UnitWriter(plan, shuffled))
 
 
 def _end_with_parent() -> None:

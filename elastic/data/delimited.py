@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from elastic.data.base import Chunks, ReadTask
+from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.options import ReaderOptions
 from elastic.data.picking import scanned_chunks
@@ -23,8 +23,8 @@ from elastic.data.scan import (
     Piece,
     cut_shards,
     decode_piece,
-    raw_records,
     read_pieces,
+    read_raw_text,
     split_blocks,
     text_start,
 )
@@ -99,22 +99,25 @@ class CsvReader:
                         dict(zip(columns.names, row, strict=True)) if columns.names else tuple(row)
                     )
 
-    def read_raw(self, task: ReadTask) -> Iterator[bytes]:
+    def read_raw(self, task: ReadTask) -> RawRecords:
         file = self._files.get(task.shard.name)
-        assert task.shard.offset_bytes is not None, "as it was made by this reader"
-        offset = task.shard.offset_bytes
-        return raw_records(read_pieces(file, task, offset, self._row_ends, self._bookmarks))
+        encoding = self._options.encoding
+        return read_raw_text(file, task, self._row_ends, self._bookmarks, encoding, with_ends=True)
 
-    def decode_raw(self, name: str, records: Sequence[bytes]) -> Sequence[Row]:
+    def decode_raw(self, name: str, records: list[str]) -> Sequence[Row]:
         columns = self._columns_of(self._files.get(name))
         try:
-            rows = list(self._rows(b"".join(records).decode(self._options.encoding)))
-        except UnicodeDecodeError as error:
-            raise DataError(f"{name}: a row of many is no {self._options.encoding}") from error
-        if len(rows) != len(records) or any(len(row) != columns.count for row in rows):
+            # One text for each row, which may have line ends in quotes.
+            rows = list(csv.reader(records, delimiter=self._delimiter))
+        except csv.Error:
+            # Blank lines before a row belong to it.
+            rows = list(self._rows("".join(records)))
+        if len(rows) != len(records) or set(map(len, rows)) != {columns.count}:
             raise DataError(f"{name}: a row of many has too few fields, or too many")
         names = columns.names
-        return [dict(zip(names, row, strict=True)) if names else tuple(row) for row in rows]
+        if names is None:
+            return list(map(tuple, rows))
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def _rows(self, text: str) -> Iterator[list[str]]:
         lines = io.StringIO(text, newline="")

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from elastic.data import scan
-from elastic.data.base import Chunks, ReadTask
+from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.options import ReaderOptions
 from elastic.data.picking import scanned_chunks
@@ -102,6 +102,14 @@ class LinesReader:
                 if text.endswith("\n"):
                     lines.pop()
                 yield _without_cr(lines, text)
+
+    def read_raw(self, task: ReadTask) -> RawRecords:
+        file, _ = self._places(task)
+        encoding = self._options.encoding
+        return scan.read_raw_text(file, task, line_ends, self._bookmarks, encoding, with_ends=False)
+
+    def decode_raw(self, name: str, records: list[str]) -> list[str]:  # noqa: ARG002 (text is decoded a chunk at a time)
+        return records
 
     def _places(self, task: ReadTask) -> tuple[SourceFile, int]:
         """The file of a task, and where its shard begins."""

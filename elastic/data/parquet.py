@@ -18,8 +18,8 @@ from elastic.data.base import Chunks, ReadTask
 from elastic.data.cache import RecentlyUsed
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.options import ReaderOptions
-from elastic.data.parquet_columns import Column, ColumnForm, decode, form_of
-from elastic.data.picking import LEAST_MIXED, is_in_runs, read_runs
+from elastic.data.parquet_columns import Column, ColumnForm, Rows, decode, form_of
+from elastic.data.picking import LEAST_MIXED, by_shard, is_in_runs, read_runs
 from elastic.data.rows import record_maker
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard
@@ -200,18 +200,14 @@ class ParquetReader:
             yield records
             count = max(1, _PICKED_BYTES // max(1, size_bytes // len(part)))
 
-    def _picked(self, picks: Picks) -> tuple[list[dict[str, Any]], int]:
+    def _picked(self, picks: Picks) -> tuple[Iterator[dict[str, Any]], int]:
         """Records in their order, and about how many bytes they have."""
-        records: list[Any] = [None] * len(picks)
+        found: dict[str, list[tuple[NDArray[np.intp], Rows]]] = {}
         size_bytes = 0
-        for owner, shard in enumerate(picks.shards):
-            places = np.flatnonzero(picks.owners == owner)
-            if not len(places):
-                continue
+        for shard, places, indices in by_shard(picks):
             file = self._files.get(shard.name)
             layout = self._layout_of(file)
             starts = np.asarray(layout.group_starts)
-            indices = picks.indices[places]
             groups = np.searchsorted(starts, indices, side="right") - 1
             for group in np.unique(groups).tolist():
                 chosen = groups == group
@@ -219,12 +215,15 @@ class ParquetReader:
                     (file.name, group), partial(self._read_group, file, layout, group)
                 )
                 rows = indices[chosen] - starts[group]
-                made = _taken(columns, rows)
-                for place, record in zip(places[chosen].tolist(), made, strict=True):
-                    records[place] = record
+                for field, column in columns.items():
+                    found.setdefault(field, []).append(
+                        (places[chosen], _taken(field, column, rows))
+                    )
                 num_rows = int(starts[group + 1] - starts[group])
                 size_bytes += len(rows) * _size_of(columns) // num_rows
-        return records, size_bytes
+        # Each record is made when it is asked for, and is in the cache then.
+        made = record_maker(tuple(found))(*(_merged(parts, len(picks)) for parts in found.values()))
+        return made, size_bytes
 
     def forms(self, name: str) -> dict[str, ColumnForm]:
         """What the records of a file hold."""
@@ -324,16 +323,33 @@ def _rows(
         )
 
 
-def _taken(columns: Columns, rows: NDArray[np.intp]) -> Iterator[dict[str, Any]]:
-    """Rows of a row group in any order.
+def _taken(field: str, column: Column, rows: NDArray[np.intp]) -> Rows:
+    """Rows of a column in any order.
 
     Raises:
-        DataError: One of them has no value for a column.
+        DataError: One of them has no value.
     """
-    for field, column in columns.items():
-        if len(column.nulls) and np.isin(rows, column.nulls).any():
-            raise DataError(f"column {field!r} has no value (null) in one of {len(rows)} rows")
-    return record_maker(tuple(columns))(*(column.take(rows) for column in columns.values()))
+    if len(column.nulls) and np.isin(rows, column.nulls).any():
+        raise DataError(f"column {field!r} has no value (null) in one of {len(rows)} rows")
+    return column.take(rows)
+
+
+def _merged(parts: Sequence[tuple[NDArray[np.intp], Rows]], num_rows: int) -> Rows:
+    """Values of one column out of several row groups, each at its places."""
+    _, first = parts[0]
+    if isinstance(first, np.ndarray) and all(
+        isinstance(rows, np.ndarray) and rows.shape[1:] == first.shape[1:] for _, rows in parts
+    ):
+        together = np.empty((num_rows, *first.shape[1:]), first.dtype)
+        for places, rows in parts:
+            together[places] = rows
+        return together
+    # Text, and lists of different lengths, be it in one file of several.
+    merged: list[Any] = [None] * num_rows
+    for places, rows in parts:
+        for place, row in zip(places.tolist(), rows, strict=True):
+            merged[place] = row
+    return merged
 
 
 def _not_text(columns: Columns, low: int, high: int) -> str:

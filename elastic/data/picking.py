@@ -1,7 +1,6 @@
-"""Records in any order from sources that are read by ranges: a chunk is decoded whole, and kept.
+"""Records in any order, from sources that are read by ranges: chunks, and how records leave them.
 
-The chunks of a window are in work at once. Each of their records is given out once, as who gets it
-may change it, and a chunk is dropped with its last one.
+The chunks of a window are in work at once.
 """
 
 from collections import OrderedDict
@@ -13,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import Chunks, RawReader, ReadTask
+from elastic.data.base import Chunks, ReadTask
 from elastic.data.files import OpenFiles
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard
@@ -45,7 +44,6 @@ _LEAST_KEPT: Final = 32
 _BLOCK: Final = 1 << 13
 """Records taken from chunks at a time: many of each, as each costs as much for a few."""
 
-_DECODED: Final = 256
 _FEW_RUNS: Final = 4
 _LONG_RUN: Final = 8
 
@@ -107,45 +105,34 @@ def read_runs(read: Read, picks: Picks) -> Iterator[Any]:
 
 
 class ChunkPicking:
-    """Reads picks by the chunks that they are of; for one thread."""
+    """Reads picks of records that only their reader can make; for one thread.
+
+    Each record is given out once, as who gets it may change it, and a chunk is dropped with its
+    last one.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Shard, _Chunk] = OrderedDict()
 
-    def read(
-        self, read: Read, picks: Picks, raw: RawReader | None = None, is_forward: bool = False
-    ) -> Iterator[Any]:
+    def read(self, read: Read, picks: Picks) -> Iterator[Any]:
         """The records in their order.
 
         Args:
             read: Gives the records of a range; where it fails it raises a `DataError`. Not kept, as
                 it belongs to who keeps this.
             picks: Which ones.
-            raw: Decodes them later, where that can be.
-            is_forward: Whether chunks should be decoded as they follow each other.
         """
         if is_in_runs(picks):
             return read_runs(read, picks)
         # Flattened by C code: a generator would be resumed for every record.
-        return chain.from_iterable(self._blocks(read, picks, raw, is_forward))
+        return chain.from_iterable(self._blocks(read, picks))
 
-    def _blocks(
-        self, read: Read, picks: Picks, raw: RawReader | None, is_forward: bool
-    ) -> Iterator[Iterable[Any]]:
-        take = read if raw is None else raw.read_raw
-        if is_forward:
-            for shard in sorted(picks.shards, key=lambda shard: (shard.name, shard.start)):
-                self._chunk(take, shard, len(picks.shards))
+    def _blocks(self, read: Read, picks: Picks) -> Iterator[Iterable[Any]]:
         for start in range(0, len(picks), _BLOCK):
             part = picks.part(start, start + _BLOCK)
-            records = self._gather(take, part)
-            if records is None:
-                # One by one, so that those before one at fault come, and it is named.
-                yield read_runs(read, part)
-            elif raw is None:
-                yield records
-            else:
-                yield from _decoded(read, raw, part, records)
+            records = self._gather(read, part)
+            # One by one, so that those before one at fault come, and it is named.
+            yield read_runs(read, part) if records is None else records
 
     def _gather(self, read: Read, picks: Picks) -> Sequence[Any] | None:
         """The records in their order; None where one is of a chunk that cannot be decoded."""
@@ -201,16 +188,3 @@ def _decode(read: Read, shard: Shard) -> _Chunk:
         # Told of the record that is at fault, when it is its turn.
         records = []
     return _Chunk(records, np.zeros(len(records), np.bool_))
-
-
-def _decoded(
-    read: Read, raw: RawReader, picks: Picks, records: Sequence[bytes]
-) -> Iterator[Iterable[Any]]:
-    """Decode so few at a time that they are still at hand when they are used."""
-    name = picks.shards[0].name
-    for start in range(0, len(records), _DECODED):
-        end = start + _DECODED
-        try:
-            yield raw.decode_raw(name, records[start:end])
-        except DataError:
-            yield read_runs(read, picks.part(start, end))

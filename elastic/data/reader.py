@@ -9,7 +9,7 @@ from elastic.data.base import Chunks, FormatReader, PickReader, RawReader, ReadT
 from elastic.data.formats import build_reader, format_of, is_folder
 from elastic.data.opening import open_files
 from elastic.data.options import check_used, parse_options
-from elastic.data.picking import ChunkPicking
+from elastic.data.raw_picking import RawPicking
 from elastic.data.sources import common_format, list_files
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard
@@ -33,7 +33,7 @@ class FileReader:
             self._options = replace(self._options, processes=0)
         self._files = open_files(self._options)
         self._formats: dict[str, FormatReader] = {}
-        self._picking = ChunkPicking()
+        self._picking = RawPicking(self._files.get)
 
     def create_shards(self) -> list[Shard]:
         """List the shards of all files, sorted by path.
@@ -83,10 +83,10 @@ class FileReader:
         form = self._format(self._options.format or format_of(picks.shards[0].name))
         if isinstance(form, PickReader):
             return form.read_picks(picks)
-        is_forward = any(self._files.get(name).is_forward for name in names)
-        return self._picking.read(
-            self.read_records, picks, form if isinstance(form, RawReader) else None, is_forward
-        )
+        if isinstance(form, RawReader):
+            is_forward = any(self._files.get(name).is_forward for name in names)
+            return self._picking.read(form, self.read_records, picks, is_forward)
+        raise AssertionError("every format reads picks, or raw records")
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """Yield the records of a range of one shard.

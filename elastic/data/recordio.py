@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.data.base import Chunks, ReadTask
+import numpy as np
+
+from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.checksums import crc32c_of
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.picking import scanned_chunks
@@ -109,6 +111,14 @@ class RecordIOReader:
             f"[{task.start}, {task.end}): the file is not the one that was counted; restore it "
             "and start the job again"
         )
+
+    def read_raw(self, task: ReadTask) -> RawRecords:
+        records = list(self.read_records(task))
+        ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
+        return RawRecords(b"".join(records), np.concatenate(([0], ends[:-1])), ends)
+
+    def decode_raw(self, name: str, records: list[bytes]) -> list[bytes]:  # noqa: ARG002 (chunks are checked whole)
+        return records
 
     def _cut_shards(self, file: SourceFile, records_per_task: int, shard_bytes: int) -> list[Shard]:
         """Runs of whole chunks: at least a task, and at least `shard_bytes`."""

@@ -8,13 +8,12 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import ReadTask
+from elastic.data.base import RawRecords, ReadTask
 from elastic.data.files import SourceFile
 from elastic.errors import DataError
 from elastic.policy.records import Shard
@@ -40,6 +39,9 @@ long to scan."""
 
 READ_BLOCK_BYTES: Final = 1 << 16
 """What a task may read beyond its last record."""
+
+_CHUNK_BLOCK_BYTES: Final = READ_BLOCK_BYTES * 9 // 8
+"""Most chunks of shuffled records are read by one of these."""
 
 MAX_READ_BYTES: Final = 3 << 15
 """Read at a time for a task that is larger: memory from 128 KiB on is mapped anew each time."""
@@ -223,9 +225,22 @@ class Bookmarks:
 
 
 def read_pieces(
-    file: SourceFile, task: ReadTask, offset: int, record_ends: RecordEnds, bookmarks: Bookmarks
+    file: SourceFile,
+    task: ReadTask,
+    offset: int,
+    record_ends: RecordEnds,
+    bookmarks: Bookmarks,
+    block_bytes: int = READ_BLOCK_BYTES,
 ) -> Iterator[Piece]:
     """Read exactly the records of a task, given where its shard begins.
+
+    Args:
+        file: The source.
+        task: Whose records are wanted.
+        offset: Where its shard begins.
+        record_ends: The format.
+        bookmarks: Of this reader.
+        block_bytes: Read at a time, at first.
 
     Raises:
         DataError: The shard does not begin at a record, or ends before the task does.
@@ -233,7 +248,7 @@ def read_pieces(
     position, offset = last_known(file, task, offset, bookmarks)
     end = offset
     num_records = task.end - position
-    for block in split_blocks(file, offset, record_ends, READ_BLOCK_BYTES, num_records):
+    for block in split_blocks(file, offset, record_ends, block_bytes, num_records):
         bookmarks.add(file.name, position, block.offset)
         low = max(task.start - position, 0)
         high = min(task.end - position, block.count)
@@ -249,15 +264,53 @@ def read_pieces(
     raise ended_early(file, task, position, end)
 
 
-def raw_records(pieces: Iterator[Piece]) -> Iterator[bytes]:
-    """Each record by itself, with an end of its line."""
-    for piece in pieces:
-        bounds = [0, *piece.ends().tolist()]
-        data = piece.data
-        if not data.endswith((b"\n", b"\r")):
-            data += b"\n"
-            bounds[-1] += 1
-        yield from [data[begin:end] for begin, end in pairwise(bounds)]
+def read_raw_text(
+    file: SourceFile,
+    task: ReadTask,
+    record_ends: RecordEnds,
+    bookmarks: Bookmarks,
+    encoding: str,
+    *,
+    with_ends: bool,
+) -> RawRecords:
+    """All records of a shard as text.
+
+    Args:
+        file: The source.
+        task: All of a shard.
+        record_ends: The format.
+        bookmarks: Of this reader.
+        encoding: Of the file.
+        with_ends: Whether a record has the end of its line.
+
+    Raises:
+        DataError: They cannot be read, or a byte is no text in this encoding.
+    """
+    assert task.shard.offset_bytes is not None, "chunks of text say where they begin"
+    offset = task.shard.offset_bytes
+    found = list(read_pieces(file, task, offset, record_ends, bookmarks, _CHUNK_BLOCK_BYTES))
+    data = b"".join(piece.data for piece in found)
+    ends = np.flatnonzero(np.concatenate([piece.marks for piece in found])) + 1
+    begins = np.concatenate(([0], ends[:-1]))
+    if not with_ends:
+        ends = _without_ends(data, ends)
+    try:
+        text = data.decode(encoding)
+        if len(text) != len(data):
+            bounds = zip(begins.tolist(), ends.tolist(), strict=True)
+            records = [data[begin:end].decode(encoding) for begin, end in bounds]
+            ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
+            begins, text = np.concatenate(([0], ends[:-1])), "".join(records)
+    except UnicodeDecodeError as error:
+        raise DataError(f"a record of {len(ends)} is no {encoding}") from error
+    return RawRecords(text, begins, ends)
+
+
+def _without_ends(data: bytes, ends: Positions) -> Positions:
+    """Where the lines end that end at `ends` with their `\\n` or `\\r\\n`, if they have one."""
+    codes = np.frombuffer(data, np.uint8)
+    ends = ends - (codes[ends - 1] == ord("\n"))
+    return ends - ((codes[ends - 1] == ord("\r")) & (ends > 0)) if b"\r" in data else ends
 
 
 def last_known(

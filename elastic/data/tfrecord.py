@@ -9,7 +9,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from elastic.data.base import Chunks, ReadTask
+import numpy as np
+
+from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.checksums import masked_crc32c
 from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.picking import scanned_chunks
@@ -21,6 +23,8 @@ _HEAD: Final = struct.Struct("<QI")
 _CHECKSUM: Final = struct.Struct("<I")
 _FRAME_BYTES: Final = _HEAD.size + _CHECKSUM.size
 """What a record has around its bytes."""
+
+_MAX_READ_BYTES: Final = 1 << 20
 
 _BIG_RECORD_BYTES: Final = 1 << 13
 """From here on, reading the next length alone is cheaper than reading all that lies between."""
@@ -70,6 +74,45 @@ class TFRecordReader:
                 )
             yield record
             offset += length + _FRAME_BYTES
+
+    def read_raw(self, task: ReadTask) -> RawRecords:
+        """Records with the checksums that follow them, which are looked at as they are decoded."""
+        file = self._files.get(task.shard.name)
+        offset = task.shard.offset_bytes
+        assert offset is not None, "as it was made by this reader"
+        # Most chunks are read at once.
+        data = file.read_at(offset, READ_BLOCK_BYTES * 9 // 8)
+        at, begins, ends = 0, [], []
+        for index in range(task.start, task.end):
+            if at + _HEAD.size > len(data):
+                data += file.read_at(offset + len(data), _rest_bytes(task, index, at))
+            length = _checked_length(file, data, at, offset + at, index)
+            end = at + length + _FRAME_BYTES
+            if end > len(data):
+                wanted = max(end - len(data), _rest_bytes(task, index, at))
+                data += file.read_at(offset + len(data), wanted)
+                if end > len(data):
+                    raise _truncated(file, index, offset + at)
+            begins.append(at + _HEAD.size)
+            ends.append(end)
+            at = end
+        return RawRecords(data[:at], np.array(begins), np.array(ends))
+
+    def decode_raw(self, name: str, records: list[bytes]) -> list[bytes]:
+        found = [record[: -_CHECKSUM.size] for record in records]
+        checksums = [record[-_CHECKSUM.size :] for record in records]
+        if list(map(masked_crc32c, found)) != [
+            *struct.unpack(f"<{len(found)}I", b"".join(checksums))
+        ]:
+            raise DataError(f"{name}: a record of many does not match its checksum")
+        return found
+
+
+def _rest_bytes(task: ReadTask, index: int, size_bytes: int) -> int:
+    """About how much the records of a task from one on have, of which those before had so much."""
+    num_before = index - task.start
+    rest = size_bytes * (task.end - index) // num_before if num_before else 0
+    return min(max(READ_BLOCK_BYTES // 8, rest), _MAX_READ_BYTES)
 
 
 def is_record_head(head: bytes) -> bool:

@@ -1,5 +1,6 @@
 """`elastic data`: what it prints, and what becomes of a conversion that is killed."""
 
+import gzip
 import io
 import os
 import re
@@ -85,6 +86,27 @@ def test_convert(run, table):
     assert "x     float32\n  name  str" in run("data", "show", "out")[1]
 
 
+def test_convert_shuffles_by_a_seed(run, table):
+    """Other files for another seed; what is written twice is alike."""
+    orders = []
+    for out, seed in (("one", "1"), ("two", "2"), ("again", "1")):
+        found = run("data", "convert", "a.csv", out, "--shuffle", "--seed", seed)
+        assert found[0] == 0, found
+        with np.load(table / out / "part-00000.npz") as arrays:
+            orders.append(arrays["i"].tolist())
+    assert orders[0] == orders[2] != orders[1]
+    assert all(sorted(order) == ["0", "1", "2", "3", "4"] for order in orders)
+    assert ["0", "1", "2", "3", "4"] not in orders
+
+
+def test_convert_refuses_to_shuffle_what_is_read_forward(run, table):
+    (table / "a.csv.gz").write_bytes(gzip.compress((table / "a.csv").read_bytes()))
+    code, _, err = run("data", "convert", "a.csv.gz", "out", "--shuffle")
+    assert code == 1
+    assert err.startswith("error: a.csv.gz is compressed, so it can only be read forward, and --sh")
+    assert not (table / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
@@ -93,6 +115,8 @@ def test_convert(run, table):
         (["--data_reader_params", "size"], 2, "error: --data_reader_params: 'size' in 'size' has"),
         (["--format", "xml"], 2, "error: Invalid value for '--format'"),
         (["--model_def", "m.M", "--data_reader_params", "a=1"], 2, "no meaning with --model_def"),
+        (["--model_def", "m.M", "--shuffle"], 2, "--shuffle has no meaning with --model_def"),
+        (["--seed", "1"], 2, "--seed is of --shuffle: say that too, or leave it out"),
         (["--model_def", "m.M"], 1, "error: --model_def m.M names the module m, but neither"),
     ],
 )

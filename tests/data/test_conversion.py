@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import re
 import shutil
 from contextlib import closing
@@ -10,9 +9,10 @@ from contextlib import closing
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from support.converting import convert
 
 from elastic.data import exact
-from elastic.data.conversion import Plan, _cast, cut_units
+from elastic.data.conversion import Plan, _cast, cut_work
 from elastic.data.conversion_folder import ConversionFolder
 from elastic.data.conversion_processes import write_units
 from elastic.data.exact import unrounded
@@ -34,24 +34,6 @@ def prepare_data(source, count=5, fails_at=None):
 def wrong():
     pass
 """
-
-
-def convert(plan, num_processes=1, stop_after=None):
-    units = cut_units(plan)
-    with closing(ConversionFolder(plan, units)) as folder:
-        done = folder.open()
-        written = {}
-        for count, (unit, file) in enumerate(
-            write_units(plan, [unit for unit in units if unit.index not in done], num_processes)
-        ):
-            if count == stop_after:
-                return None
-            if file is None:
-                folder.finish_unit(unit.index, written.pop(unit.index, []))
-            else:
-                written.setdefault(unit.index, []).append(file)
-        folder.finish()
-    return json.loads((folder._root / "_manifest.json").read_text())
 
 
 @pytest.fixture
@@ -398,7 +380,7 @@ def test_a_conversion_that_was_interrupted_goes_on(tmp_path, tables, read_all):
 def test_a_folder_that_another_run_fills_is_left_alone(tmp_path, tables, read_all):
     out = tmp_path / "out"
     plan = Plan((tables,), str(out), records_per_file=20)
-    units = cut_units(plan)
+    units = cut_work(plan).units
     with closing(ConversionFolder(plan, units)) as first:
         first.open()
         for unit, file in write_units(plan, units, 1):
@@ -467,7 +449,7 @@ def test_a_file_that_is_lost_meanwhile_is_made_again(tmp_path, tables, read_all,
     out = tmp_path / "out"
     plan = Plan((tables,), str(out), records_per_file=10)
     convert(plan, stop_after=4)
-    units = cut_units(plan)
+    units = cut_work(plan).units
     with closing(ConversionFolder(plan, units)) as folder:
         assert folder.open() == {0, 1}
         (out / "part-00001.npz").unlink()

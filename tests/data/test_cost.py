@@ -2,6 +2,7 @@
 
 import csv
 import os
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from elastic.data import open_reader, scan
 from elastic.data.base import ReadTask
-from elastic.data.files import MAX_OPEN_FILES, OpenFiles
+from elastic.data.files import MAX_OPEN_FILES, LocalFile, OpenFiles
 from elastic.errors import DataError
 
 COUNTERS = Path("/proc/self/io")
@@ -103,6 +104,35 @@ def test_a_task_of_arrays_reads_its_rows(tmp_path, suffix):
     cost_of(reader, shard, 0, 1)
     row_bytes = 1024 if suffix == "npy" else 1028
     assert cost_of(reader, shard, 5000, 5100) <= 100 * row_bytes + SLACK_BYTES
+
+
+@pytest.mark.parametrize("folder", [None, "/dev/shm"], ids=["disk", "memory"])
+def test_of_rows_that_are_not_at_hand_the_system_is_told_what_lies_around(
+    tmp_path, folder, monkeypatch
+):
+    """Each alone would be a request to a disk; file systems that cannot say so are told as well."""
+    if folder and not os.access(folder, os.W_OK):
+        pytest.skip(f"{folder} is not there")
+    content = np.random.default_rng(0).bytes(4 << 20)
+    asked = []
+    with tempfile.NamedTemporaryFile(dir=folder or tmp_path) as written:
+        written.write(content)
+        written.flush()
+        os.fsync(written.fileno())
+        os.posix_fadvise(written.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        advise = os.posix_fadvise
+        monkeypatch.setattr(
+            os, "posix_fadvise", lambda fd, *args: asked.append(args[:2]) or advise(fd, *args)
+        )
+        file = LocalFile(written.name)
+        size = 12_288
+        offsets = np.random.default_rng(1).permutation(len(content) // size)[:100] * size
+        buffer = bytearray(size * len(offsets))
+        spans = [(place * size, offset) for place, offset in enumerate(offsets.tolist())]
+        file.read_rows(memoryview(buffer), spans, size)
+    assert bytes(buffer) == b"".join(content[offset : offset + size] for _, offset in spans)
+    assert len(asked) >= 4
+    assert all(length >= 256 << 10 for _, length in asked)
 
 
 @needs_counters
