@@ -10,7 +10,7 @@ from support import seeds
 pytest_plugins = ["support.time_by_cause"]
 
 # `make soak` plays more schedules of the ledger than each run can.
-settings.register_profile("soak", max_examples=2000)
+settings.register_profile("soak", max_examples=1000)
 
 # Before processes are started beside each other at midnight.
 seeds.drawn_by()

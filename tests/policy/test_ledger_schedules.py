@@ -157,7 +157,7 @@ class Job:
         self.ledger.commit(applied)
 
 
-@settings(max_examples=2 * settings.default.max_examples, deadline=None)
+@settings(max_examples=10 * settings.default.max_examples, deadline=None)
 @given(
     num_records=st.integers(1, 60),
     records_per_task=st.integers(1, 17),
