@@ -9,6 +9,9 @@ from support import seeds
 
 pytest_plugins = ["support.time_by_cause"]
 
+# How long an example takes is the machine's doing.
+settings.register_profile("usual", deadline=None)
+settings.load_profile("usual")
 # `make soak` plays more schedules of the ledger than each run can.
 settings.register_profile("soak", max_examples=1000)
 
