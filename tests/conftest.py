@@ -4,9 +4,16 @@ import signal
 import subprocess
 
 import pytest
+from hypothesis import settings
 from support import seeds
 
 pytest_plugins = ["support.time_by_cause"]
+
+# How long an example takes is the machine's doing.
+settings.register_profile("usual", deadline=None)
+settings.load_profile("usual")
+# `make soak` plays more schedules of the ledger than each run can.
+settings.register_profile("soak", max_examples=1000)
 
 # Before processes are started beside each other at midnight.
 seeds.drawn_by()
@@ -19,13 +26,16 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 PURE = ("policy", "spec", "rpc", "telemetry")
 PURE_TIMEOUT_S = 60
+"""For the examples of the usual profile."""
+USUAL_EXAMPLES = 100
 
 
 def pytest_collection_modifyitems(items):
     """Nothing starts in tests of pure code, so that one which takes long goes on for ever."""
+    timeout_s = PURE_TIMEOUT_S * settings.default.max_examples / USUAL_EXAMPLES
     for item in items:
         if item.path.parent.name in PURE:
-            item.add_marker(pytest.mark.timeout(PURE_TIMEOUT_S))
+            item.add_marker(pytest.mark.timeout(timeout_s))
 
 
 @pytest.fixture

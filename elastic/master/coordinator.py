@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from elastic.errors import TrainingError, UserError
@@ -32,6 +32,7 @@ from elastic.policy.aggregation import (
     should_hold_reply,
     should_wait_to_begin,
 )
+from elastic.policy.at_work import AtWork
 from elastic.policy.ending import Ending, ending_at
 from elastic.policy.epochs import EpochResult
 from elastic.policy.evaluation import may_evaluate
@@ -129,7 +130,8 @@ class Coordinator:
         self._staleness = 0
         self._late = LateGradients(rule)
         self._told_oddities: set[Oddity] = set()
-        self._computing: set[str] = set()
+        self._at_work = AtWork()
+        self._is_updating = False
         self._woken = asyncio.Event()
         if ledger.is_finished:
             self.training_done.set()
@@ -161,8 +163,9 @@ class Coordinator:
             self._begin_work(session, task)
         # Who searches fills no group meanwhile.
         if isinstance(task, Task) and task.kind is TaskKind.TRAINING and not task.is_search:
-            self._computing.add(session.key)
-            self.epochs.work_begins(time.monotonic())
+            now_s = time.monotonic()
+            self._at_work.begins(session.key, now_s)
+            self.epochs.work_begins(now_s)
         else:
             self._stop_computing(session)
         # Also without a task: who is told to wait asks again at once, or hangs.
@@ -214,8 +217,9 @@ class Coordinator:
     def _trains_nothing(self) -> bool:
         return self.ledger.is_finished or self.is_held
 
-    def release(self, task_id: int, attempt: int) -> bool:
+    def release(self, session: WorkerSession, task_id: int, attempt: int) -> bool:
         """Take back the rest of a lease; its worker asks for another, or is about to end."""
+        self._stop_computing(session)
         return self._ledger_of(task_id).release(task_id, attempt)
 
     # -- gradients -----------------------------------------------------------------------------
@@ -252,6 +256,7 @@ class Coordinator:
                     self._group.own()
             if not applied:
                 await self._hold(session)
+            self._go_on(session)
             return Outcome(None, self.store.version)
 
     @contextmanager
@@ -342,7 +347,11 @@ class Coordinator:
         self.epochs.metrics.take(self._group_metrics)
         share = 1.0 / (1 + self._staleness) if self._rule.is_async else 1.0
         began_s = time.perf_counter()
-        await self.store.apply(group, share)
+        self._is_updating = True
+        try:
+            await self.store.apply(group, share)
+        finally:
+            self._is_updating = False
         audit = self.ledger.commit(staged)
         self.meter.update(time.perf_counter() - began_s)
         self.meter.commit(sum(item.records.num_records for item in staged))
@@ -386,7 +395,7 @@ class Coordinator:
 
         What it computed on the version before that would only be refused.
         """
-        is_at_work = session.key in self._computing
+        is_at_work = session.key in self._at_work
         has_records = self.ledger.num_queued > 0 and not self._trains_nothing
         if is_at_work or not has_records or self._evaluation_for(session) is not None:
             return
@@ -395,41 +404,50 @@ class Coordinator:
                 lambda: should_wait_to_begin(
                     self._rule,
                     self._group.count,
-                    len(self._computing),
+                    self._at_work.num_awaited,
                     len(self.sessions.all()),
                 )
             )
 
     async def _hold(self, session: WorkerSession) -> None:
         """Let a worker wait for its group as long as others can still fill it."""
-        self._computing.discard(session.key)
+        self._at_work.ends(session.key)
         await self._wait_for_update(
-            lambda: should_hold_reply(self._rule, self._group.count, len(self._computing))
+            lambda: should_hold_reply(self._rule, self._group.count, self._at_work.num_awaited)
         )
+
+    def _go_on(self, session: WorkerSession) -> None:
+        """It is answered and computes the next gradient, or the same again, if it is not lost."""
         if self.sessions.find(session.key) is session:
-            self._computing.add(session.key)
-            self.liveness.progressed(session.worker, time.monotonic())
+            now_s = time.monotonic()
+            self._at_work.begins(session.key, now_s)
+            self.liveness.progressed(session.worker, now_s)
 
     async def _wait_for_update(self, is_worth_it: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + hold_limit_s(self.liveness.typical_step_s)
-        version = self.store.version
-        while self.store.version == version and not self.training_done.is_set() and is_worth_it():
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                break
-            woken = self._woken
-            try:
-                await asyncio.wait_for(woken.wait(), left_s)
-            except TimeoutError:
-                break
+        version, since_s = self.store.version, time.monotonic()
+        # While the update is made, its group is empty: what is begun now would be too late.
+        while (
+            self.store.version == version
+            and not self.training_done.is_set()
+            and (self._is_updating or is_worth_it())
+        ):
+            left_s = since_s + hold_limit_s(self.liveness.typical_step_s) - time.monotonic()
+            if left_s > 0:
+                woken = self._woken
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), left_s)
+            else:
+                self._at_work.give_up(since_s)
+                since_s = time.monotonic()
+                self._wake_held()
 
     def _begin_work(self, session: WorkerSession, task: Task) -> None:
         """Leave what nobody has worked out of the speeds."""
         now_s = time.monotonic()
         others = [other for other in self.sessions.all() if other is not session]
         if task.kind is TaskKind.TRAINING:
-            was_at_work = session.key in self._computing
-            is_alone = not any(other.key in self._computing for other in others)
+            was_at_work = session.key in self._at_work
+            is_alone = not any(other.key in self._at_work for other in others)
         else:
             was_at_work, ledger = False, self._ledger_of(task.task_id)
             is_alone = not any(ledger.holds_lease(other.worker) for other in others)
@@ -440,8 +458,7 @@ class Coordinator:
 
     def _stop_computing(self, session: WorkerSession) -> None:
         """One worker fewer can fill the group: those who wait for it may have to go on."""
-        if session.key in self._computing:
-            self._computing.remove(session.key)
+        if self._at_work.ends(session.key):
             self._wake_held()
 
     def _wake_held(self) -> None:
@@ -456,6 +473,7 @@ class Coordinator:
 
     def _count_late(self, session: WorkerSession, report: GradientReport) -> None:
         self._count_refused(session, report, STALE)
+        self._go_on(session)
         hint = self._late.refuse(len(self.sessions.all()))
         if hint is not None:
             self._on_event("GradientsTooLate", hint)
@@ -572,7 +590,7 @@ class Coordinator:
     @property
     def is_computing(self) -> bool:
         """Whether a worker has a task of the training records in work."""
-        return bool(self._computing)
+        return len(self._at_work) > 0
 
     def hangs(self) -> Sequence[Hang]:
         return self.liveness.hangs(time.monotonic())

@@ -195,7 +195,7 @@ class MasterServicer:
                 case outcomes.OUTCOME_SEARCHING:
                     accepted = self._coordinator.note_search(session, _failure_of(request))
                 case outcomes.OUTCOME_RELEASED:
-                    accepted = self._coordinator.release(request.task_id, request.attempt)
+                    accepted = self._coordinator.release(session, request.task_id, request.attempt)
                 case outcomes.OUTCOME_NOT_FINITE:
                     self._coordinator.fail_job(TrainingError(request.message))
                 case outcomes.OUTCOME_EMPTY:

@@ -9,11 +9,11 @@ LATE_SHARE: Final = 0.25
 ENOUGH_JUDGED: Final = 40
 
 HOLD_STEPS: Final = 2.0
-"""A worker waits for its group as long as this many typical steps, then goes on by itself."""
+"""A worker waits for another as long as this many typical steps, then goes on without it."""
 
-MIN_HOLD_S: Final = 0.02
-"""Beside steps of a few milliseconds the way to the master and back, which is not counted in them,
-takes longer: a worker that goes on too early computes what will be refused as late."""
+MIN_HOLD_S: Final = 0.5
+"""Beside steps of a few milliseconds a busy machine keeps a process waiting far longer than a step,
+as does the way to the master and back: who goes on too early computes what will be refused."""
 
 DEFAULT_HOLD_S: Final = 5.0
 
@@ -141,7 +141,8 @@ def should_hold_reply(rule: UpdateRule, num_accepted: int, num_computing: int) -
     Args:
         rule: How gradients become updates.
         num_accepted: Gradients in the group, this one included.
-        num_computing: Other workers that are computing a gradient on the current version.
+        num_computing: Other workers that are computing a gradient on the current version, but
+            those that are late.
     """
     return not rule.is_async and num_accepted + num_computing >= rule.grads_to_wait
 
@@ -157,7 +158,8 @@ def should_wait_to_begin(
     Args:
         rule: How gradients become updates.
         num_accepted: Gradients in the group.
-        num_computing: Workers that are computing a gradient on the current version.
+        num_computing: Workers that are computing a gradient on the current version, but those
+            that are late.
         num_workers: All there are, this one included.
     """
     is_room_for_all = num_workers <= rule.grads_to_wait
@@ -165,7 +167,7 @@ def should_wait_to_begin(
 
 
 def hold_limit_s(typical_step_s: float | None) -> float:
-    """How long a worker may have to wait for its group, then it goes on by itself.
+    """How long a worker may have to wait for one that is silent, then that one is late.
 
     Args:
         typical_step_s: What computing a minibatch takes; None if that is not known yet.

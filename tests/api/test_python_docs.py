@@ -32,7 +32,7 @@ def test_the_examples_train_scale_wait_and_read_metrics(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     accuracy = float(re.search(r"^Succeeded (\d\.\d+)$", done.stdout, re.MULTILINE)[1])
     assert accuracy > 0.9
-    assert "60 epochs of 1438 records, 1438 committed each" in done.stdout
+    assert "20 epochs of 1438 records, 1438 committed each" in done.stdout
     assert "master-0" in done.stdout
     assert "digits Succeeded" in done.stdout
     assert "did you mean num_epochs?" in done.stdout

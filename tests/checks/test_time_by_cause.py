@@ -45,10 +45,27 @@ for module in ["json", "email", "http", "xml", "wave", "zipfile", "csv", "cmd", 
 """
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["one", "two"])
-def test_the_cause_is_what_the_processes_of_a_test_do(tmp_path, options):
-    (tmp_path / "slow.py").write_text(SLOW)
-    (tmp_path / "test_sample.py").write_text(SAMPLE)
+WITHOUT_FILES = """
+import resource, time
+
+def test_computes_and_can_open_nothing():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        until_s = time.monotonic() + 1.5
+        while time.monotonic() < until_s:
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+def test_waits():
+    time.sleep(1.5)
+"""
+
+
+def _causes(tmp_path, sample, *options):
+    """Run a sample of tests; the seconds by cause of each."""
+    (tmp_path / "test_sample.py").write_text(sample)
     path = tmp_path / "report.json"
     paths = os.pathsep.join(map(str, [TESTS, tmp_path]))
     done = subprocess.run(
@@ -58,10 +75,19 @@ def test_the_cause_is_what_the_processes_of_a_test_do(tmp_path, options):
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    tests = {
-        name.partition("::")[2]: causes for name, causes in json.loads(path.read_text()).items()
-    }
-    assert {name: max(causes, key=causes.get) for name, causes in tests.items()} == {
+    tests = json.loads(path.read_text())
+    return {name.partition("::")[2]: causes for name, causes in tests.items()}
+
+
+def _main_causes(tests):
+    return {name: max(causes, key=causes.get) for name, causes in tests.items()}
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["one", "two"])
+def test_the_cause_is_what_the_processes_of_a_test_do(tmp_path, options):
+    (tmp_path / "slow.py").write_text(SLOW)
+    tests = _causes(tmp_path, SAMPLE, *options)
+    assert _main_causes(tests) == {
         "test_waits": "waiting",
         "test_computes": "computing",
         "test_has_a_process_compute": "computing",
@@ -71,6 +97,14 @@ def test_the_cause_is_what_the_processes_of_a_test_do(tmp_path, options):
     for name, causes in tests.items():
         assert set(causes) == set(CAUSES)
         assert sum(causes.values()) > 1.3, name
+
+
+def test_a_test_that_leaves_its_process_no_files_is_told_of_and_so_is_the_next(tmp_path):
+    tests = _causes(tmp_path, WITHOUT_FILES, "-W", "error")
+    assert _main_causes(tests) == {
+        "test_computes_and_can_open_nothing": "computing",
+        "test_waits": "waiting",
+    }
 
 
 def test_the_table_adds_up_by_folder_and_names_the_longest():

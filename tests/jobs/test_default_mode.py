@@ -27,7 +27,7 @@ def test_the_updates_are_the_same_however_many_workers_there_are(num_workers, tm
         read_cut(Path(status.checkpoint)).parameters["counts"].tolist()
         == [NUM_EPOCHS] * NUM_RECORDS
     )
-    # A worker that this machine keeps waiting for long is waited for no longer than two steps.
+    # A worker that this machine keeps from its turn for half a second is waited for no longer.
     assert status.progress.computed_again <= 0.02 * NUM_EPOCHS * NUM_RECORDS
 
 

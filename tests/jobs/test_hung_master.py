@@ -1,6 +1,7 @@
 """An optimizer that hangs stops training, and costs a life of the master."""
 
-import pytest
+from contextlib import ExitStack
+
 from support.local_job import LocalJob
 from support.statuses import each_epoch
 from support.thread_job import events, obedient_spec, write_records
@@ -10,18 +11,19 @@ from elastic.master.parameters import INLINE_BYTES
 NUM_RECORDS = 40
 
 
-@pytest.mark.parametrize(
-    "ballast",
-    [pytest.param(0, id="on-the-event-loop"), pytest.param(INLINE_BYTES, id="in-a-thread")],
-)
-def test_a_master_that_stands_still_is_started_again_and_nothing_is_lost(tmp_path, ballast):
-    data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS)
+BALLAST = {"on the event loop": 0, "in a thread": INLINE_BYTES}
+"""Where the optimizer hangs depends on the size of the model."""
+
+
+def _hanging_once(folder, ballast):
+    """A job whose optimizer hangs in the first life of its master."""
+    data = write_records(folder / "train.npz", num_records=NUM_RECORDS)
     spec = obedient_spec(
         data,
         model_def="stuck.CustomModel",
         model_params={
             "num_records": NUM_RECORDS,
-            "marker": str(tmp_path / "has-hung"),
+            "marker": str(folder / "has-hung"),
             "ballast": ballast,
         },
         hang_timeout=1,
@@ -29,11 +31,21 @@ def test_a_master_that_stands_still_is_started_again_and_nothing_is_lost(tmp_pat
         num_epochs=3,
     )
     # Where a process hangs is told by its stack, which is that of a process as users start it.
-    with LocalJob(spec, tmp_path, is_cold=True) as job:
-        status = job.succeed()
-        log = job.logs()
-    assert (status.master_restarts, status.worker_failures) == (1, 0)
-    assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * 3
-    assert events(status, "MasterRestarted")
-    assert "Hanging.step (" in log
-    assert "hangs: training has stood still for 10 s" in log
+    return LocalJob(spec, folder, is_cold=True)
+
+
+def test_a_master_that_stands_still_is_started_again_and_nothing_is_lost(tmp_path):
+    """Both jobs side by side, since each stands still for ten seconds."""
+    with ExitStack() as stack:
+        jobs = {}
+        for where, ballast in BALLAST.items():
+            folder = tmp_path / where
+            folder.mkdir()
+            jobs[where] = stack.enter_context(_hanging_once(folder, ballast))
+        for where, job in jobs.items():
+            status, log = job.succeed(), job.logs()
+            assert (status.master_restarts, status.worker_failures) == (1, 0), where
+            assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * 3, where
+            assert events(status, "MasterRestarted"), where
+            assert "Hanging.step (" in log, where
+            assert "hangs: training has stood still for 10 s" in log, where

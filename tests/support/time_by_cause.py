@@ -80,32 +80,38 @@ class Observer:
         since_s = time.time()
         while True:
             time.sleep(PERIOD_S)
-            used_s = self._count_ticks() / _TICKS_A_SECOND
+            try:
+                used_s = self._count_ticks() / _TICKS_A_SECOND
+            except (OSError, MemoryError):
+                # The test lets its process have no more files or memory: the next look is for this
+                # time as well.
+                continue
             until_s = time.time()
             is_busy = self._is_runnable or used_s >= BUSY * (until_s - since_s)
             self._looks.append((since_s, until_s, is_busy))
             since_s = until_s
 
     def _count_ticks(self):
-        """Processor time of all of ours since the last look."""
-        before, self._used_ticks = self._used_ticks, {}
-        self._is_runnable = False
+        """Processor time of all of ours since the last look that was possible."""
         names = os.listdir("/proc")  # noqa: PTH208 - a tenth of the time of `iterdir`
         pids = [int(name) for name in names if name.isdigit()]
         self._ours.intersection_update(pids)
         self._strangers = {pid: self._strangers.get(pid, 0) for pid in pids}
+        used_ticks, self._is_runnable = {}, False
         for pid in pids:
             if self._strangers[pid] < _SURE_AFTER_LOOKS:
-                with suppress(OSError):
-                    self._look_at(pid)
-        return sum(ticks - before.get(pid, 0) for pid, ticks in self._used_ticks.items())
+                # It has ended, or is another user's.
+                with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                    self._look_at(pid, used_ticks)
+        before, self._used_ticks = self._used_ticks, used_ticks
+        return sum(ticks - before.get(pid, 0) for pid, ticks in used_ticks.items())
 
-    def _look_at(self, pid):
+    def _look_at(self, pid, used_ticks):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         if pid in self._ours or int(fields[1]) in self._ours or self._has_mark(pid):
             self._ours.add(pid)
             self._is_runnable |= fields[0] == "R"
-            self._used_ticks[pid] = int(fields[11]) + int(fields[12])
+            used_ticks[pid] = int(fields[11]) + int(fields[12])
         else:
             # It may be one of ours that is about to become another program.
             self._strangers[pid] += 1
