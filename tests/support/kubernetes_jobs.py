@@ -8,6 +8,7 @@ from pathlib import Path
 
 import docker
 
+import elastic
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes import access, manifests
 from elastic.platforms.kubernetes.connection import RefusedError, connect
@@ -23,6 +24,16 @@ from support.cluster import KUBECONFIG, eventually, make_namespace, remove_names
 
 IMAGE = "elastic-scripted:test"
 PROGRAMS = Path(__file__).parents[1] / "platforms" / "kubernetes" / "programs"
+FIRST_PROCESS = (
+    "platforms/__init__.py",
+    "platforms/memory_kills.py",
+    "platforms/replica_log.py",
+    "platforms/kubernetes/__init__.py",
+    "platforms/kubernetes/life_log.py",
+    "platforms/kubernetes/supervisor.py",
+)
+"""All that the first process of a master's container is made of."""
+
 TIMEOUT_S = 90.0
 
 _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -38,6 +49,8 @@ def build_scripted_image():
     """Have the engine of the node hold the image of `programs`."""
     files = {"Dockerfile": _DOCKERFILE, "elastic/__init__.py": ""}
     files |= {f"elastic/{path.name}": path.read_text() for path in PROGRAMS.glob("*.py")}
+    package = Path(elastic.__file__).parent
+    files |= {f"elastic/{name}": (package / name).read_text() for name in FIRST_PROCESS}
     context = io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as archive:
         for name, text in files.items():
@@ -89,7 +102,7 @@ class ClusterJobs:
             "namespace": self.namespace,
             "image": IMAGE,
             "image_pull_policy": "Never",
-            "master_resource_request": small,
+            "master_resource_request": "cpu=0.05,memory=64Mi",
             "worker_resource_request": small,
             "envs": {"MASTER_DOES": does},
         }
