@@ -115,7 +115,7 @@ class StatusBoard:
         self._num_audited: int | None = None
         self._told_epochs: tuple[Sequence[EpochResult], tuple[EpochStatus, ...]] = ((), ())
         # Of a job that was submitted again, the launches begin anew.
-        told = self._base.workers if was_running else ()
+        told = self._told_workers = self._base.workers if was_running else ()
         self._launches = {row.index: _Launch(row.launch, row.records_done) for row in told}
         self._published: JobStatus | None = None
         self.coordinator: Coordinator | None = None
@@ -332,6 +332,10 @@ class StatusBoard:
         )
 
     def _workers(self) -> tuple[WorkerStatus, ...]:
+        if not self.replicas:
+            # A master that dies before it has looked takes along nothing of what has been told:
+            # by these rows the next one knows which ends are counted.
+            return self._told_workers
         newest = {
             r.id.index: r
             for r in sorted(self.replicas, key=lambda r: r.id.launch)

@@ -89,7 +89,7 @@ def test_every_record_counts_once_whatever_breaks(workshop):
     assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
     assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * NUM_EPOCHS
 
-    ends = endings(told)
+    ends = endings(told, settled.workers)
     print(f"{len(ended)} workers ended, of which {len(ends)} are told")
     assert ends.keys() == ended.keys(), "an end is told twice or never, or of one that goes on"
     over = {end for end, message in ends.items() if "ran out of memory" in message}

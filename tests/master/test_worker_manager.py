@@ -13,6 +13,7 @@ from elastic.master.status_board import StatusBoard
 from elastic.master.worker_manager import WorkerManager
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.policy.fleet import Fleet, FleetRules
+from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 PATIENCE_S = 60.0
 FIRST, SECOND = ReplicaId("worker", 0, 1), ReplicaId("worker", 1, 1)
@@ -99,3 +100,18 @@ def test_one_that_is_still_starting_when_the_job_is_done_has_not_failed():
 
     [worker] = asyncio.run(run()).workers
     assert worker.phase == "Succeeded"
+
+
+def test_a_master_that_dies_before_it_has_looked_leaves_what_was_told():
+    """Else the next one would count an end again that the status has told."""
+
+    async def run():
+        runner, spec = FakeReplicaRunner(), make_spec("a.B", "data", num_workers="2")
+        told = WorkerStatus(index=1, launch=7, phase="Failed", last_exit="was killed")
+        runner.publish_status(
+            JobStatus(job_name="job", phase=JobPhase.RUNNING, started_s=1.0, workers=(told,))
+        )
+        runner.publish_status(StatusBoard(spec, runner).build())
+        return StatusBoard(spec, runner).has_told_end(ReplicaId("worker", 1, 7))
+
+    assert asyncio.run(run())

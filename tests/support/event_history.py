@@ -46,12 +46,14 @@ class EventHistory:
             self._events.setdefault(event)
 
 
-def endings(events):
+def endings(events, workers):
     """(replica, launch) to the message that tells of its end.
 
-    The event of an end names the replica; which launch of it, the next start tells.
+    The event of an end names the replica; which launch of it, the next start tells. That event may
+    be lost with a master, which the end is not: of the newest launch `workers` tell, the rows of a
+    status after all events.
     """
-    next_launches, ends = {}, {}
+    next_launches, ends = {f"worker-{row.index}": row.launch for row in workers}, {}
     for event in reversed(events):
         if event.kind == "WorkerStarted":
             replica, launch = _STARTED.match(event.message).groups()
