@@ -16,8 +16,8 @@ import psutil
 from benchmarks.dense import build_dense
 from benchmarks.processes import announce
 from elastic.master.commit_log import CommitLog
-from elastic.master.coordinator import Coordinator
 from elastic.master.parameters import ParameterStore
+from elastic.master.running import Listeners, RunningJob
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig
@@ -25,6 +25,7 @@ from elastic.policy.liveness import Liveness
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.rpc.wire import SERVICE
+from elastic.telemetry.meter import JobMeter
 
 TOKEN: Final = "benchmark"
 EMPTY_PATH: Final = f"/{SERVICE}/Empty"
@@ -61,17 +62,17 @@ async def _serve(arguments: argparse.Namespace) -> None:
     ledger = Ledger([shard], LedgerConfig(arguments.records_per_task, num_epochs=10**6))
     ledger_s = time.perf_counter() - began_s
     ledger_mb = (psutil.Process().memory_info().rss - rss_bytes) / 1e6
-    coordinator = Coordinator(
+    job = RunningJob.assemble(
         ledger,
         ParameterStore(model, updater),
         UpdateRule(),
         Liveness(NEVER_S, NEVER_S),
         CommitLog(""),
-        lambda _kind, _message: None,
+        Listeners(lambda _kind, _message: None, lambda _index: None, JobMeter()),
     )
     sample = Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 1), shard)
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    servicer = MasterServicer(coordinator, sample, lambda _index: 0)
+    servicer = MasterServicer(job, sample, lambda _index: 0)
     server.add_generic_rpc_handlers((HandlerWithEmpty(servicer),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -5,16 +5,44 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from elastic.master.coordinator import Coordinator
 from elastic.master.cuts import Cut, prune, write_cut
 from elastic.master.destinations import advice, in_words
+from elastic.master.running import RunningJob
 
 log = logging.getLogger(__name__)
 
 KEPT_RECOVERY_CUTS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CutPlan:
+    """Where cuts go, and what they say of their job.
+
+    Attributes:
+        recovery_dir: For those that a restarted master goes back to.
+        checkpoint_dir: For those that are kept; None where the user asks for none.
+        checkpoint_steps: Updates between those; 0 for the last version only.
+        keep_checkpoint_max: How many of them stay; 0 for all.
+        evaluated_on: Tells the evaluation records from others.
+        grads_to_wait: Gradients of an update; None where that has no meaning.
+    """
+
+    recovery_dir: Path
+    checkpoint_dir: Path | None
+    job_name: str
+    run_id: str
+    checkpoint_steps: int = 0
+    keep_checkpoint_max: int = 0
+    evaluated_on: str = ""
+    grads_to_wait: int | None = None
+
+
+def _unmeasured(_seconds: float) -> None:
+    pass
 
 
 class Cutter:
@@ -28,35 +56,27 @@ class Cutter:
         newest_checkpoint: The last cut that was written to be kept.
         problem: Why the final cut is not where checkpoints go; empty where it is.
         metrics: What the next cuts say of the model.
-        steering: Gives what callbacks have seen and decided.
-        grads_to_wait: As the cuts have it.
-        on_written: Told how long each cut took to be written.
     """
 
     def __init__(
         self,
-        coordinator: Coordinator,
-        recovery_dir: Path,
-        checkpoint_dir: Path | None,
-        checkpoint_steps: int,
-        keep_checkpoint_max: int,
-        job_name: str,
-        run_id: str,
+        job: RunningJob,
+        plan: CutPlan,
         on_event: Callable[[str, str], None],
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        on_written: Callable[[float], None] = _unmeasured,
     ) -> None:
         """Keep the parts.
 
         Args:
             waiting: Entered while everything waits for a cut, so that the time is accounted for.
+            on_written: Told how long each cut took to be written.
         """
-        self._coordinator = coordinator
-        self._recovery_dir = recovery_dir
-        self._checkpoint_dir = checkpoint_dir
-        self._steps = checkpoint_steps
-        self._keep = keep_checkpoint_max
-        self._job_name = job_name
-        self._run_id = run_id
+        self._job = job
+        self._plan = plan
+        self._recovery_dir = plan.recovery_dir
+        self._checkpoint_dir = plan.checkpoint_dir
+        self._callbacks: Callable[[], dict[str, Any]] = dict
         self._on_event = on_event
         self._waiting = waiting
         self.writing = asyncio.Lock()
@@ -67,10 +87,16 @@ class Cutter:
         self.newest_checkpoint: Path | None = None
         self.problem = ""
         self.metrics: dict[str, float] = {}
-        self.evaluated_on = ""
-        self.steering: Callable[[], dict[str, Any]] = dict
-        self.grads_to_wait: int | None = None
-        self.on_written: Callable[[float], None] = lambda _seconds: None
+        self._on_written = on_written
+
+    @property
+    def evaluated_on(self) -> str:
+        """Tells the evaluation records of this job from others."""
+        return self._plan.evaluated_on
+
+    def include(self, callbacks: Callable[[], dict[str, Any]]) -> None:
+        """Have cuts keep what callbacks have seen and decided."""
+        self._callbacks = callbacks
 
     async def checkpoint_if_due(self) -> None:
         """Begin a checkpoint, if the version just applied is one that the user wants kept.
@@ -78,8 +104,9 @@ class Cutter:
         The caller holds the parameters' lock. Writing goes on behind the next steps; only a disk
         slower than `checkpoint_steps` updates makes them wait, for no checkpoint is left out.
         """
-        version = self._coordinator.store.version
-        if self._checkpoint_dir is None or not self._steps or version % self._steps:
+        version = self._job.parameters.version
+        steps = self._plan.checkpoint_steps
+        if self._checkpoint_dir is None or not steps or version % steps:
             return
         with self._waiting():
             await self.settle()
@@ -92,27 +119,27 @@ class Cutter:
 
     async def capture(self) -> Cut:
         """Copy one moment; the caller holds the parameters' lock."""
-        coordinator = self._coordinator
-        parameters, state, optimizer = await coordinator.store.copy()
+        job, plan = self._job, self._plan
+        parameters, state, optimizer = await job.parameters.copy()
         return Cut(
-            version=coordinator.store.version,
+            version=job.parameters.version,
             parameters=parameters,
             state=state,
             optimizer=optimizer,
-            ledger=coordinator.ledger.snapshot(),
-            run_id=self._run_id,
-            job_name=self._job_name,
+            ledger=job.ledger.snapshot(),
+            run_id=plan.run_id,
+            job_name=plan.job_name,
             metrics=dict(self.metrics),
-            evaluated_on=self.evaluated_on,
-            loss=coordinator.loss,
-            steering=self.steering(),
-            grads_to_wait=self.grads_to_wait,
+            evaluated_on=plan.evaluated_on,
+            loss=job.updates.loss,
+            steering=self._callbacks(),
+            grads_to_wait=plan.grads_to_wait,
             created_s=time.time(),
         )
 
     async def _checkpoint(self, cut: Cut) -> None:
         assert self._checkpoint_dir is not None
-        written = await self._write(self._checkpoint_dir, cut, self._keep)
+        written = await self._write(self._checkpoint_dir, cut, self._plan.keep_checkpoint_max)
         if isinstance(written, Path):
             self.newest_checkpoint = written
 
@@ -125,9 +152,9 @@ class Cutter:
         Returns:
             Whether the newest version is in a cut now.
         """
-        if self._coordinator.store.version == self._last_recovery_version and not is_wanted:
+        if self._job.parameters.version == self._last_recovery_version and not is_wanted:
             return True
-        async with self._coordinator.store.lock:
+        async with self._job.parameters.lock:
             with self._waiting():
                 cut = await self.capture()
         if not isinstance(await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS), Path):
@@ -146,12 +173,12 @@ class Cutter:
 
     async def _final_checkpoint(self) -> bool:
         await self.settle()
-        async with self._coordinator.store.lock:
+        async with self._job.parameters.lock:
             cut = await self.capture()
         self.problem = ""
         written: Path | OSError | None = None
         if self._checkpoint_dir is not None:
-            written = await self._write(self._checkpoint_dir, cut, self._keep)
+            written = await self._write(self._checkpoint_dir, cut, self._plan.keep_checkpoint_max)
             if isinstance(written, OSError):
                 self.problem = _problem(self._checkpoint_dir, written)
         if not isinstance(written, Path):
@@ -172,12 +199,12 @@ class Cutter:
         Returns:
             Whether it is kept; why not is told as an event.
         """
-        await self._coordinator.store.lock.acquire()
+        await self._job.parameters.lock.acquire()
         with self._waiting():
             cut = await self.capture()
         folder, keep = self._recovery_dir, KEPT_RECOVERY_CUTS
         if is_checkpoint and self._checkpoint_dir is not None:
-            folder, keep = self._checkpoint_dir, self._keep
+            folder, keep = self._checkpoint_dir, self._plan.keep_checkpoint_max
         return isinstance(await self._write(folder, cut, keep), Path)
 
     async def run(self, interval_s: float) -> None:
@@ -200,7 +227,7 @@ class Cutter:
             began_s = time.perf_counter()
             try:
                 path = await asyncio.to_thread(write_cut, folder, cut)
-                self.on_written(time.perf_counter() - began_s)
+                self._on_written(time.perf_counter() - began_s)
             except OSError as error:
                 self._tell_failure(folder, cut.version, error)
                 return error

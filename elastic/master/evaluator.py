@@ -9,15 +9,15 @@ from typing import Any
 
 from elastic.errors import UserError
 from elastic.master.best import BestVersions
-from elastic.master.coordinator import Coordinator
+from elastic.master.callback_runner import CallbackRunner
 from elastic.master.cutter import Cutter
 from elastic.master.evaluation import EvaluationRound
-from elastic.master.steering import Steering
+from elastic.master.running import RunningJob
+from elastic.policy.best_version import Evaluation
 from elastic.policy.ending import Ending
 from elastic.policy.epochs import EpochResult
 from elastic.policy.evaluation import EvaluationRule, is_evaluation_due
 from elastic.policy.records import Shard
-from elastic.policy.steering import Evaluation
 from elastic.spec.job import JobSpec
 
 
@@ -52,10 +52,10 @@ class Evaluator:
     def __init__(
         self,
         spec: JobSpec,
-        coordinator: Coordinator,
+        job: RunningJob,
         shards: Sequence[Shard],
         cutter: Cutter,
-        steering: Steering,
+        callbacks: CallbackRunner,
         best: BestVersions,
         on_results: Callable[[int, int, dict[str, float]], None],
         on_lost: Callable[[int], None],
@@ -64,10 +64,10 @@ class Evaluator:
 
         Args:
             spec: How often to evaluate.
-            coordinator: Leases the rounds.
+            job: Whose workers do the rounds.
             shards: The evaluation records; none for no evaluation.
             cutter: Copies the job as it is when a round begins.
-            steering: Told what has been reached, and may end training.
+            callbacks: Told what has been reached, and may end training.
             best: Keeps versions.
             on_results: Told the version, the number of records and the metrics of each round.
             on_lost: Told of a version whose evaluation a lost master has begun, and nobody can end.
@@ -78,18 +78,18 @@ class Evaluator:
         self._rule = EvaluationRule(
             spec.evaluation_steps, spec.evaluation_throttle_secs, spec.evaluation_start_delay_secs
         )
-        at_epoch_ends = spec.evaluation_at_epoch_end or steering.watches_metrics
+        at_epoch_ends = spec.evaluation_at_epoch_end or callbacks.watches_metrics
         self._evaluates_epochs = bool(shards) and at_epoch_ends
-        self._coordinator = coordinator
+        self._job = job
         self._shards = shards
         self._cutter = cutter
-        self._steering = steering
+        self._callbacks = callbacks
         self._best = best
         self._on_results = on_results
         self._on_lost = on_lost
         self._num_rounds = 0
         self._shrunk_to: int | None = None
-        self._last_version = coordinator.store.version
+        self._last_version = job.parameters.version
         self._began_s = time.monotonic()
         self._ended_s: float | None = None
         self._open: _Open | None = None
@@ -106,7 +106,7 @@ class Evaluator:
             and self._open is None
             and is_evaluation_due(
                 self._rule,
-                self._coordinator.store.version,
+                self._job.parameters.version,
                 self._last_version,
                 now_s - self._began_s,
                 since_last_s,
@@ -122,18 +122,18 @@ class Evaluator:
         """
         occasion = Occasion(result.epoch, result.logs)
         if not self._evaluates_epochs:
-            self._end(await self._steering.epoch_ended(result.epoch, result.logs))
+            self._end(await self._callbacks.epoch_ended(result.epoch, result.logs))
         elif self._open is None:
             await self._begin(occasion)
         else:
-            self._waiting, self._coordinator.is_held = occasion, True
+            self._wait(occasion)
         await self._begin_epoch()
 
     async def evaluate_final(self) -> None:
         """Evaluate the trained model, unless that has been done."""
         await self.settle()
-        store = self._coordinator.store
-        is_decided = self._steering.ending is not None and self._steering.restores_best
+        store = self._job.parameters
+        is_decided = self._callbacks.ending is not None and self._callbacks.restores_best
         if not self._shards or self.version == store.version or is_decided:
             return
         async with store.lock:
@@ -148,20 +148,20 @@ class Evaluator:
             The checkpoint of that version; None where the model is the one trained last.
         """
         await self.settle()
-        store = self._coordinator.store
-        best = self._steering.best if self._steering.restores_best else None
+        store = self._job.parameters
+        best = self._callbacks.best if self._callbacks.restores_best else None
         async with store.lock:
             if best is not None:
                 # Before the hooks: what they look at, or save, is what is exported.
                 await self._best.restore(store.model, best.version)
-            await self._steering.end()
+            await self._callbacks.end()
         return None if best is None else self._best.path(best.version)
 
     @property
     def final_results(self) -> dict[str, float]:
         """The metrics of the final model."""
-        best = self._steering.best
-        if best is None or not self._steering.restores_best:
+        best = self._callbacks.best
+        if best is None or not self._callbacks.restores_best:
             return self.results
         return dict(best.metrics)
 
@@ -176,9 +176,9 @@ class Evaluator:
         """What callbacks have seen and what is under evaluation; the lock is held."""
         under_way = self._open
         return {
-            **self._steering.snapshot(),
+            **self._callbacks.snapshot(),
             "epoch_begun": self._epoch_begun,
-            **self._coordinator.epochs.snapshot(time.monotonic()),
+            **self._job.updates.epochs.snapshot(time.monotonic()),
             "evaluating": None
             if under_way is None
             else [under_way.round.version, *_to_list(under_way.occasion)],
@@ -187,35 +187,35 @@ class Evaluator:
 
     async def start(self, snapshot: Mapping[str, Any] | None) -> None:
         """Let callbacks begin; with a cut's snapshot as they were then."""
-        await self._steering.begin()
+        await self._callbacks.begin()
         if snapshot is None:
             await self._begin_epoch()
             return
-        self._epoch_begun = snapshot.get("epoch_begun", self._coordinator.ledger.epoch)
-        self._steering.restore(snapshot)
-        best, ending = self._steering.best, self._steering.ending
+        self._epoch_begun = snapshot.get("epoch_begun", self._job.ledger.epoch)
+        self._callbacks.restore(snapshot)
+        best, ending = self._callbacks.best, self._callbacks.ending
         if best is not None and not self._best.path(best.version).exists():
-            self._steering.best = None
+            self._callbacks.best = None
         if ending is not None:
-            self._coordinator.end_training(ending)
+            self._job.updates.end_training(ending)
         await self._resume(snapshot)
         # Only where a job that had trained all of its epochs is given more of them.
         await self._begin_epoch()
 
     async def _begin_epoch(self) -> None:
-        ledger = self._coordinator.ledger
+        ledger = self._job.ledger
         if not ledger.is_finished and ledger.epoch > self._epoch_begun:
             self._epoch_begun = ledger.epoch
-            await self._steering.epoch_begins(ledger.epoch)
+            await self._callbacks.epoch_begins(ledger.epoch)
 
     async def _resume(self, snapshot: Mapping[str, Any]) -> None:
         """Go on with what was under evaluation when a cut was taken."""
-        self._coordinator.epochs.restore(snapshot)
-        store = self._coordinator.store
+        self._job.updates.epochs.restore(snapshot)
+        store = self._job.parameters
         async with store.lock:
             waiting = snapshot.get("waiting")
             if waiting is not None and self._evaluates_epochs:
-                self._waiting, self._coordinator.is_held = _from_list(waiting), True
+                self._wait(_from_list(waiting))
             evaluating = snapshot.get("evaluating")
             if evaluating is not None and self._shards:
                 version, *occasion = evaluating
@@ -224,10 +224,10 @@ class Evaluator:
                 await self._begin_waiting()
 
     async def _begin_again(self, version: int, occasion: Occasion) -> None:
-        if version == self._coordinator.store.version:
+        if version == self._job.parameters.version:
             await self._begin(occasion)
             return
-        if not self._steering.is_active:
+        if not self._callbacks.is_active:
             # Nothing hangs on it, and it has not been kept.
             return
         cut = await self._best.read(version)
@@ -235,46 +235,50 @@ class Evaluator:
             self._on_lost(version)
         else:
             round_ = self._new_round(version)
-            await self._coordinator.store.keep_values(round_, version, cut.parameters, cut.state)
+            await self._job.parameters.keep_values(round_, version, cut.parameters, cut.state)
             self._enter(_Open(round_, occasion), None)
 
     # -- inside --------------------------------------------------------------------------------
 
     def _epoch(self) -> int:
         """The epoch that the newest version is of; at its end the ledger is at the next one."""
-        ledger = self._coordinator.ledger
+        ledger = self._job.ledger
         return ledger.epoch if ledger.records_done else max(ledger.epoch - 1, 0)
 
     def _new_round(self, version: int) -> EvaluationRound:
         round_ = EvaluationRound(self._num_rounds, version, self._shards, self._spec)
         # As rounds before have run, or else training.
-        round_.ledger.shrunk_to = self._shrunk_to or self._coordinator.ledger.shrunk_to
+        round_.ledger.shrunk_to = self._shrunk_to or self._job.ledger.shrunk_to
         self._num_rounds += 1
         self._last_version = version
         return round_
 
     async def _begin(self, occasion: Occasion) -> None:
-        store = self._coordinator.store
+        store = self._job.parameters
         round_ = self._new_round(store.version)
         await store.keep(round_)
         # Before the cut is taken, which tells what is under evaluation.
         self._open = _Open(round_, occasion)
         saving = None
-        if self._steering.is_active:
+        if self._callbacks.is_active:
             # What a restarted master evaluates again, and what the best version is made of.
             saving = asyncio.create_task(self._best.save(await self._cutter.capture()))
         self._enter(self._open, saving)
 
     def _enter(self, under_way: _Open, saving: asyncio.Task[None] | None) -> None:
         self._open = under_way
-        self._coordinator.evaluation = under_way.round
+        self._job.tasks.open_round(under_way.round)
         self._closing = asyncio.create_task(self._close(under_way, saving))
+
+    def _wait(self, occasion: Occasion) -> None:
+        self._waiting = occasion
+        self._job.tasks.hold_training()
 
     async def _begin_waiting(self) -> None:
         if self._waiting is not None:
             occasion, self._waiting = self._waiting, None
             await self._begin(occasion)
-        self._coordinator.is_held = False
+        self._job.tasks.hold_training(is_held=False)
 
     async def _close(self, under_way: _Open, saving: asyncio.Task[None] | None) -> None:
         try:
@@ -283,25 +287,25 @@ class Evaluator:
                 await saving
             await self._settle(under_way)
         except UserError as error:
-            self._coordinator.fail_job(error)
+            self._job.failure.fail(error)
 
     async def _settle(self, under_way: _Open) -> None:
         round_, occasion = under_way.round, under_way.occasion
         self._shrunk_to = round_.ledger.shrunk_to
-        results = self._coordinator.store.model.metric_results(round_.states())
+        results = self._job.parameters.model.metric_results(round_.states())
         evaluation = Evaluation(round_.version, occasion.epoch, results)
         # On disk first: a cut must not name a best version that is not there.
-        is_best = self._steering.would_be_best(evaluation) and await self._best.promote(
+        is_best = self._callbacks.would_be_best(evaluation) and await self._best.promote(
             round_.version
         )
-        async with self._coordinator.store.lock:
-            self._coordinator.evaluation = None
+        async with self._job.parameters.lock:
+            self._job.tasks.close_round()
             self._open = None
             self._ended_s = time.monotonic()
             self.version, self.results = round_.version, results
             self._on_results(round_.version, round_.ledger.num_records, results)
-            self._end(await self._steering.evaluated(evaluation, is_best, occasion.logs))
-            self._coordinator.store.release(round_)
+            self._end(await self._callbacks.evaluated(evaluation, is_best, occasion.logs))
+            self._job.parameters.release(round_)
             await self._begin_waiting()
         if is_best and await self._cutter.recovery_cut(is_wanted=True):
             await self._best.forget_before(round_.version)
@@ -309,7 +313,7 @@ class Evaluator:
     def _end(self, ending: Ending | None) -> None:
         if ending is not None:
             self._waiting = None
-            self._coordinator.end_training(ending)
+            self._job.updates.end_training(ending)
 
 
 def _to_list(occasion: Occasion) -> list[Any]:

@@ -1,12 +1,14 @@
-"""What becomes of minibatches that the user's code fails on: counted, and told as it happens."""
+"""What fails: minibatches by the user's code, counted and told as it happens; and the job."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from elastic.errors import TrainingError, UserError
 from elastic.policy.failing import Retry, SizeFault
-from elastic.policy.ledger import PoisonedRecord, SkipRecord
+from elastic.policy.ledger import LedgerError, PoisonedRecord, SkipRecord
 from elastic.policy.records import Task, TaskKind
 
 FAILED: Final = "MinibatchFailed"
@@ -29,6 +31,34 @@ class FailureReport:
     message: str
     trace: str
     runs_at: int = 0
+
+
+class JobFailure:
+    """Why a job must end, if it must; the first reason stands.
+
+    Attributes:
+        event: Set when there is one.
+    """
+
+    def __init__(self) -> None:
+        self.error: UserError | None = None
+        self.event = asyncio.Event()
+
+    def fail(self, error: UserError) -> None:
+        """End the job."""
+        if self.error is None:
+            self.error = error
+            self.event.set()
+
+    @contextmanager
+    def on_error(self) -> Iterator[None]:
+        """What goes wrong between an update and its account ends the job, told by its reason."""
+        try:
+            yield
+        except LedgerError as error:
+            self.fail(TrainingError(f"the ledger does not add up: {error}"))
+        except UserError as error:
+            self.fail(error)
 
 
 class Failures:

@@ -13,13 +13,13 @@ from elastic.data.predictions.folder import Part, PredictionFolder
 from elastic.data.predictions.parts import part_name
 from elastic.errors import JobSpecError, TrainingError
 from elastic.master.commit_log import CommitLog
-from elastic.master.coordinator import Coordinator
 from elastic.master.destinations import advice, in_words
 from elastic.master.environment import MasterEnvironment
 from elastic.master.evaluation import EvaluationRound, Round
 from elastic.master.parameters import ParameterStore
 from elastic.master.prediction import Counted, Journal, PredictionRound, replace_text
 from elastic.master.preparation import Sources, checkpoint_path
+from elastic.master.running import RunningJob
 from elastic.master.status_board import StatusBoard
 from elastic.master.work import JobParts, Until
 from elastic.policy.aggregation import UpdateRule
@@ -199,9 +199,9 @@ class Prediction:
 class SinglePass:
     """Has every record evaluated or predicted, and makes the result."""
 
-    def __init__(self, one_pass: OnePass, coordinator: Coordinator) -> None:
+    def __init__(self, one_pass: OnePass, job: RunningJob) -> None:
         """Keep the parts; `open_one_pass` makes them."""
-        self.coordinator = coordinator
+        self.job = job
         self.prediction_dir = one_pass.path if isinstance(one_pass, Prediction) else None
         self._pass = one_pass
 
@@ -210,9 +210,10 @@ class SinglePass:
 
     async def run(self, until: Until) -> None:
         """Have every record worked through, and make the result."""
-        async with self.coordinator.store.lock:
-            await self.coordinator.store.keep(self._pass.round)
-        self.coordinator.evaluation = self._pass.round
+        parameters = self.job.parameters
+        async with parameters.lock:
+            await parameters.keep(self._pass.round)
+        self.job.tasks.open_round(self._pass.round)
         await until(self._pass.round.done)
         await asyncio.to_thread(self._pass.finish)
 
@@ -231,17 +232,17 @@ async def open_one_pass(parts: JobParts, sources: Sources, store: ParameterStore
         one_pass = Prediction(parts.env, sources, store, board)
     parts.preparation.at("what has been done before")
     await parts.preparation.run(one_pass.prepare)
-    board.ledger = one_pass.round.ledger
-    coordinator = Coordinator(
+    board.count_by(one_pass.round.ledger)
+    job = RunningJob.assemble(
         Ledger([], LedgerConfig(1, 1)),
         store,
         UpdateRule(),
         Liveness(spec.hang_timeout, spec.start_timeout),
         CommitLog(""),
-        board.note,
+        parts.listeners,
     )
-    parts.telemetry.attach_pass(coordinator, one_pass.round.ledger)
-    return SinglePass(one_pass, coordinator)
+    parts.telemetry.attach_pass(job, one_pass.round.ledger)
+    return SinglePass(one_pass, job)
 
 
 def pinned(env: MasterEnvironment) -> JobSpec:

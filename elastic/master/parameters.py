@@ -1,9 +1,8 @@
-"""The job's parameters: applied to one update at a time, read as whole versions."""
+"""Parameters in the master: one update at a time, read as whole versions."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
@@ -11,8 +10,9 @@ import numpy as np
 
 from elastic.errors import CheckpointError, TrainingError
 from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState
-from elastic.master.averaging import WeightedSum
-from elastic.master.model_buffers import ModelBuffer, ModelBuffers
+from elastic.master.contributions import Contribution, GradientReceiver, WeightedSum
+from elastic.master.strategy import Incoming
+from elastic.master.version_buffers import ModelBuffer, ModelBuffers, PackedModel
 from elastic.rpc.layout import Layout
 
 INLINE_BYTES: Final = 1 << 20
@@ -33,28 +33,13 @@ def unwatched(_name: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
-class PackedModel:
-    """One version of the model, in one buffer that does not change while it has readers."""
-
-    version: int
-    layout: Layout
-    num_parameters: int
-    arrays: Sequence[Array]
-    buffer: ModelBuffer
-
-
 def _is_float(array: Array) -> bool:
     # ml_dtypes' bfloat16 has kind 'V'.
     return array.dtype.kind in "fV"
 
 
 class ParameterStore:
-    """The one copy of the parameters that counts. All methods run on the event loop.
-
-    `lock` makes an update and what is committed with it one step: whoever reads parameters and
-    ledger together holds it.
-    """
+    """The strategy in which the master holds the one copy of the parameters that counts."""
 
     def __init__(self, model: Model, updater: Updater | None, watched: Watched = unwatched) -> None:
         """Take a model.
@@ -77,6 +62,8 @@ class ParameterStore:
         self._packed: PackedModel | None = None
         self._is_read = False
         self._kept: dict[int, PackedModel] = {}
+        self._receiver = GradientReceiver(self.parameter_layout, self.state_layout, self.layout)
+        self._group = WeightedSum(self.parameter_layout, self.state_layout)
 
     @property
     def model(self) -> Model:
@@ -92,21 +79,42 @@ class ParameterStore:
     def learning_rate(self) -> float:
         return self.updater.learning_rate()
 
-    async def apply(self, total: WeightedSum, state_share: float = 1.0) -> None:
-        """Apply one update and move to the next version; the caller holds `lock`.
+    async def receive(self, incoming: Incoming) -> Contribution:
+        """See `Strategy`."""
+        return await self._receiver.receive(incoming)
 
-        Args:
-            total: The averaged group.
-            state_share: How far the non-trained state moves to the reported one; below 1 for
-                late gradients, whose state others have overtaken.
-        """
-        gradients, state, scale = total.mean()
+    def give_back(self, contribution: Contribution) -> None:
+        """See `Strategy`."""
+        self._receiver.give_back(contribution)
+
+    def left(self, session: str) -> None:
+        """See `Strategy`."""
+        self._receiver.left(session)
+        self.release(session)
+
+    def stage(self, contribution: Contribution, learning_rate_scale: float) -> None:
+        """See `Strategy`."""
+        contribution.learning_rate_scale = learning_rate_scale
+        self._group.add(contribution)
+
+    def own_staged(self) -> None:
+        """See `Strategy`."""
+        self._group.own()
+
+    def drop_staged(self) -> None:
+        """See `Strategy`."""
+        self._group = self._group.successor()
+
+    async def commit(self, state_share: float = 1.0) -> int:
+        """See `Strategy`."""
+        group, self._group = self._group, self._group.successor()
+        gradients, state, scale = group.mean()
         update = partial(self._apply, gradients, state, scale, state_share)
         if not self._is_read:
             await self._run("update", update)
             self.version += 1
             self._drop_packed()
-            return
+            return self.version
         # Who read the last version waits for this one: packed in the same breath.
         self._is_read = False
         buffer = self._buffers.take(_NEXT)
@@ -118,6 +126,7 @@ class ParameterStore:
             self._packed = packed
         finally:
             self._buffers.release(_NEXT)
+        return self.version
 
     def end_epoch(self) -> None:
         """Advance a schedule that counts epochs."""

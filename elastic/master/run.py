@@ -10,7 +10,6 @@ import grpc
 
 from elastic.errors import ElasticError, JobSpecError, TrainingError, UserError
 from elastic.master.commit_log import CommitLog
-from elastic.master.coordinator import Coordinator
 from elastic.master.destinations import check_destinations
 from elastic.master.environment import MasterEnvironment
 from elastic.master.one_pass import open_one_pass, pinned
@@ -25,6 +24,7 @@ from elastic.master.preparation import (
 )
 from elastic.master.preparing import Preparation
 from elastic.master.restoring import with_group_of_cut
+from elastic.master.running import Listeners, RunningJob
 from elastic.master.servicer import MasterServicer
 from elastic.master.status_board import StatusBoard
 from elastic.master.telemetry import Telemetry
@@ -160,28 +160,28 @@ class Master:
                 partial(choose_sample, self._spec, sources, self._preparation.at)
             )
             work = await self._build(sources, sample)
-            self._work, coordinator = work, work.coordinator
+            self._work, job = work, work.job
             self._end_preparation()
             total_steps = total_updates(self._spec, sources.shards)
-            server = await self._serve(coordinator, sample, work.prediction_dir, total_steps)
+            server = await self._serve(job, sample, work.prediction_dir, total_steps)
             try:
-                await work.run(partial(self._until, coordinator))
+                await work.run(partial(self._until, job))
             except (UserError, Cancelled):
-                await self._dismiss_workers(coordinator)
+                await self._dismiss_workers(job)
                 raise
             else:
-                await self._dismiss_workers(coordinator)
+                await self._dismiss_workers(job)
             finally:
                 # After any other error the next master needs the workers, which wait for it.
                 await server.stop(0.1)
         finally:
             await self._manager.stop()
         # Told last, so that whoever waits for it finds nothing of the job still running.
-        ending = coordinator.ending or Ending("Succeeded", "every record has counted")
+        ending = job.updates.ending or Ending("Succeeded", "every record has counted")
         self._board.set_phase(JobPhase.SUCCEEDED, ending.reason, ending.message)
 
-    async def _dismiss_workers(self, coordinator: Coordinator) -> None:
-        coordinator.closed = True
+    async def _dismiss_workers(self, job: RunningJob) -> None:
+        job.tasks.close()
         await self._manager.stop()
         if not self._cancelled.is_set():
             await self._manager.wait_for_exits(FAREWELL_S)
@@ -201,6 +201,7 @@ class Master:
             self._commit_log,
             self._preparation,
             self._is_first_life,
+            Listeners(self._board.note, self._fleet.made_progress, self._telemetry.meter),
         )
         store = await run(partial(build_store, spec, sources, sample, at, self._watched))
         names = await run(partial(check_evaluation, spec, sources, store.model, at))
@@ -209,19 +210,19 @@ class Master:
             work = await open_training(parts, sources, store, names)
         else:
             work = await open_one_pass(parts, sources, store)
-        self._board.coordinator = work.coordinator
-        self._manager.attach(work.coordinator)
+        self._board.follow(work.job)
+        self._manager.attach(work.job)
         return work
 
     async def _serve(
         self,
-        coordinator: Coordinator,
+        job: RunningJob,
         sample: Task,
         prediction_dir: Path | None,
         total_steps: int,
     ) -> grpc.aio.Server:
         servicer = MasterServicer(
-            coordinator, sample, self._fleet.current_launch, prediction_dir, total_steps
+            job, sample, self._fleet.current_launch, prediction_dir, total_steps
         )
         server = grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers((MasterHandler(servicer, self._env.token),))
@@ -236,13 +237,13 @@ class Master:
         await asyncio.to_thread(self._env.runner.publish_address, f"{host}:{bound}")
         return server
 
-    async def _until(self, coordinator: Coordinator, event: asyncio.Event) -> None:
+    async def _until(self, job: RunningJob, event: asyncio.Event) -> None:
         """Wait for an event, or for whatever ends the job before."""
         waits: list[asyncio.Future[bool]] = [
             asyncio.ensure_future(waiting)
             for waiting in (
                 event.wait(),
-                coordinator.failed.wait(),
+                job.failure.event.wait(),
                 self._manager.failed.wait(),
                 self._cancelled.wait(),
             )
@@ -254,8 +255,8 @@ class Master:
                 waiting.cancel()
         if self._cancelled.is_set():
             raise Cancelled
-        if coordinator.failure is not None:
-            raise coordinator.failure
+        if job.failure.error is not None:
+            raise job.failure.error
         if self._manager.failure is not None:
             raise self._manager.failure
 
@@ -267,8 +268,8 @@ class Master:
             await asyncio.sleep(PUBLISH_S)
 
     def _enter_running(self) -> None:
-        coordinator, board = self._board.coordinator, self._board
-        if coordinator is None or board.phase not in (JobPhase.STARTING, JobPhase.RECOVERING):
+        job, board = self._board.job, self._board
+        if job is None or board.phase not in (JobPhase.STARTING, JobPhase.RECOVERING):
             return
-        if coordinator.last_contribution_s > board.phase_since_s:
+        if job.sessions.last_contribution_s > board.phase_since_s:
             board.set_phase(JobPhase.RUNNING)

@@ -1,4 +1,4 @@
-"""The protocol's calls, turned into calls of the coordinator."""
+"""The protocol's calls, turned into calls of tasks and updates."""
 
 import asyncio
 import math
@@ -6,26 +6,28 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import grpc
 
 from elastic.errors import TrainingError
 from elastic.frameworks.base import MetricState
-from elastic.master.averaging import Contribution
-from elastic.master.coordinator import Coordinator, GradientReport, Outcome
 from elastic.master.evaluation import EvaluationRound
 from elastic.master.failures import FailureReport
 from elastic.master.prediction import PredictionRound
-from elastic.master.receiving import GradientReceiver
+from elastic.master.running import RunningJob
 from elastic.master.sessions import WorkerSession
+from elastic.master.strategy import Incoming
+from elastic.master.updates import GradientReport
 from elastic.policy.aggregation import RefuseStale
 from elastic.policy.ledger import NoTask
 from elastic.policy.oddities import Oddity
 from elastic.policy.records import Task
+from elastic.policy.update_group import Outcome
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import iter_chunks
 from elastic.rpc.messages import (
+    layout_from_proto,
     specs_to_proto,
     task_to_proto,
     tensors_from_proto,
@@ -44,21 +46,18 @@ class MasterServicer:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        job: RunningJob,
         sample: Task,
         current_launch: Callable[[int], int],
         prediction_dir: Path | None = None,
         total_steps: int = 0,
     ) -> None:
-        self._coordinator = coordinator
+        self._job = job
         self._sample = task_to_proto(sample)
         self._current_launch = current_launch
         self._prediction_dir = prediction_dir
         self._total_steps = total_steps
         self._proof = _make_proof()
-        self._receiver = GradientReceiver(
-            coordinator.store, lambda: [s.key for s in coordinator.sessions.all()]
-        )
 
     async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         """Open a session; an older launch of the same index loses its lease."""
@@ -68,12 +67,13 @@ class MasterServicer:
                 grpc.StatusCode.ABORTED,
                 f"worker {request.worker_index} launch {request.launch} was replaced by {newest}",
             )
-        old = self._coordinator.sessions.of_index(request.worker_index)
+        old = self._job.sessions.of_index(request.worker_index)
         if old is not None:
             # Before the new one is there, since both have one name when a process comes again.
-            self._coordinator.lose(old.worker, old.index)
-        session = self._coordinator.sessions.open(request)
-        self._coordinator.liveness.joined(session.worker, time.monotonic())
+            self._job.tasks.lose(old.worker, old.index)
+        session = self._job.sessions.open(
+            request.worker_index, request.launch, request.pid, request.host
+        )
         reply = pb.RegisterReply(
             session=session.key,
             heartbeat_interval_s=HEARTBEAT_S,
@@ -96,10 +96,10 @@ class MasterServicer:
         session = self._session(request.session)
         working_on = request.working_on if request.HasField("working_on") else None
         if working_on is None:
-            await self._coordinator.admit(session)
+            await self._job.tasks.admit(session)
             # Who was lost meanwhile must get nothing: nobody would take it back.
             session = self._session(request.session)
-        task = self._coordinator.lease(session, working_on)
+        task = self._job.tasks.lease(session, working_on)
         if isinstance(task, Task):
             return pb.GetTaskReply(task=task_to_proto(task))
         if task is NoTask.FINISHED:
@@ -109,13 +109,13 @@ class MasterServicer:
     async def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]:
         """Send the newest version, if the worker lacks it."""
         session = self._session(request.session)
-        store = self._coordinator.store
-        wanted = request.version if request.HasField("version") else store.version
+        parameters = self._job.parameters
+        wanted = request.version if request.HasField("version") else parameters.version
         if request.HasField("have_version") and request.have_version == wanted:
             yield pb.ModelChunk(header=pb.ModelHeader(model_version=wanted, unchanged=True))
             return
-        with self._coordinator.serving(session):
-            packed = await store.packed(
+        with self._job.sessions.serving(session):
+            packed = await parameters.packed(
                 request.session, request.version if request.HasField("version") else None
             )
         if packed is None:
@@ -145,7 +145,7 @@ class MasterServicer:
         """Receive a gradient and have it judged; a repeated report gets the first one's reply."""
         session = self._session(header.session)
         if header.oddity:
-            self._coordinator.note_oddity(_oddity_of(header))
+            self._job.updates.note_oddity(_oddity_of(header))
         reply = await self._verdict(session, header, chunks)
         return await self._with_model(header, reply)
 
@@ -157,20 +157,21 @@ class MasterServicer:
     ) -> pb.ReportGradientReply:
         try:
             if header.sequence == session.sequence and session.reply is not None:
-                return await asyncio.shield(session.reply)
+                return _reply_of(await asyncio.shield(session.reply))
             if header.sequence != session.sequence + 1:
                 raise malformed(
                     f"report {header.sequence} of a session whose last was {session.sequence}"
                 )
             report = _report_of(header)
-            outcome = self._coordinator.precheck(session, report)
+            outcome = self._job.updates.precheck(session, report)
             if outcome is None:
-                contribution = await self._receiver.receive(header, chunks)
-                return await self._judge(session, header.sequence, report, contribution)
+                contribution = await self._job.parameters.receive(_incoming(header, chunks))
+                outcome = await self._judge(session, header.sequence, report, contribution)
+                return _reply_of(outcome)
         except ValueError as error:
             raise malformed(str(error)) from error
-        reply = asyncio.get_running_loop().create_future()
-        reply.set_result(_reply_of(outcome))
+        reply: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        reply.set_result(outcome)
         session.sequence, session.reply = header.sequence, reply
         return _reply_of(outcome)
 
@@ -190,17 +191,17 @@ class MasterServicer:
                 case outcomes.OUTCOME_FAILED:
                     # What it has begun to count has to be brought to its end, whoever waits for it.
                     accepted = await asyncio.shield(
-                        self._coordinator.record_failed(session, _failure_of(request))
+                        self._job.tasks.failed(session, _failure_of(request))
                     )
                 case outcomes.OUTCOME_SEARCHING:
-                    accepted = self._coordinator.note_search(session, _failure_of(request))
+                    accepted = self._job.tasks.searched(session, _failure_of(request))
                 case outcomes.OUTCOME_RELEASED:
-                    accepted = self._coordinator.release(session, request.task_id, request.attempt)
+                    accepted = self._job.tasks.release(session, request.task_id, request.attempt)
                 case outcomes.OUTCOME_NOT_FINITE:
-                    self._coordinator.fail_job(TrainingError(request.message))
+                    self._job.failure.fail(TrainingError(request.message))
                 case outcomes.OUTCOME_EMPTY:
                     accepted = await asyncio.shield(
-                        self._coordinator.commit_empty(
+                        self._job.tasks.commit_empty(
                             session, request.task_id, request.attempt, request.start, request.end
                         )
                     )
@@ -213,15 +214,15 @@ class MasterServicer:
     # -- inside --------------------------------------------------------------------------------
 
     def _session(self, key: str, is_step: bool = True) -> WorkerSession:
-        session = self._coordinator.sessions.find(key)
+        session = self._job.sessions.find(key)
         if session is None:
             raise CallRefusedError(
                 grpc.StatusCode.FAILED_PRECONDITION, "unknown session: register again"
             )
-        self._coordinator.liveness.heard(session.worker, time.monotonic())
+        self._job.sessions.liveness.heard(session.worker, time.monotonic())
         if is_step:
             # A worker that goes on has finished reading the version it pulled.
-            self._coordinator.store.release(key)
+            self._job.parameters.release(key)
         return session
 
     async def _with_model(
@@ -232,12 +233,12 @@ class MasterServicer:
         To a copy: a repeated report gets the first one's verdict, but the model as it is by then.
         """
         is_going_on = reply.verdict != pb.ReportGradientReply.VERDICT_LEASE_LOST
-        store = self._coordinator.store
+        parameters = self._job.parameters
         if not (header.wants_model and header.HasField("shared") and is_going_on):
             return reply
-        if store.version == header.model_version:
+        if parameters.version == header.model_version:
             return reply
-        packed = await store.packed(header.session)
+        packed = await parameters.packed(header.session)
         handle = None if packed is None else packed.buffer.handle()
         if packed is None or handle is None:
             return reply
@@ -251,22 +252,21 @@ class MasterServicer:
         session: WorkerSession,
         sequence: int,
         report: GradientReport,
-        contribution: Contribution,
-    ) -> pb.ReportGradientReply:
-        async def judge() -> pb.ReportGradientReply:
+        contribution: object,
+    ) -> Outcome:
+        async def judge() -> Outcome:
             try:
-                outcome = await self._coordinator.add_gradient(session, report, contribution)
+                return await self._job.updates.add(session, report, contribution)
             finally:
-                self._receiver.give_back(contribution)
-            return _reply_of(outcome)
+                self._job.parameters.give_back(contribution)
 
         # While the bytes were coming, the caller may have given this call up and tried again, and
         # the other call may have overtaken this one.
         if session.sequence > sequence:
-            self._receiver.give_back(contribution)
+            self._job.parameters.give_back(contribution)
             raise malformed(f"report {sequence} of a session whose last was {session.sequence}")
         if session.reply is not None and session.sequence == sequence:
-            self._receiver.give_back(contribution)
+            self._job.parameters.give_back(contribution)
         else:
             previous = session.sequence, session.reply
             reply = asyncio.ensure_future(judge())
@@ -277,7 +277,7 @@ class MasterServicer:
         return await asyncio.shield(session.reply)
 
     def _evaluated(self, session: WorkerSession, request: pb.ReportTaskResultRequest) -> bool:
-        evaluation = self._coordinator.evaluation
+        evaluation = self._job.tasks.round
         if not isinstance(evaluation, EvaluationRound):
             return False
         metrics = _metrics_of(request.metrics)
@@ -286,14 +286,14 @@ class MasterServicer:
 
     def _predicted(self, session: WorkerSession, request: pb.ReportTaskResultRequest) -> bool:
         """A part of a task has its predictions, or all of it has, which then counts."""
-        prediction = self._coordinator.evaluation
+        prediction = self._job.tasks.round
         if not isinstance(prediction, PredictionRound):
             return False
         task_id, attempt, start, end = request.task_id, request.attempt, request.start, request.end
         if request.outcome == pb.ReportTaskResultRequest.OUTCOME_PREDICTING:
             self._note_progress(session, request)
             return prediction.ledger.is_leased(task_id, attempt)
-        self._coordinator.note_round_progress(session, 0, None)
+        self._job.tasks.note_round_progress(session, 0, None)
         return prediction.add(task_id, attempt, start, end, request.num_predictions)
 
     def _note_progress(self, session: WorkerSession, request: pb.ReportTaskResultRequest) -> None:
@@ -301,18 +301,18 @@ class MasterServicer:
         records = request.end - request.start
         if records < 0 or not (step_s is None or 0 <= step_s < math.inf):
             raise malformed(f"a report of {records} records in {step_s} s")
-        self._coordinator.note_round_progress(session, records, step_s)
+        self._job.tasks.note_round_progress(session, records, step_s)
 
 
 def _metrics_of(messages: Iterable[pb.Metric]) -> tuple[MetricState, ...]:
     return tuple(MetricState(each.name, tensors_from_proto(each.values)) for each in messages)
 
 
-_Answered = tuple[int, "asyncio.Future[pb.ReportGradientReply] | None"]
+_Answered: TypeAlias = tuple[int, "asyncio.Future[Outcome] | None"]
 
 
 def _forget_refused(
-    session: WorkerSession, previous: _Answered, reply: "asyncio.Future[pb.ReportGradientReply]"
+    session: WorkerSession, previous: _Answered, reply: asyncio.Future[Outcome]
 ) -> None:
     """Let the number of a report that broke the protocol be used again."""
     if not reply.cancelled() and reply.exception() is not None and session.reply is reply:
@@ -347,6 +347,25 @@ def _report_of(header: pb.GradientHeader) -> GradientReport:
         loss=header.loss,
         metrics=_metrics_of(header.metrics),
         step_s=header.step_s,
+    )
+
+
+def _incoming(header: pb.GradientHeader, chunks: AsyncIterator[memoryview]) -> Incoming:
+    """What comes with a header.
+
+    Raises:
+        LayoutError: What it says of its tensors makes no sense.
+    """
+    is_shared = header.HasField("shared")
+    # Who shares its memory has said once how its tensors lie.
+    is_told = not is_shared or bool(header.gradients or header.state)
+    return Incoming(
+        header.session,
+        header.end - header.start,
+        layout_from_proto(header.gradients) if is_told else None,
+        layout_from_proto(header.state) if is_told else None,
+        header.shared if is_shared else None,
+        chunks,
     )
 
 

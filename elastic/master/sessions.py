@@ -1,12 +1,16 @@
-"""Who is registered with this life of the master."""
+"""Who is registered with this life of the master, and how fast they go."""
 
 import asyncio
 import secrets
+import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from elastic.rpc import elastic_pb2 as pb
+from elastic.policy.liveness import Hang, Liveness
+from elastic.policy.update_group import Outcome
 
 WINDOW_S: Final = 10.0
 """What a speed is told of."""
@@ -20,7 +24,7 @@ class WorkerSession:
 
     Attributes:
         worker: Name in the ledger, unique to one launch: `worker-INDEX/LAUNCH`.
-        sequence: The newest report, with its reply in `reply`, so that a repeated report is
+        sequence: The newest report, with its outcome in `reply`, so that a repeated report is
             answered and not counted again.
     """
 
@@ -31,7 +35,7 @@ class WorkerSession:
     pid: int
     host: str
     sequence: int = 0
-    reply: "asyncio.Future[pb.ReportGradientReply] | None" = None
+    reply: "asyncio.Future[Outcome] | None" = None
     records_done: int = 0
     rate: "RateMeter" = field(default_factory=lambda: RateMeter())
 
@@ -90,26 +94,43 @@ class RateMeter:
 
 
 class Sessions:
-    """The registered workers, by session key and by index."""
+    """The open sessions, and what is seen of each: signs of life, records, speed.
 
-    def __init__(self) -> None:
+    Attributes:
+        liveness: Judges who hangs.
+        last_contribution_s: When records counted last, by the monotonic clock; 0 before the first.
+    """
+
+    def __init__(self, liveness: Liveness, on_contribution: Callable[[int], None]) -> None:
+        """Begin without any.
+
+        Args:
+            liveness: Judges who hangs.
+            on_contribution: Told the index of each worker whose records count.
+        """
+        self.liveness = liveness
+        self.last_contribution_s = 0.0
+        self._rate = RateMeter()
+        self._on_contribution = on_contribution
         self._by_key: dict[str, WorkerSession] = {}
         self._by_index: dict[int, WorkerSession] = {}
 
-    def open(self, request: pb.RegisterRequest) -> WorkerSession:
+    # -- who is there --------------------------------------------------------------------------
+
+    def open(self, index: int, launch: int, pid: int, host: str) -> WorkerSession:
         """Begin a session; there must be none of that worker index."""
-        index, launch = request.worker_index, request.launch
         assert index not in self._by_index, "the old session of an index is lost first"
         session = WorkerSession(
             key=secrets.token_hex(8),
             worker=f"worker-{index}/{launch}",
             index=index,
             launch=launch,
-            pid=request.pid,
-            host=request.host,
+            pid=pid,
+            host=host,
         )
         self._by_key[session.key] = session
         self._by_index[index] = session
+        self.liveness.joined(session.worker, time.monotonic())
         return session
 
     def close(self, session: WorkerSession) -> None:
@@ -126,3 +147,56 @@ class Sessions:
 
     def all(self) -> list[WorkerSession]:
         return list(self._by_key.values())
+
+    def others(self, session: WorkerSession) -> list[WorkerSession]:
+        """All but one."""
+        return [each for each in self._by_key.values() if each is not session]
+
+    # -- what they do --------------------------------------------------------------------------
+
+    def progressed(self, session: WorkerSession, step_s: float | None = None) -> None:
+        """Note progress; `step_s` is how long a completed step took."""
+        self.liveness.progressed(session.worker, time.monotonic(), step_s)
+
+    def contributed(self, session: WorkerSession, records: int, step_s: float | None) -> None:
+        """Count records of the job's own that a worker has brought."""
+        now_s = time.monotonic()
+        self.liveness.progressed(session.worker, now_s, step_s)
+        session.records_done += records
+        session.rate.add(now_s, records)
+        self._rate.add(now_s, records)
+        self.last_contribution_s = now_s
+        self._on_contribution(session.index)
+
+    @contextmanager
+    def serving(self, session: WorkerSession) -> Iterator[None]:
+        """A call may have to wait for the parameters: a worker that waits for it does not hang."""
+        watch = self.liveness.call_begins(session.worker)
+        try:
+            yield
+        finally:
+            self.liveness.call_ends(watch, time.monotonic())
+
+    def hangs(self) -> list[Hang]:
+        """The workers that are silent for too long; to be asked at least every second."""
+        return self.liveness.hangs(time.monotonic())
+
+    # -- how fast ------------------------------------------------------------------------------
+
+    @property
+    def samples_per_s(self) -> float:
+        """Records that count per second, now."""
+        return self._rate.per_second(time.monotonic(), self.liveness.typical_step_s)
+
+    def work_begins(self, session: WorkerSession, *, is_alone: bool) -> None:
+        """Leave out of the speeds the time in which a worker, or all, had nothing to do."""
+        now_s = time.monotonic()
+        session.rate.resume(now_s)
+        if is_alone:
+            self._rate.resume(now_s)
+
+    def resume_rates(self) -> None:
+        """Leave a pause of the whole job out of all speeds."""
+        now_s = time.monotonic()
+        for meter in (self._rate, *(session.rate for session in self._by_key.values())):
+            meter.resume(now_s)

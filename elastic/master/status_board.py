@@ -10,9 +10,9 @@ from typing import Final
 
 from elastic.errors import PlatformError, legible
 from elastic.master.audit_runs import audit_runs
-from elastic.master.coordinator import Coordinator
+from elastic.master.callback_runner import CallbackRunner
+from elastic.master.running import RunningJob
 from elastic.master.sessions import WorkerSession
-from elastic.master.steering import Steering
 from elastic.master.time_keeper import TimeKeeper
 from elastic.platforms.base import (
     Replica,
@@ -102,7 +102,7 @@ class StatusBoard:
         self.checkpoint_problem = ""
         self.export: str | None = None
         self.predictions: str | None = None
-        self.ledger: Ledger | None = None
+        self._own_ledger: Ledger | None = None
         self.desired_workers = 0
         self.replicas: tuple[Replica, ...] = ()
         self.last_exits: dict[int, str] = {}
@@ -118,9 +118,9 @@ class StatusBoard:
         told = self._told_workers = self._base.workers if was_running else ()
         self._launches = {row.index: _Launch(row.launch, row.records_done) for row in told}
         self._published: JobStatus | None = None
-        self.coordinator: Coordinator | None = None
-        self.steering: Steering | None = None
-        self.best_path: Callable[[int], Path] | None = None
+        self._job: RunningJob | None = None
+        self._callbacks: CallbackRunner | None = None
+        self._best_path: Callable[[int], Path] | None = None
         if was_running:
             # Which cut it goes back to is told once that is read; there may be none yet.
             self.note("MasterRestarted", "the master was restarted")
@@ -129,6 +129,23 @@ class StatusBoard:
     def earlier_rejected_gradients(self) -> int:
         """Those that earlier lives of the master have told of."""
         return self._base.progress.rejected_gradients
+
+    @property
+    def job(self) -> RunningJob | None:
+        """What is told of; None before its model is there."""
+        return self._job
+
+    def follow(self, job: RunningJob) -> None:
+        """Tell of a job from now on."""
+        self._job = job
+
+    def count_by(self, ledger: Ledger) -> None:
+        """Take the progress from the one pass of a job that trains nothing."""
+        self._own_ledger = ledger
+
+    def follow_callbacks(self, callbacks: CallbackRunner, best_path: Callable[[int], Path]) -> None:
+        """Tell what evaluations came to, and where the best version is."""
+        self._callbacks, self._best_path = callbacks, best_path
 
     def note(self, kind: str, message: str) -> None:
         """Add an event; it is logged too."""
@@ -167,11 +184,11 @@ class StatusBoard:
         if phase.is_final:
             self._ended_s = self.time.end_s()
         else:
-            self.time.look(phase, self.coordinator)
+            self.time.look(phase, self._job)
 
     def publish(self) -> bool:
         """Publish, if anything but the time has changed; False if that has to be tried again."""
-        self.time.look(self.phase, self.coordinator)
+        self.time.look(self.phase, self._job)
         status = self.build()
         if self._published is None or _differ(status, self._published):
             try:
@@ -225,41 +242,41 @@ class StatusBoard:
         return with_present_speed(status)
 
     def _progress(self) -> Progress:
-        coordinator, ledger = self.coordinator, self._counting()
-        if coordinator is None or ledger is None:
+        job, ledger = self._job, self._counting()
+        if job is None or ledger is None:
             return self._base.progress
         epochs = self._spec.num_epochs
         return Progress(
             epoch=min(ledger.epoch, epochs - 1),
             # A single pass is no epoch of anything.
-            num_epochs=epochs if self.ledger is None else 0,
+            num_epochs=epochs if self._own_ledger is None else 0,
             records_done=ledger.epoch * ledger.num_records + ledger.records_done,
             records_total=epochs * ledger.num_records,
             skipped=len(ledger.skipped_records),
             computed_again=ledger.computed_again,
-            model_version=coordinator.store.version,
+            model_version=job.parameters.version,
             max_steps=self._spec.max_steps,
-            loss=coordinator.loss,
-            mean_loss=coordinator.epochs.mean_loss,
-            samples_per_s=round(coordinator.samples_per_s, 1),
-            rejected_gradients=self.earlier_rejected_gradients + coordinator.rejected_gradients,
+            loss=job.updates.loss,
+            mean_loss=job.updates.epochs.mean_loss,
+            samples_per_s=round(job.sessions.samples_per_s, 1),
+            rejected_gradients=self.earlier_rejected_gradients + job.updates.rejected_gradients,
             minibatches_tried_again=self._base.progress.minibatches_tried_again
-            + coordinator.failures.tried_again,
+            + job.tasks.failures.tried_again,
             records_computed_alone=self._base.progress.records_computed_alone
-            + coordinator.failures.computed_alone,
+            + job.tasks.failures.computed_alone,
             shrunk_minibatch_size=ledger.shrunk_to,
         )
 
     def _counting(self) -> Ledger | None:
         """The ledger of the job's own records: of its one pass, else of training."""
-        if self.coordinator is None:
+        if self._job is None:
             return None
-        return self.ledger or self.coordinator.ledger
+        return self._own_ledger or self._job.ledger
 
     def _evaluation(self) -> EvaluationProgress | None:
         """What goes on beside training; the progress of a job of one pass is its own."""
-        round_ = None if self.coordinator is None else self.coordinator.evaluation
-        if round_ is None or self.ledger is not None or self.phase.is_final:
+        round_ = None if self._job is None else self._job.tasks.round
+        if round_ is None or self._own_ledger is not None or self.phase.is_final:
             return None
         return EvaluationProgress(
             model_version=round_.version,
@@ -279,26 +296,26 @@ class StatusBoard:
         return self._audits
 
     def _evaluations(self) -> tuple[EvaluationStatus, ...]:
-        if self.steering is None:
+        if self._callbacks is None:
             return self._base.evaluations
         return tuple(
             EvaluationStatus(version=each.version, epoch=each.epoch, metrics=dict(each.metrics))
-            for each in self.steering.history
+            for each in self._callbacks.history
         )
 
     def _epochs(self) -> tuple[EpochStatus, ...]:
-        if self.coordinator is None or self.ledger is not None:
+        if self._job is None or self._own_ledger is not None:
             return self._base.epochs
-        history = self.coordinator.epochs.history
+        history = self._job.updates.epochs.history
         # Told four times a second, and new only when an epoch has ended.
         if history is not self._told_epochs[0]:
             self._told_epochs = history, tuple(map(_epoch_status, history))
         return self._told_epochs[1]
 
     def _best(self) -> BestStatus | None:
-        if self.steering is None or self.best_path is None:
+        if self._callbacks is None or self._best_path is None:
             return self._base.best
-        best, rule = self.steering.best, self.steering.best_rule
+        best, rule = self._callbacks.best, self._callbacks.best_rule
         if best is None or rule is None:
             return None
         return BestStatus(
@@ -306,11 +323,11 @@ class StatusBoard:
             epoch=best.epoch,
             monitor=rule.monitor,
             value=best.metrics[rule.monitor],
-            checkpoint=str(self.best_path(best.version)),
+            checkpoint=str(self._best_path(best.version)),
         )
 
     def _cut_short(self) -> CutShort | None:
-        account = None if self.coordinator is None else self.coordinator.ledger.cut_short
+        account = None if self._job is None else self._job.ledger.cut_short
         if account is None:
             return None
         return CutShort(
@@ -342,10 +359,11 @@ class StatusBoard:
             if r.id.role == WORKER
         }
         now_s = time.monotonic()
-        step_s = self.coordinator.liveness.typical_step_s if self.coordinator else None
+        sessions = self._job.sessions if self._job else None
+        step_s = sessions.liveness.typical_step_s if sessions else None
         rows = []
         for index, replica in sorted(newest.items()):
-            session = self.coordinator.sessions.of_index(index) if self.coordinator else None
+            session = sessions.of_index(index) if sessions else None
             rows.append(
                 WorkerStatus(
                     index=index,

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from elastic.errors import JobSpecError
-from elastic.master.coordinator import Coordinator
-from elastic.master.cutter import Cutter
 from elastic.master.environment import MasterEnvironment
+from elastic.master.running import RunningJob
 from elastic.master.status_board import StatusBoard
 from elastic.policy.epochs import EpochResult
 from elastic.policy.fleet import WORKER
@@ -51,8 +50,8 @@ class Telemetry:
         self._is_first_life = is_first_life
         self._kept = KeptCounts(env.recovery_dir.with_name(COUNTS_NAME))
         self._earlier = Counts()
-        self._coordinator: Coordinator | None = None
-        self._pass: tuple[Coordinator, Ledger] | None = None
+        self._job: RunningJob | None = None
+        self._pass: tuple[RunningJob, Ledger] | None = None
         self._log: EventLog | None = None
         self._exporter: JobExporter | None = None
         self._close_exporter: Callable[[], None] = _nothing
@@ -87,23 +86,18 @@ class Telemetry:
         self._exporter = exporter
         self.look()
 
-    def attach(
-        self, coordinator: Coordinator, cutter: Cutter, evaluates_as_before: bool = True
-    ) -> None:
+    def attach(self, job: RunningJob, evaluates_as_before: bool = True) -> None:
         """Begin with the job as it was restored.
 
         Args:
-            coordinator: Of the job.
-            cutter: Of the job.
+            job: Its parts.
             evaluates_as_before: Whether a version has the same results as before its cut.
         """
-        self._coordinator = coordinator
-        coordinator.meter = self.meter
-        cutter.on_written = self.meter.on_checkpoint_s
-        self._earlier = self._at_least(self._earlier, coordinator)
+        self._job = job
+        self._earlier = self._at_least(self._earlier, job)
         if not self._spec.tensorboard_log_dir:
             return
-        version = coordinator.store.version
+        version = job.parameters.version
         loop = asyncio.get_running_loop()
 
         def on_failure(why: str) -> None:
@@ -120,23 +114,27 @@ class Telemetry:
         )
         self._log.start()
 
-    def attach_pass(self, coordinator: Coordinator, ledger: Ledger) -> None:
+    def attach_pass(self, job: RunningJob, ledger: Ledger) -> None:
         """Begin with a job that evaluates or predicts, whose ledger is that of its one pass."""
-        self._pass = coordinator, ledger
+        self._pass = job, ledger
 
-    def updated(self, is_last: bool = False) -> None:
-        """Take a point of the version just applied, if it is due; the last one always is."""
-        coordinator, now_s = self._coordinator, time.monotonic()
-        if coordinator is None or (self._log is None and self._exporter is None):
+    async def updated(self) -> None:
+        """Take a point of the version just applied, if it is due."""
+        self._look_at_version()
+
+    def _look_at_version(self, is_last: bool = False) -> None:
+        """The last version always is due."""
+        job, now_s = self._job, time.monotonic()
+        if job is None or (self._log is None and self._exporter is None):
             return
-        version = coordinator.store.version
+        version = job.parameters.version
         is_due = is_point_due(version, self._last_version, now_s, self._last_s)
         if is_due or (is_last and self._last_version not in (None, version)):
             self._last_version, self._last_s = version, now_s
-            self._learning_rate = coordinator.store.learning_rate
-            self._write_point(coordinator, self.meter.take_window())
+            self._learning_rate = job.parameters.learning_rate
+            self._write_point(job, self.meter.take_window())
 
-    def epoch_ended(self, result: EpochResult) -> None:
+    async def epoch_ended(self, result: EpochResult) -> None:
         """Tell what an epoch came to, at the version of its end."""
         if self._log is not None:
             values = (
@@ -164,7 +162,7 @@ class Telemetry:
 
     async def close(self) -> None:
         """Write what waits, and listen no more."""
-        self.updated(is_last=True)
+        self._look_at_version(is_last=True)
         await asyncio.to_thread(self._close)
 
     # -- inside --------------------------------------------------------------------------------
@@ -177,9 +175,9 @@ class Telemetry:
     def _counts(self) -> Counts:
         return self._earlier.plus(self.meter.counts())
 
-    def _at_least(self, kept: Counts, coordinator: Coordinator) -> Counts:
+    def _at_least(self, kept: Counts, job: RunningJob) -> Counts:
         """What was told last, or what the cut stands for where that is more."""
-        ledger = coordinator.ledger
+        ledger = job.ledger
         total = ledger.epoch * ledger.num_records + ledger.records_done
         rejected = Counter(kept.rejected)
         # The status knows those that nobody has asked for since, but not why they were refused.
@@ -187,17 +185,17 @@ class Telemetry:
         return Counts(
             max(kept.records_committed, total - len(ledger.skipped_records)),
             max(kept.records_computed_again, ledger.computed_again),
-            max(kept.updates, coordinator.store.version),
+            max(kept.updates, job.parameters.version),
             +rejected,
             kept.exits,
         )
 
-    def _write_point(self, coordinator: Coordinator, window: Window) -> None:
+    def _write_point(self, job: RunningJob, window: Window) -> None:
         if self._log is None:
             return
-        workers, counts, ledger = self._workers(), self._counts(), coordinator.ledger
+        workers, counts, ledger = self._workers(), self._counts(), job.ledger
         values: list[tuple[str, float]] = [
-            ("throughput/samples_per_s", coordinator.samples_per_s),
+            ("throughput/samples_per_s", job.sessions.samples_per_s),
             ("workers/running", workers[ReplicaPhase.RUNNING.lower()]),
             ("workers/desired", workers["desired"]),
             ("updates/rejected_gradients", sum(counts.rejected.values())),
@@ -216,30 +214,30 @@ class Telemetry:
         now_s = time.time()
         split = self._board.time.split(now_s)
         values += [(f"time/{each}_s", getattr(split, f"{each}_s")) for each in TimeCategory]
-        self._log.write(Point(coordinator.store.version, now_s, tuple(values)))
+        self._log.write(Point(job.parameters.version, now_s, tuple(values)))
 
     def sample(self) -> JobSample:
         """The job as it is now."""
-        coordinator, board = self._coordinator, self._board
+        job, board = self._job, self._board
         if self._pass is not None:
             return self._sample_of_pass(*self._pass)
-        if coordinator is None:
+        if job is None:
             return JobSample(self._counts(), board.master_restarts, workers=self._workers())
-        ledger = coordinator.ledger
+        ledger = job.ledger
         return JobSample(
             self._counts(),
             board.master_restarts,
             ledger.epoch,
-            coordinator.store.version,
-            coordinator.loss,
+            job.parameters.version,
+            job.updates.loss,
             self._learning_rate,
-            coordinator.samples_per_s,
+            job.sessions.samples_per_s,
             self._workers(),
             {"queued": ledger.num_queued, "leased": ledger.num_leased},
             dict(board.metrics),
         )
 
-    def _sample_of_pass(self, coordinator: Coordinator, ledger: Ledger) -> JobSample:
+    def _sample_of_pass(self, job: RunningJob, ledger: Ledger) -> JobSample:
         done = ledger.records_done - len(ledger.skipped_records)
         if ledger.audits:
             done = ledger.audits[-1].committed
@@ -248,8 +246,8 @@ class Telemetry:
             # A master that begins an evaluation anew has counted these records before.
             replace(counts, records_committed=max(self._earlier.records_committed, done)),
             self._board.master_restarts,
-            model_version=coordinator.store.version,
-            samples_per_s=coordinator.samples_per_s,
+            model_version=job.parameters.version,
+            samples_per_s=job.sessions.samples_per_s,
             workers=self._workers(),
             tasks={"queued": ledger.num_queued, "leased": ledger.num_leased},
             evaluation=dict(self._board.metrics),

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from elastic.master.coordinator import Coordinator
+from elastic.master.running import RunningJob
 from elastic.policy.time_account import Moment, TimeAccount
 from elastic.spec.status import JobPhase, JobStatus
 from elastic.spec.time_split import TimeCategory, TimeSplit
@@ -29,24 +29,24 @@ class TimeKeeper:
         self._num_waits = 0
         self._before_waits = self._account.current
 
-    def look(self, phase: JobPhase, coordinator: Coordinator | None) -> None:
+    def look(self, phase: JobPhase, job: RunningJob | None) -> None:
         """Have the account judge what the job does now; while it waits, that is known."""
         if self._num_waits or phase.is_final:
             return
         now_s = self._clock()
-        if coordinator is None:
+        if job is None:
             self._account.look(Moment(now_s, phase))
             return
-        silent_s = time.monotonic() - coordinator.last_contribution_s
+        silent_s = time.monotonic() - job.sessions.last_contribution_s
         self._account.look(
             Moment(
                 now_s,
                 phase,
-                is_trained=coordinator.ledger.is_finished,
-                is_evaluating=coordinator.evaluation is not None,
-                is_computing=coordinator.is_computing,
+                is_trained=job.ledger.is_finished,
+                is_evaluating=job.tasks.round is not None,
+                is_computing=job.updates.num_computing > 0,
                 last_contribution_s=now_s - silent_s,
-                typical_step_s=coordinator.liveness.typical_step_s,
+                typical_step_s=job.sessions.liveness.typical_step_s,
             )
         )
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from elastic.errors import CheckpointError, JobSpecError, TrainingError
 from elastic.master.best import BestVersions
-from elastic.master.coordinator import Coordinator
+from elastic.master.callback_runner import CallbackRunner
 from elastic.master.cuts import Cut
-from elastic.master.cutter import Cutter
+from elastic.master.cutter import CutPlan, Cutter
 from elastic.master.destinations import advice, in_words
 from elastic.master.evaluator import Evaluator
 from elastic.master.parameters import ParameterStore
 from elastic.master.preparation import Sources, build_callbacks, training_ledger
 from elastic.master.restoring import restore
-from elastic.master.steering import Steering
+from elastic.master.running import RunningJob
 from elastic.master.work import JobParts, Until
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
@@ -36,12 +36,12 @@ class Training:
         self,
         parts: JobParts,
         sources: Sources,
-        coordinator: Coordinator,
+        job: RunningJob,
         cutter: Cutter,
         evaluator: Evaluator,
     ) -> None:
         """Keep the parts; `open_training` makes them."""
-        self.coordinator = coordinator
+        self.job = job
         self._spec = parts.spec
         self._board = parts.board
         self._sources = sources
@@ -66,14 +66,14 @@ class Training:
         """Keep the newest version where whoever resumes the job finds it."""
         # A volume for the job's state has its cuts; without one, checkpoints alone outlive a pod.
         is_checkpoint = state_volume(self._spec.volume) is None
-        version = self.coordinator.store.version
+        version = self.job.parameters.version
         if await self._cutter.last_cut(is_checkpoint):
             self._board.note("VersionKept", f"version {version} is kept, for the master is to end")
 
     async def _train(self, until: Until) -> None:
-        await self.coordinator.end_open_epoch()
+        await self.job.updates.end_epoch_if_complete()
         cutting = asyncio.create_task(self._cutter.run(self._spec.recovery_interval))
-        training = asyncio.ensure_future(until(self.coordinator.training_done))
+        training = asyncio.ensure_future(until(self.job.updates.training_done))
         try:
             # The first ends by an error alone, which would leave a job without any cut.
             await asyncio.wait({cutting, training}, return_when=asyncio.FIRST_COMPLETED)
@@ -110,14 +110,14 @@ class Training:
             self._board.checkpoint = str(self._cutter.newest_checkpoint)
 
     def _check_audits(self) -> None:
-        ledger = self.coordinator.ledger
-        num_epochs = self._spec.num_epochs if self.coordinator.ending is None else ledger.epoch
+        ledger = self.job.ledger
+        num_epochs = self._spec.num_epochs if self.job.updates.ending is None else ledger.epoch
         if len(ledger.audits) != num_epochs:
             raise TrainingError(f"{len(ledger.audits)} of {num_epochs} epochs were audited")
 
     async def _export(self, kept: str) -> str:
         try:
-            return await asyncio.to_thread(self.coordinator.store.model.export, self._spec.output)
+            return await asyncio.to_thread(self.job.parameters.model.export, self._spec.output)
         except OSError as error:
             raise JobSpecError(
                 f"--output={self._spec.output} cannot be written: {in_words(error)}; {kept}: "
@@ -141,9 +141,9 @@ async def open_training(
     """
     spec, board = parts.spec, parts.board
     run, at = parts.preparation.run, parts.preparation.at
-    callbacks = await run(partial(build_callbacks, spec, sources, store, at))
-    steering = Steering(callbacks, store, spec.hang_timeout, board.note)
-    steering.check(bool(sources.evaluation_shards), metric_names)
+    hooks = await run(partial(build_callbacks, spec, sources, store, at))
+    callbacks = CallbackRunner(hooks, store, spec.hang_timeout, board.note)
+    callbacks.check(bool(sources.evaluation_shards), metric_names)
     ledger = training_ledger(spec, sources.chunks)
     at("newest cut")
     cut = await run(partial(restore, parts.env, store, ledger, board.note, parts.is_first_life))
@@ -151,36 +151,28 @@ async def open_training(
     idle = idle_workers(ledger.num_tasks, ledger.num_minibatches, spec.num_workers.maximum)
     if idle is not None and parts.is_first_life:
         board.note("WorkersIdle", idle)
-    coordinator = Coordinator(
+    job = RunningJob.assemble(
         ledger,
         store,
         _update_rule(spec),
         Liveness(spec.hang_timeout, spec.start_timeout),
         parts.commit_log,
-        board.note,
+        parts.listeners,
+        loss=None if cut is None else cut.loss,
     )
-    # A job may end without another gradient.
-    coordinator.loss = None if cut is None else cut.loss
-    cutter = _cutter(parts, coordinator)
-    cutter.evaluated_on = _digest(sources.evaluation_shards)
-    cutter.grads_to_wait = None if spec.is_async else spec.gradients_per_update
+    cutter = _cutter(parts, job, _digest(sources.evaluation_shards))
     # Who resumes a job may have other records, or other metrics, in mind.
     evaluated = cut if cut is not None and cut.evaluated_on == cutter.evaluated_on else None
-    parts.telemetry.attach(coordinator, cutter, evaluates_as_before=evaluated is not None)
-    evaluator = await _steer(parts, coordinator, cutter, steering, sources, cut)
+    parts.telemetry.attach(job, evaluates_as_before=evaluated is not None)
+    evaluator = await _evaluator(parts, job, cutter, callbacks, sources, cut)
     # Metrics of a cut are those of its last record: training on makes them old.
-    if evaluated is not None and coordinator.training_done.is_set():
+    if evaluated is not None and job.updates.training_done.is_set():
         is_same = not metric_names or set(metric_names) == evaluated.metrics.keys()
         cutter.metrics = evaluated.metrics if is_same else {}
-
-    async def on_update() -> None:
-        parts.telemetry.updated()
-        await cutter.checkpoint_if_due()
-        await evaluator.begin_if_due()
-
-    coordinator.on_update = on_update
-    coordinator.on_epoch_result = parts.telemetry.epoch_ended
-    return Training(parts, sources, coordinator, cutter, evaluator)
+    job.updates.subscribe(parts.telemetry.updated, parts.telemetry.epoch_ended)
+    job.updates.subscribe(cutter.checkpoint_if_due)
+    job.updates.subscribe(evaluator.begin_if_due, evaluator.epoch_ended)
+    return Training(parts, sources, job, cutter, evaluator)
 
 
 def _digest(shards: Sequence[Shard]) -> str:
@@ -189,11 +181,11 @@ def _digest(shards: Sequence[Shard]) -> str:
     return hashlib.sha256(repr(ranges).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-async def _steer(
+async def _evaluator(
     parts: JobParts,
-    coordinator: Coordinator,
+    job: RunningJob,
     cutter: Cutter,
-    steering: Steering,
+    callbacks: CallbackRunner,
     sources: Sources,
     cut: Cut | None,
 ) -> Evaluator:
@@ -202,7 +194,7 @@ async def _steer(
     folder = _kept_dir(parts) or parts.env.checkpoint_dir
     best = BestVersions(parts.env.recovery_dir, folder, cutter.writing, board.note)
     best.go_back(cut.version if cut else 0)
-    board.steering, board.best_path = steering, best.path
+    board.follow_callbacks(callbacks, best.path)
 
     def evaluated(version: int, num_records: int, metrics: dict[str, float]) -> None:
         board.evaluated(version, num_records, metrics)
@@ -210,31 +202,38 @@ async def _steer(
 
     evaluator = Evaluator(
         parts.spec,
-        coordinator,
+        job,
         sources.evaluation_shards,
         cutter,
-        steering,
+        callbacks,
         best,
         evaluated,
         board.evaluation_lost,
     )
-    cutter.steering = evaluator.snapshot
+    cutter.include(evaluator.snapshot)
     await evaluator.start(None if cut is None else cut.steering)
-    coordinator.on_epoch_end = evaluator.epoch_ended
     return evaluator
 
 
-def _cutter(parts: JobParts, coordinator: Coordinator) -> Cutter:
-    return Cutter(
-        coordinator,
+def _cutter(parts: JobParts, job: RunningJob, evaluated_on: str) -> Cutter:
+    spec = parts.spec
+    plan = CutPlan(
         parts.env.recovery_dir,
         _kept_dir(parts),
-        parts.spec.checkpoint_steps,
-        parts.spec.keep_checkpoint_max,
-        parts.spec.job_name,
+        spec.job_name,
         parts.env.run_id,
+        spec.checkpoint_steps,
+        spec.keep_checkpoint_max,
+        evaluated_on,
+        None if spec.is_async else spec.gradients_per_update,
+    )
+    meter = parts.listeners.meter
+    return Cutter(
+        job,
+        plan,
         parts.board.note,
         parts.board.time.checkpointing,
+        lambda seconds: meter.on_checkpoint_s(seconds),
     )
 
 

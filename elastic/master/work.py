@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from elastic.master.commit_log import CommitLog
-from elastic.master.coordinator import Coordinator
 from elastic.master.environment import MasterEnvironment
 from elastic.master.preparing import Preparation
+from elastic.master.running import Listeners, RunningJob
 from elastic.master.status_board import StatusBoard
 from elastic.master.telemetry import Telemetry
 from elastic.spec.job import JobSpec
@@ -34,14 +34,15 @@ class JobParts:
     commit_log: CommitLog
     preparation: Preparation
     is_first_life: bool
+    listeners: Listeners
 
 
 class Work(Protocol):
     """Everything between a job's preparation and its end."""
 
     @property
-    def coordinator(self) -> Coordinator:
-        """Meets the workers."""
+    def job(self) -> RunningJob:
+        """Its parts, which meet the workers."""
 
     @property
     def prediction_dir(self) -> Path | None:

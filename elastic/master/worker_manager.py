@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 
 from elastic.errors import PlatformError, TrainingError
-from elastic.master.coordinator import Coordinator
+from elastic.master.running import RunningJob
 from elastic.master.status_board import StatusBoard
 from elastic.platforms.base import JobControl, Replica, ReplicaRunner
 from elastic.policy.fleet import (
@@ -61,7 +61,7 @@ class WorkerManager:
         self._fleet = fleet
         self._board = board
         self._on_cancelled = on_cancelled
-        self._coordinator: Coordinator | None = None
+        self._job: RunningJob | None = None
         self._loop = asyncio.get_running_loop()
         self._stopping = threading.Event()
         self._is_away = False
@@ -75,10 +75,9 @@ class WorkerManager:
         """Begin to launch workers."""
         self._thread.start()
 
-    def attach(self, coordinator: Coordinator) -> None:
+    def attach(self, job: RunningJob) -> None:
         """Tell who leases to the workers, once the model is built."""
-        self._coordinator = coordinator
-        coordinator.on_contribution = self._fleet.made_progress
+        self._job = job
 
     async def stop(self) -> None:
         """Launch nothing any more."""
@@ -114,8 +113,8 @@ class WorkerManager:
                 dismissed.add(replica)
 
     def _is_at_work(self, replica: ReplicaId) -> bool:
-        coordinator = self._coordinator
-        return coordinator is not None and coordinator.liveness.is_at_work(_ledger_name(replica))
+        job = self._job
+        return job is not None and job.sessions.liveness.is_at_work(_ledger_name(replica))
 
     # -- on the manager's thread ---------------------------------------------------------------
 
@@ -223,8 +222,8 @@ class WorkerManager:
         has_left = was_asked or (replica.exit_reason is ExitReason.COMPLETED and not wanted)
         self.on_exit(replica.exit_reason)
         self._board.last_exits[replica.id.index] = ASKED_TO_END if has_left else how
-        if self._coordinator is not None:
-            self._coordinator.lose(_ledger_name(replica.id), replica.id.index)
+        if self._job is not None:
+            self._job.tasks.lose(_ledger_name(replica.id), replica.id.index)
         if has_left:
             self._board.note("WorkerLeft", f"{replica.id.name} has left")
             return
@@ -233,26 +232,26 @@ class WorkerManager:
         self._board.note(kind, f"{replica.id.name} {how}")
 
     def _fence_hung(self, observed: Sequence[Replica]) -> list[Action]:
-        if self._coordinator is None:
+        if self._job is None:
             return []
         running = [r.id for r in observed if r.phase is ReplicaPhase.RUNNING]
-        self._coordinator.liveness.observed_running(
+        self._job.sessions.liveness.observed_running(
             [_ledger_name(replica) for replica in running if replica.role == WORKER],
             time.monotonic(),
         )
         actions: list[Action] = []
-        for hang in self._coordinator.hangs():
+        for hang in self._job.sessions.hangs():
             name, _, launch = hang.worker.partition("/")
             index = int(name.rpartition("-")[2])
-            self._coordinator.lose(hang.worker, index)
+            self._job.tasks.lose(hang.worker, index)
             self._board.note("WorkerHung", f"{name} {_describe_hang(hang)} and is replaced")
             actions.append(Delete(ReplicaId(WORKER, index, int(launch)), 0.0))
         return actions
 
     def _note_absence(self, observed: Sequence[Replica]) -> None:
-        board, coordinator = self._board, self._coordinator
-        if board.phase is JobPhase.RUNNING and coordinator is not None:
-            if coordinator.sessions.all():
+        board, job = self._board, self._job
+        if board.phase is JobPhase.RUNNING and job is not None:
+            if job.sessions.all():
                 return
             if all(r.phase.is_final for r in observed if r.id.role == WORKER):
                 board.set_phase(JobPhase.RECOVERING, "NoWorkers", "no worker runs at the moment")
@@ -267,7 +266,7 @@ class WorkerManager:
         self._noted_waits |= {replica.id for replica in waiting}
         if board.phase not in (JobPhase.STARTING, JobPhase.RECOVERING):
             return
-        if self._coordinator is None:
+        if self._job is None:
             # Until the master is ready, it is what the job waits for.
             return
         if any(r.phase is ReplicaPhase.RUNNING for r in observed):

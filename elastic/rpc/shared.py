@@ -8,7 +8,7 @@ system has no such thing, tensors travel in chunks instead.
 import mmap
 import os
 import secrets
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from elastic.rpc.layout import Bytes
 NONCE_BYTES: Final = 16
 DATA_OFFSET: Final = 64
 """The nonce stands before the data, which begins aligned."""
+
+SharedHandle: TypeAlias = pb.SharedBuffer
+"""Names the memory of a process to another one on its machine."""
 
 
 class SharedMemory:
@@ -44,7 +47,7 @@ class SharedMemory:
         self._map[:NONCE_BYTES] = self._nonce
         self.data: Bytes = np.frombuffer(self._map, np.uint8)[DATA_OFFSET:]
 
-    def handle(self) -> pb.SharedBuffer:
+    def handle(self) -> SharedHandle:
         """What a peer needs to map this memory."""
         return pb.SharedBuffer(
             pid=os.getpid(), fd=self._fd, size_bytes=self._size_bytes, nonce=self._nonce
@@ -61,7 +64,7 @@ class SharedMemory:
         self.close()
 
 
-def map_shared(handle: pb.SharedBuffer) -> Bytes | None:
+def map_shared(handle: SharedHandle) -> Bytes | None:
     """Map a peer's memory, its data only; None if it is not to be had here.
 
     The nonce tells the peer's memory from that of a process which has the same number in this
@@ -94,7 +97,7 @@ class Mappings:
         self._limit = limit
         self._by_nonce: dict[bytes, Bytes] = {}
 
-    def get(self, handle: pb.SharedBuffer) -> Bytes | None:
+    def get(self, handle: SharedHandle) -> Bytes | None:
         """The mapped data of a handle, or None if it is not to be had here."""
         data = self._by_nonce.get(handle.nonce)
         if data is None:

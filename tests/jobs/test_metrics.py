@@ -20,7 +20,6 @@ from support.thread_job import (
     write_records,
 )
 
-from elastic.master.cutter import Cutter
 from elastic.master.status_board import StatusBoard
 from elastic.master.telemetry import COUNTS_NAME, Telemetry
 from elastic.policy.ledger import Ledger, LedgerConfig
@@ -137,10 +136,8 @@ def test_refused_gradients_are_at_least_those_of_the_status(tmp_path, scraped, t
     env.runner.publish_status(JobStatus(job_name="job", progress=Progress(rejected_gradients=told)))
     KeptCounts(env.recovery_dir.with_name(COUNTS_NAME)).keep(Counts(rejected=scraped))
     telemetry = Telemetry(env, StatusBoard(spec, env.runner), is_first_life=False)
-    coordinator = ServedMaster().coordinator
-    cutter = Cutter(coordinator, env.recovery_dir, None, 0, 0, "job", "run", pytest.fail)
     telemetry.start()
-    telemetry.attach(coordinator, cutter)
+    telemetry.attach(ServedMaster().job)
     assert telemetry.sample().counts.rejected == begun_with
     asyncio.run(telemetry.close())
 
@@ -179,7 +176,7 @@ def test_a_job_of_one_pass_tells_its_records(tmp_path):
     env = ThreadJob(spec, tmp_path / "cuts").environment
     telemetry = Telemetry(env, StatusBoard(spec, env.runner), is_first_life=True)
     ledger = Ledger([Shard("s", 0, 50)], LedgerConfig(10, 1, kind=TaskKind.EVALUATION))
-    telemetry.attach_pass(ServedMaster().coordinator, ledger)
+    telemetry.attach_pass(ServedMaster().job, ledger)
     done, _ = ledger.lease("a"), ledger.lease("b")
     ledger.commit([ledger.stage(done.task_id, 0, done.records.start, done.records.end)])
     sample = telemetry.sample()

@@ -61,7 +61,7 @@ def test_both_go_to_others_with_their_worker():
         gone, other = await peer.register(0), await peer.register(1)
         first = await peer.get_task(gone)
         await peer.get_task(gone, working_on=first.task_id)
-        master.coordinator.lose("worker-0/1", 0)
+        master.job.tasks.lose("worker-0/1", 0)
         assert [(await peer.get_task(other)).start] == [0]
         session = await peer.register(2)
         assert (await peer.get_task(session)).start == 8
@@ -144,7 +144,7 @@ def test_nothing_follows_at_the_end_of_an_epoch_or_before_what_is_due_first(is_h
     async def scenario(master, peer):
         session = await peer.register()
         task = await peer.get_task(session)
-        master.coordinator.is_held = is_held
+        master.job.tasks.hold_training(is_held=is_held)
         if not is_held:
             for index in range(1, 5):
                 other = await peer.register(index)
@@ -187,7 +187,7 @@ def test_who_is_lost_while_it_waits_to_begin_gets_nothing():
         begins = peer.call("GetTask", pb.GetTaskRequest(session=second))
         while second not in master.heard:
             await asyncio.sleep(0)
-        master.coordinator.lose(master.coordinator.sessions.of_index(1).worker, 1)
+        master.job.tasks.lose(master.job.sessions.of_index(1).worker, 1)
         rest = messages(*gradient(first, task, task.start + 4, task.end, 2, 0))
         assert (await peer.report(rest)).model_version == 1
         assert (await peer.refusal(begins))[0] == "FAILED_PRECONDITION"

@@ -31,11 +31,13 @@ class HeldDisk:
             self._at_once -= 1
 
 
+def plan(folder):
+    return cutter.CutPlan(folder, None, "job", "run")
+
+
 async def _write_the_last_cut_while_another_is_given_up(folder, disk):
     master = ServedMaster()
-    one = cutter.Cutter(
-        master.coordinator, folder, None, 0, 0, "job", "run", lambda *event: events.append(event)
-    )
+    one = cutter.Cutter(master.job, plan(folder), lambda *event: events.append(event))
     events = []
     cutting = asyncio.create_task(one.run(0.0))
     await asyncio.to_thread(disk.is_held.wait, PATIENCE_S)
@@ -64,9 +66,7 @@ def test_the_last_cut_waits_for_one_that_is_written_for_nobody(tmp_path, monkeyp
 def test_a_recovery_cut_waits_for_the_update_under_way(tmp_path):
     async def play():
         master = ServedMaster()
-        cuts = cutter.Cutter(
-            master.coordinator, tmp_path, None, 0, 0, "job", "run", lambda *event: None
-        )
+        cuts = cutter.Cutter(master.job, plan(tmp_path), lambda *event: None)
         async with master.store.lock:
             cutting = asyncio.create_task(cuts.recovery_cut())
             # Long enough to write one, if it did not wait.

@@ -18,7 +18,7 @@ def test_a_worker_that_was_told_to_wait_and_does_not_come_back_hangs():
             await peer.get_task(busy)
             reply = await peer.call("GetTask", pb.GetTaskRequest(session=idle))
             assert reply.WhichOneof("reply") == "wait_s"
-        return master.coordinator.liveness.hangs(time.monotonic() + 10.0)
+        return master.job.sessions.liveness.hangs(time.monotonic() + 10.0)
 
     hangs = asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
     assert [hang.worker for hang in hangs] == ["worker-0/1", "worker-1/1"]
@@ -29,7 +29,7 @@ def test_a_worker_whose_gradients_all_come_too_late_does_not_hang():
 
     async def play():
         master = ServedMaster(hang_timeout=1, start_timeout=1)
-        liveness = master.coordinator.liveness
+        liveness = master.job.sessions.liveness
         async with master.serve() as peer:
             quick, slow = await peer.register(0), await peer.register(1)
             tasks = [await peer.get_task(session) for session in (quick, slow)]

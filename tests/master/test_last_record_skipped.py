@@ -50,7 +50,7 @@ def test_it_ends_though_the_report_is_given_up():
                     await call
                 # The server hears of it a moment later.
                 await answered.wait()
-            await master.coordinator.training_done.wait()
+            await master.job.updates.training_done.wait()
         assert [name for name, _ in master.events] == ["RecordSkipped", "EpochEnded"]
 
     asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
@@ -65,8 +65,8 @@ def test_it_ends_after_a_cut_between_the_record_and_the_end():
             await call
         restarted = ServedMaster(**SETTINGS)
         restarted.ledger.restore(snapshot)
-        await restarted.coordinator.end_open_epoch()
-        assert restarted.coordinator.training_done.is_set()
+        await restarted.job.updates.end_epoch_if_complete()
+        assert restarted.job.updates.training_done.is_set()
         assert [name for name, _ in restarted.events] == ["EpochEnded"]
 
     asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
@@ -77,7 +77,7 @@ def test_an_epoch_that_lacks_records_is_left_open():
         master = ServedMaster(**SETTINGS)
         async with master.serve() as peer:
             await _up_to_the_last(master, peer)
-            await master.coordinator.end_open_epoch()
+            await master.job.updates.end_epoch_if_complete()
             assert (master.ledger.epoch, master.events) == (0, [])
 
     asyncio.run(asyncio.wait_for(play(), PATIENCE_S))

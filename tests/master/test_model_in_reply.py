@@ -111,3 +111,34 @@ def test_otherwise_the_reply_is_the_verdict_alone(share_memory, wants_model, gra
         assert client.model_of(reply) is None
 
     _run(scenario, share_memory, grads_to_wait=grads_to_wait)
+
+
+def test_the_version_that_a_lost_worker_read_is_not_kept_for_it():
+    """A buffer of the model's size for every worker that was ever lost would fill the memory."""
+
+    async def come_and_go(master, launch):
+        reader = master.job.sessions.open(1, launch, 1, "lost")
+        assert await master.store.packed(reader.key) is not None
+        master.job.tasks.lose(reader.worker, 1)
+
+    def scenario(master, client, loop):
+        session, task = _begin(client)
+        for start in range(20):
+            visit = come_and_go(master, start + 1)
+            asyncio.run_coroutine_threadsafe(visit, loop).result()
+            header = _header(task, start, start, start + 1)
+            header.end = start + 1
+            reply = client.report_gradient(session, header, *_gradient(start, start + 1))
+            assert client.model_of(reply).version == start + 1
+        assert len(master.store._buffers._buffers) <= 4
+
+    async def play():
+        master = ServedMaster(records_per_task=20)
+        async with master.serve() as peer:
+            client = MasterClient(lambda: peer.address, TOKEN, 5.0)
+            try:
+                await asyncio.to_thread(scenario, master, client, asyncio.get_running_loop())
+            finally:
+                client.close()
+
+    asyncio.run(asyncio.wait_for(play(), 30))

@@ -44,7 +44,7 @@ def board_with(audits):
     board = StatusBoard(make_spec("a.B", "data"), FakeReplicaRunner())
     board._told_audits()
     ledger = SimpleNamespace(audits=audits)
-    board.coordinator = SimpleNamespace(ledger=ledger)
+    board.follow(SimpleNamespace(ledger=ledger))
     return board
 
 

@@ -51,7 +51,7 @@ def test_a_repeated_refusal_gets_the_first_reply():
         stale = messages(*gradient(session, task, 8, 16, sequence=2, version=0))
         replies = [await peer.report(stale) for _ in range(2)]
         assert replies == [VERDICTS(verdict=VERDICTS.VERDICT_STALE, model_version=1)] * 2
-        assert master.coordinator.rejected_gradients == 1
+        assert master.job.updates.rejected_gradients == 1
 
     _run(scenario)
 
@@ -91,7 +91,7 @@ def test_a_report_whose_caller_hung_up_counts_once():
         async with master.store.lock:
             # The update cannot begin; the caller loses patience.
             call = peer.report(report)
-            await _until(lambda: master.coordinator.sessions.find(session).sequence == 1)
+            await _until(lambda: master.job.sessions.find(session).sequence == 1)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
@@ -110,7 +110,7 @@ def test_a_report_that_waits_for_its_group_survives_its_caller(monkeypatch):
         tasks = [await peer.get_task(one), await peer.get_task(two)]
         report = messages(*gradient(one, tasks[0], 0, 8))
         call = peer.report(report)
-        await _until(lambda: master.coordinator._group.count == 1)
+        await _until(lambda: master.job.updates._group.num_staged == 1)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -195,7 +195,7 @@ def test_a_fenced_worker_is_refused_and_its_records_go_to_another():
         hung, other = await peer.register(0), await peer.register(1)
         task = await peer.get_task(hung)
         await peer.report(messages(*gradient(hung, task, 0, 8)))
-        master.coordinator.lose("worker-0/1", 0)
+        master.job.tasks.lose("worker-0/1", 0)
         late = messages(*gradient(hung, task, 8, 16, sequence=2, version=1))
         assert await peer.refusal(peer.report(late)) == UNKNOWN_SESSION
         taken = await peer.get_task(other)

@@ -15,7 +15,6 @@ from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.runner import LocalReplicaRunner
 from elastic.policy.ledger import Audit
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
-from elastic.rpc import elastic_pb2 as pb
 from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 
@@ -42,8 +41,8 @@ def test_refused_gradients_are_those_of_all_lives():
     board = StatusBoard(make_spec("a.B", "data"), runner)
     assert board.build().progress.rejected_gradients == 242
     master = ServedMaster()
-    board.coordinator = master.coordinator
-    master.coordinator.rejected_gradients = 8
+    board.follow(master.job)
+    master.job.updates.rejected_gradients = 8
     assert board.build().progress.rejected_gradients == 250
 
 
@@ -68,8 +67,8 @@ def board_of(*told, launch=1):
     return board
 
 
-def register(coordinator, launch=1):
-    return coordinator.sessions.open(pb.RegisterRequest(worker_index=0, launch=launch))
+def register(job, launch=1):
+    return job.sessions.open(0, launch, 1, "test")
 
 
 def speeds(board):
@@ -86,11 +85,11 @@ def test_the_speed_told_last_is_not_that_of_a_job_that_recovers():
 
 @pytest.mark.parametrize("phase", [JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED])
 def test_a_job_that_has_ended_has_no_speed(phase):
-    board, coordinator = board_of(), ServedMaster().coordinator
-    board.coordinator = coordinator
-    session = register(coordinator)
+    board, job = board_of(), ServedMaster().job
+    board.follow(job)
+    session = register(job)
     for _ in range(10):
-        coordinator._note_contribution(session, 8, 0.01)
+        job.sessions.contributed(session, 8, 0.01)
     board.set_phase(JobPhase.RUNNING)
     assert min(speeds(board)) > 0
     board.set_phase(phase)
@@ -103,26 +102,26 @@ def records_done(board):
 
 
 def test_the_records_of_a_worker_outlive_its_master():
-    board, coordinator = board_of(RUNNING), ServedMaster().coordinator
+    board, job = board_of(RUNNING), ServedMaster().job
     assert records_done(board) == 70
-    board.coordinator = coordinator
-    session = register(coordinator)
+    board.follow(job)
+    session = register(job)
     assert records_done(board) == 70
-    coordinator._note_contribution(session, 8, 0.01)
+    job.sessions.contributed(session, 8, 0.01)
     assert records_done(board) == 78
     # Its session ends before anybody has seen how its process does.
-    coordinator.lose(session.worker, 0)
+    job.tasks.lose(session.worker, 0)
     assert records_done(board) == 78
 
 
 def test_a_worker_that_registers_again_goes_on_with_its_records():
-    board, coordinator = board_of(), ServedMaster().coordinator
-    board.coordinator = coordinator
+    board, job = board_of(), ServedMaster().job
+    board.follow(job)
     for number in (1, 2, 3):
-        session = register(coordinator)
-        coordinator._note_contribution(session, 8, 0.01)
+        session = register(job)
+        job.sessions.contributed(session, 8, 0.01)
         assert records_done(board) == 8 * number
-        coordinator.lose(session.worker, 0)
+        job.tasks.lose(session.worker, 0)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +134,10 @@ def test_a_worker_that_registers_again_goes_on_with_its_records():
     ],
 )
 def test_another_launch_begins_with_no_records(told, launch):
-    board, coordinator = board_of(told, launch=launch), ServedMaster().coordinator
+    board, job = board_of(told, launch=launch), ServedMaster().job
     assert records_done(board) == 0
-    board.coordinator = coordinator
-    coordinator._note_contribution(register(coordinator, launch), 8, 0.01)
+    board.follow(job)
+    job.sessions.contributed(register(job, launch), 8, 0.01)
     assert records_done(board) == 8
 
 
@@ -165,30 +164,30 @@ def clock(monkeypatch):
 
 
 def training():
-    board, coordinator = board_of(), ServedMaster().coordinator
-    board.coordinator = coordinator
+    board, job = board_of(), ServedMaster().job
+    board.follow(job)
     board.set_phase(JobPhase.RUNNING)
-    session = register(coordinator)
-    coordinator.lease(session)
-    return board, coordinator, session
+    session = register(job)
+    job.tasks.lease(session)
+    return board, job, session
 
 
-def train_for_a_second(clock, coordinator, session):
+def train_for_a_second(clock, job, session):
     for _ in range(10):
         clock.now_s += 0.1
-        coordinator._note_contribution(session, 8, 0.01)
+        job.sessions.contributed(session, 8, 0.01)
 
 
 def test_a_long_pause_of_the_workers_is_no_part_of_the_speed(clock):
-    board, coordinator, session = training()
-    train = partial(train_for_a_second, clock, coordinator, session)
+    board, job, session = training()
+    train = partial(train_for_a_second, clock, job, session)
 
     def evaluate_for(taken_s):
-        coordinator.is_held = True
-        coordinator.lease(session)
+        job.tasks.hold_training()
+        job.tasks.lease(session)
         clock.now_s += taken_s
-        coordinator.is_held = False
-        coordinator.lease(session)
+        job.tasks.hold_training(is_held=False)
+        job.tasks.lease(session)
 
     train()
     assert speeds(board) == pytest.approx((80.0, 80.0))
@@ -202,27 +201,27 @@ def test_a_long_pause_of_the_workers_is_no_part_of_the_speed(clock):
 
 
 def test_a_callback_that_takes_long_is_no_part_of_the_speed(clock):
-    board, coordinator, session = training()
-    train_for_a_second(clock, coordinator, session)
+    board, job, session = training()
+    train_for_a_second(clock, job, session)
 
     async def upload(_result):
         clock.now_s += 600.0
 
-    coordinator.on_epoch_end = upload
-    asyncio.run(coordinator._end_epoch(Audit(0, 80, 80, 0)))
-    train_for_a_second(clock, coordinator, session)
+    job.updates.subscribe(after_epoch=upload)
+    asyncio.run(job.updates._end_epoch(Audit(0, 80, 80, 0)))
+    train_for_a_second(clock, job, session)
     assert speeds(board) == pytest.approx((80.0, 80.0))
 
 
 def test_nor_is_a_pause_of_a_job_that_trains_nothing(clock):
-    coordinator = ServedMaster().coordinator
-    session = register(coordinator)
-    coordinator._note_contribution(session, 8, 0.01)
+    job = ServedMaster().job
+    session = register(job)
+    job.sessions.contributed(session, 8, 0.01)
     clock.now_s += 600.0
     records = RecordRange(0, 0, 8)
-    coordinator._begin_work(
+    job.tasks._begin(
         session, Task(0, 1, TaskKind.PREDICTION, 0, records, Shard("a", 0, 8), model_version=1)
     )
     clock.now_s += 0.1
-    coordinator._note_contribution(session, 8, 0.01)
-    assert coordinator.samples_per_s == pytest.approx(80.0)
+    job.sessions.contributed(session, 8, 0.01)
+    assert job.sessions.samples_per_s == pytest.approx(80.0)

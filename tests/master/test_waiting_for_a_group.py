@@ -44,7 +44,7 @@ def _run(scenario, num_workers, grads_to_wait):
         async with master.serve() as peer:
             crew = _Crew(peer)
             await crew.join(num_workers)
-            await scenario(master.coordinator, crew)
+            await scenario(master.job, crew)
 
     asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
 
@@ -57,7 +57,7 @@ async def _until(condition):
 def test_who_has_waited_for_long_goes_on_and_the_one_it_waited_for_is_too_late(monkeypatch):
     monkeypatch.setattr(aggregation, "DEFAULT_HOLD_S", 0.05)
 
-    async def scenario(_coordinator, crew):
+    async def scenario(_job, crew):
         assert await crew.report(0) == (ACCEPTED, 0)
         assert await crew.report(0) == (ACCEPTED, 1)
         assert await crew.report(1) == (STALE, 1)
@@ -68,23 +68,25 @@ def test_who_has_waited_for_long_goes_on_and_the_one_it_waited_for_is_too_late(m
 def test_one_goes_on_in_place_of_one_that_is_silent(monkeypatch):
     """The others wait for that one: what they would compute beside it would be refused."""
 
-    async def scenario(coordinator, crew):
+    async def scenario(job, crew):
+        group = job.updates._group
+
         # Whatever this machine is doing, they have waited too long as soon as all three wait, and
         # the one that goes on is waited for.
         def limit_s(_typical_step_s):
-            is_over = coordinator._group.count == 3 and not coordinator._at_work._late
+            is_over = group.num_staged == 3 and not group.at_work._late
             return 0.0 if is_over else PATIENCE_S
 
-        monkeypatch.setattr("elastic.master.coordinator.hold_limit_s", limit_s)
+        monkeypatch.setattr("elastic.policy.update_group.hold_limit_s", limit_s)
         reports = {crew.report(index): index for index in (0, 1, 2)}
-        await _until(lambda: coordinator._group.count == 3)
-        coordinator._wake_held()
+        await _until(lambda: group.num_staged == 3)
+        job.updates._wake()
         done, held = await asyncio.wait(reports, return_when=asyncio.FIRST_COMPLETED)
         [first] = done
         assert first.result() == (ACCEPTED, 0)
         replies = await asyncio.gather(crew.report(reports[first]), *held)
         assert replies == [(ACCEPTED, 1)] * 3
-        assert coordinator.rejected_gradients == 0
+        assert job.updates.rejected_gradients == 0
 
     _run(scenario, num_workers=4, grads_to_wait=4)
 
@@ -94,12 +96,12 @@ def test_who_was_too_late_is_waited_for_again(monkeypatch):
     monkeypatch.setattr(aggregation, "DEFAULT_HOLD_S", PATIENCE_S)
     monkeypatch.setattr(aggregation, "MIN_HOLD_S", PATIENCE_S)
 
-    async def scenario(coordinator, crew):
-        coordinator._at_work.give_up(time.monotonic())
+    async def scenario(job, crew):
+        job.updates._group.at_work.give_up(time.monotonic())
         assert await crew.report(0) == (ACCEPTED, 0)
         assert await crew.report(0) == (ACCEPTED, 1)
         assert await crew.report(1) == (STALE, 1)
-        assert coordinator._at_work.num_awaited == 2
+        assert job.updates._group.at_work.num_awaited == 2
 
     _run(scenario, num_workers=2, grads_to_wait=2)
 
@@ -108,19 +110,19 @@ def test_nobody_goes_on_while_the_update_is_made(monkeypatch):
     """On the version before, which somebody's loss would otherwise have it do."""
     monkeypatch.setattr(aggregation, "DEFAULT_HOLD_S", PATIENCE_S)
 
-    async def scenario(coordinator, crew):
+    async def scenario(job, crew):
         begun, go_on = asyncio.Event(), asyncio.Event()
-        apply = coordinator.store.apply
+        commit = job.parameters.commit
 
         async def slowly(*args):
             begun.set()
             await go_on.wait()
-            await apply(*args)
+            return await commit(*args)
 
-        monkeypatch.setattr(coordinator.store, "apply", slowly)
+        monkeypatch.setattr(job.parameters, "commit", slowly)
         reports = [crew.report(0), crew.report(1)]
         await begun.wait()
-        coordinator.lose("worker-2/1", 2)
+        job.tasks.lose("worker-2/1", 2)
         for _ in range(20):
             await asyncio.sleep(0)
         go_on.set()

@@ -4,15 +4,15 @@ import math
 
 import pytest
 
-from elastic.policy.evaluation import EvaluationRule, is_evaluation_due, may_evaluate
-from elastic.policy.patience import Goal, Patience, goal_of, is_better
-from elastic.policy.steering import (
+from elastic.policy.best_version import (
     MAX_EVALUATIONS,
     BestRule,
     Evaluation,
     is_new_best,
     remembered,
 )
+from elastic.policy.evaluation import EvaluationRule, is_evaluation_due, may_evaluate
+from elastic.policy.patience import Goal, Patience, goal_of, is_better
 
 RULE = EvaluationRule(steps=10, throttle_s=5.0, start_delay_s=60.0)
 

@@ -10,7 +10,7 @@ import pytest
 from support.served_master import NUM_RECORDS, PATIENCE_S, TOKEN, ServedMaster
 
 from elastic.errors import RpcError
-from elastic.master.model_buffers import ModelBuffer
+from elastic.master.version_buffers import ModelBuffer
 from elastic.rpc import client as rpc_client
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
@@ -88,7 +88,7 @@ def _pull_from_a_busy_master(monkeypatch, hurried=False, beats=True):
     async def play():
         master = ServedMaster()
         async with _served(master) as address:
-            async with master.coordinator.store.lock:
+            async with master.store.lock:
                 pulling = asyncio.create_task(asyncio.to_thread(pull, address))
                 await asyncio.wait([pulling], timeout=4 * patience_s)
             return await pulling

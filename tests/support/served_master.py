@@ -7,9 +7,9 @@ import grpc
 import numpy as np
 
 from elastic.master.commit_log import CommitLog
-from elastic.master.coordinator import Coordinator
 from elastic.master.evaluation import EvaluationRound
 from elastic.master.preparation import build_store, check_sources, choose_sample, training_ledger
+from elastic.master.running import Listeners, RunningJob
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
@@ -18,6 +18,7 @@ from elastic.rpc.layout import Layout
 from elastic.rpc.messages import specs_to_proto
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.rpc.wire import METHODS, encode_data
+from elastic.telemetry.meter import JobMeter
 from support.datasets import prepared_dir
 from support.local_job import make_spec
 
@@ -39,35 +40,38 @@ class ServedMaster:
         )
         self.launches = {}
         self.events = []
+        self.contributors = []
         sources = check_sources(self.spec)
         sample = choose_sample(self.spec, sources)
         self.store = build_store(self.spec, sources, sample)
         self.ledger = training_ledger(self.spec, sources.chunks)
         rule = UpdateRule(self.spec.gradients_per_update, self.spec.is_async)
-        self.coordinator = Coordinator(
+        self.job = RunningJob.assemble(
             self.ledger,
             self.store,
             rule,
             Liveness(self.spec.hang_timeout, self.spec.start_timeout),
             CommitLog(""),
-            lambda kind, message: self.events.append((kind, message)),
+            Listeners(
+                lambda kind, message: self.events.append((kind, message)),
+                self.contributors.append,
+                JobMeter(),
+            ),
         )
-        self._servicer = MasterServicer(
-            self.coordinator, sample, lambda index: self.launches.get(index, 0)
-        )
+        self._servicer = MasterServicer(self.job, sample, lambda index: self.launches.get(index, 0))
         self._shards = sources.shards
         self.heard = []
         self._listen()
 
     def _listen(self):
         """Note each session key that a call was found to have."""
-        find = self.coordinator.sessions.find
+        find = self.job.sessions.find
 
         def noting(key):
             self.heard.append(key)
             return find(key)
 
-        self.coordinator.sessions.find = noting
+        self.job.sessions.find = noting
 
     def note_end_of(self, method):
         """An event that is set when a call of a method has ended, by its answer or given up."""
@@ -98,10 +102,9 @@ class ServedMaster:
             await server.stop(None)
 
     def begin_evaluation(self):
-        self.coordinator.evaluation = EvaluationRound(
-            0, self.store.version, self._shards, self.spec
-        )
-        return self.coordinator.evaluation
+        round_ = EvaluationRound(0, self.store.version, self._shards, self.spec)
+        self.job.tasks.open_round(round_)
+        return round_
 
     def counts(self):
         """How often each record is in the parameters."""
@@ -114,9 +117,9 @@ class ServedMaster:
             self.ledger.snapshot(),
             self.ledger.only_staged_left,
             self.counts().tolist(),
-            self.coordinator.rejected_gradients,
-            self.coordinator.loss,
-            self.coordinator._group.count,
+            self.job.updates.rejected_gradients,
+            self.job.updates.loss,
+            self.job.updates._group.num_staged,
         )
 
 

@@ -13,9 +13,9 @@ from elastic.callbacks import Callback, StopTraining
 from elastic.errors import ModelDefError
 from elastic.frameworks.user_code import user_code
 from elastic.master.attributes import plain_attributes, set_attributes
-from elastic.master.parameters import ParameterStore
+from elastic.master.strategy import AnyStrategy
+from elastic.policy.best_version import BestRule, Evaluation, is_new_best, remembered
 from elastic.policy.ending import Ending
-from elastic.policy.steering import BestRule, Evaluation, is_new_best, remembered
 from elastic.spec.user_frames import stuck_in
 
 
@@ -54,7 +54,7 @@ class _Member:
         set_attributes(self._inner, changed)
 
 
-class Steering:
+class CallbackRunner:
     """Calls the callbacks, and remembers evaluations with the best of them.
 
     Hooks run on a thread while the caller holds the parameters' lock.
@@ -68,7 +68,7 @@ class Steering:
     def __init__(
         self,
         callbacks: Sequence[Callback],
-        store: ParameterStore,
+        parameters: AnyStrategy,
         patience_s: float,
         tell: Callable[[str, str], None],
     ) -> None:
@@ -76,12 +76,12 @@ class Steering:
 
         Args:
             callbacks: In their order.
-            store: What a callback may look at.
+            parameters: What a callback may look at.
             patience_s: What a hook may take before it is told of; it is waited for all the same.
             tell: Takes an event, as its kind and its message.
         """
         self._members = [_Member(callback) for callback in callbacks]
-        self._store = store
+        self._parameters = parameters
         self._patience_s = patience_s
         self._tell = tell
         self._called: tuple[str, int] | None = None
@@ -243,7 +243,8 @@ class Steering:
         if stop is not None:
             name, answer = stop
             self.ending = Ending(
-                name, f"{name} ended training after {self._store.version} updates: {answer.why}"
+                name,
+                f"{name} ended training after {self._parameters.version} updates: {answer.why}",
             )
         return self.ending
 
@@ -300,9 +301,9 @@ class Steering:
         if not any(getattr(member.callback, "reads_model", False) for member in self._members):
             yield
             return
-        model = self._store.model
+        model = self._parameters.model
         newest = model.parameters(), model.state()
-        kept = None if version is None else self._store.kept(version)
+        kept = None if version is None else self._parameters.kept(version)
         if kept is not None:
             model.load(*kept)
         try:

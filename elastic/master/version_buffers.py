@@ -1,13 +1,12 @@
-"""Buffers for whole versions of the model, reused once nobody reads them."""
+"""Whole versions of the model in buffers that are reused once nobody reads them."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.layout import Bytes
-from elastic.rpc.shared import SharedMemory
+from elastic.rpc.layout import Array, Bytes, Layout
+from elastic.rpc.shared import SharedHandle, SharedMemory
 
 
 @dataclass(slots=True)
@@ -18,9 +17,20 @@ class ModelBuffer:
     memory: SharedMemory | None
     readers: set[Hashable] = field(default_factory=set)
 
-    def handle(self) -> pb.SharedBuffer | None:
+    def handle(self) -> SharedHandle | None:
         """For a peer on this machine; None where memory cannot be shared."""
         return None if self.memory is None else self.memory.handle()
+
+
+@dataclass(frozen=True, slots=True)
+class PackedModel:
+    """One version of the model, in one buffer that does not change while it has readers."""
+
+    version: int
+    layout: Layout
+    num_parameters: int
+    arrays: Sequence[Array]
+    buffer: ModelBuffer
 
 
 class ModelBuffers:

@@ -12,8 +12,8 @@ from elastic.callbacks import BestCheckpoint, Callback, EarlyStopping, StopTrain
 from elastic.errors import ModelDefError
 from elastic.frameworks.keras_callbacks import KerasCallback, KerasCsvLogger
 from elastic.master import evaluator
-from elastic.master.steering import Steering
-from elastic.policy.steering import Evaluation
+from elastic.master.callback_runner import CallbackRunner
+from elastic.policy.best_version import Evaluation
 
 
 class Stamped(Callback):
@@ -33,7 +33,7 @@ class Stamped(Callback):
 
 
 def steering(*callbacks):
-    return Steering(callbacks, SimpleNamespace(version=3), 60.0, lambda *_: None)
+    return CallbackRunner(callbacks, SimpleNamespace(version=3), 60.0, lambda *_: None)
 
 
 async def _life(callbacks, losses=(), before=None):
@@ -129,7 +129,7 @@ async def _logged(logger, epochs, cut, cut_before=None):
     model = SimpleNamespace(parameters=dict, state=dict, load=lambda *_: None)
     wrapped = KerasCsvLogger(logger, SimpleNamespace(), None, num_epochs=5)
     store = SimpleNamespace(version=3, model=model)
-    one = Steering([wrapped], store, 60.0, lambda *_: None)
+    one = CallbackRunner([wrapped], store, 60.0, lambda *_: None)
     await one.begin()
     if cut is not None:
         one.restore(json.loads(cut))

@@ -1,12 +1,26 @@
-"""The gradients of one group, averaged by records as they come."""
+"""Gradients as they come: received from memory or a stream, averaged by records in their group."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from elastic.frameworks.base import Array
-from elastic.rpc.layout import DTYPES, Bytes, Layout, TensorSpec, aligned_empty
+from elastic.master.strategy import Incoming
+from elastic.rpc.layout import (
+    DTYPES,
+    Assembler,
+    Bytes,
+    Layout,
+    LayoutError,
+    TensorSpec,
+    aligned_empty,
+)
+from elastic.rpc.shared import Mappings, SharedHandle
+
+MAX_FREE: Final = 4
+"""Buffers kept for the next streams; more come at once only from more workers elsewhere."""
 
 
 @dataclass(slots=True)
@@ -24,6 +38,73 @@ class Contribution:
     num_records: int
     learning_rate_scale: float = 1.0
     buffer: Bytes | None = None
+
+
+class GradientReceiver:
+    """Receives into memory that is used again: fresh pages cost more than the bytes in them."""
+
+    def __init__(self, parameters: Layout, state: Layout, whole: Layout) -> None:
+        """Describe what is received: the model's parameters, its non-trained state, and both."""
+        self._parameters = parameters
+        self._state = state
+        self._whole = whole
+        self._mappings: dict[str, Mappings] = {}
+        self._free: list[Bytes] = []
+
+    async def receive(self, incoming: Incoming) -> Contribution:
+        """The gradient and state that are announced; `give_back` ends their use.
+
+        Raises:
+            LayoutError: They are not the model's tensors.
+        """
+        if incoming.gradients is not None:
+            incoming.gradients.require(self._parameters, "gradient")
+        if incoming.state is not None:
+            incoming.state.require(self._state, "state")
+        if incoming.shared is not None:
+            data = self._map(incoming.session, incoming.shared)
+            return self._contribution(incoming, data, None)
+        buffer = self._free.pop() if self._free else aligned_empty(self._whole.size_bytes)
+        assembler = Assembler(self._whole, buffer)
+        try:
+            async for chunk in incoming.chunks:
+                assembler.add(chunk)
+            assembler.finish()
+        except BaseException:
+            self._keep(buffer)
+            raise
+        return self._contribution(incoming, buffer, buffer)
+
+    def give_back(self, contribution: Contribution) -> None:
+        """Its gradient is applied, summed up or refused, so its memory is free."""
+        if contribution.buffer is not None:
+            self._keep(contribution.buffer)
+            contribution.buffer = None
+
+    def _contribution(self, incoming: Incoming, data: Bytes, buffer: Bytes | None) -> Contribution:
+        arrays = self._whole.views(data)
+        split = len(self._parameters.specs)
+        return Contribution(arrays[:split], arrays[split:], incoming.num_records, buffer=buffer)
+
+    def _keep(self, buffer: Bytes) -> None:
+        if len(self._free) < MAX_FREE:
+            self._free.append(buffer)
+
+    def left(self, session: str) -> None:
+        """Map the memory of a worker no longer, whose session has ended."""
+        self._mappings.pop(session, None)
+
+    def _map(self, session: str, handle: SharedHandle) -> Bytes:
+        """The worker's memory, mapped once a session.
+
+        Raises:
+            LayoutError: It is not there, or too small.
+        """
+        mappings = self._mappings.setdefault(session, Mappings(limit=1))
+        data = mappings.get(handle)
+        if data is None or len(data) < self._whole.size_bytes:
+            raise LayoutError("the shared memory of the report cannot be mapped, or is too small")
+        return data
 
 
 class WeightedSum:

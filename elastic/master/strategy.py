@@ -1,0 +1,147 @@
+"""Where the parameters live, as seen by the master: what a strategy has to do for it.
+
+The ledger is the only judge. `Updates` stages the records of an accepted gradient there and the
+gradient here, has the group applied here and commits its records there in one step, under `lock`.
+Nothing else knows which strategy runs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from elastic.frameworks.base import Array, Model, Tensors, UpdaterState
+from elastic.master.version_buffers import PackedModel
+from elastic.rpc.layout import Layout
+from elastic.rpc.shared import SharedHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """What a worker's report brings of its gradient, beside the records that it names.
+
+    Attributes:
+        session: Key of the worker's session.
+        num_records: Behind the gradient, > 0.
+        gradients: What is said to come; None where a layout that is known already is meant.
+        state: The same of the state that is not trained.
+        shared: Where it lies in the worker's memory; None where it comes in chunks.
+        chunks: Else the bytes, in order.
+    """
+
+    session: str
+    num_records: int
+    gradients: Layout | None
+    state: Layout | None
+    shared: SharedHandle | None
+    chunks: AsyncIterator[memoryview]
+
+
+C = TypeVar("C")
+"""What one worker gives to an update, for a range of records: a gradient, a commit id, a vote."""
+
+
+class Strategy(Protocol[C]):
+    """The master's half of a strategy. All methods run on the event loop."""
+
+    @property
+    def version(self) -> int:
+        """The newest version: the number of updates."""
+
+    @property
+    def lock(self) -> asyncio.Lock:
+        """Makes an update and what is committed with it one step.
+
+        Whoever reads parameters and ledger together holds it.
+        """
+
+    @property
+    def model(self) -> Model:
+        """The model with the newest version, for evaluation and export; read under `lock`."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next update."""
+
+    # -- updates -------------------------------------------------------------------------------
+
+    async def receive(self, incoming: Incoming) -> C:
+        """Take in what a worker gives; `give_back` ends its use.
+
+        Raises:
+            ValueError: It is not what this model's workers give.
+        """
+
+    def give_back(self, contribution: C) -> None:
+        """It is applied, summed up or refused, so its memory is free."""
+
+    def left(self, session: str) -> None:
+        """A worker's session has ended: nothing more comes of it, and it reads nothing."""
+
+    def stage(self, contribution: C, learning_rate_scale: float) -> None:
+        """Put it into the open group; the caller holds `lock`."""
+
+    def own_staged(self) -> None:
+        """Copy what is only borrowed for a call, which ends before the group is complete."""
+
+    def drop_staged(self) -> None:
+        """Forget the open group."""
+
+    async def commit(self, state_share: float = 1.0) -> int:
+        """Make the open group one update; the caller holds `lock`.
+
+        Args:
+            state_share: How far the state that is not trained moves to the reported one.
+
+        Returns:
+            The version that is there now.
+
+        Raises:
+            UserError: The user's optimizer failed; the job must end.
+        """
+
+    def end_epoch(self) -> None:
+        """Advance a schedule that counts epochs."""
+
+    # -- reading versions ----------------------------------------------------------------------
+
+    async def packed(self, reader: Hashable, version: int | None = None) -> PackedModel | None:
+        """A whole version in one buffer, until `release`; None if that is not kept."""
+
+    async def keep(self, reader: Hashable) -> None:
+        """Keep the newest version until `release`; the caller holds `lock`."""
+
+    async def keep_values(
+        self, reader: Hashable, version: int, parameters: Tensors, state: Tensors
+    ) -> None:
+        """Keep an older version, by its values, until `release`.
+
+        Raises:
+            CheckpointError: They are not those of this model.
+        """
+
+    def kept(self, version: int) -> tuple[Tensors, Tensors] | None:
+        """Parameters and state of a version that is kept, as views."""
+
+    def release(self, reader: Hashable) -> None:
+        """A reader is done with whatever it held."""
+
+    async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
+        """Parameters, state and optimizer for a cut; the caller holds `lock`."""
+
+    def load(
+        self,
+        version: int,
+        parameters: Mapping[str, Array],
+        state: Mapping[str, Array],
+        optimizer: UpdaterState | None,
+    ) -> None:
+        """Go to the values of a cut, before anything is handed out.
+
+        Raises:
+            CheckpointError: They do not fit the model or the optimizer.
+        """
+
+
+AnyStrategy: TypeAlias = Strategy[Any]
+"""A strategy, for those who pass on what workers give without a look."""

@@ -1,0 +1,214 @@
+"""The group of gradients that the next update is made of, and who waits for it.
+
+A pure machine: it is told what happens, and says what is to be done. The time comes in.
+
+    begins ──▶ computing ──judge, add──▶ staged ──begin_update──▶ updating ──end_update──▶ (next)
+                   │                       │
+                   └── ends: lost, idle    └── end_training: dropped
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from elastic.policy.aggregation import (
+    Accept,
+    RefuseStale,
+    UpdateRule,
+    hold_limit_s,
+    is_update_due,
+    judge_gradient,
+    should_hold_reply,
+    should_wait_to_begin,
+)
+from elastic.policy.ledger import Refusal, StagedRange
+
+
+class AtWork:
+    """The workers that compute a gradient on the current version.
+
+    One for which another has waited in vain is *late*: nobody waits for it any more until it is
+    heard of. So a worker that hangs costs the others one wait, not one an update, and of those
+    that have waited only as many go on as its group lacks.
+    """
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, float] = {}
+        self._late: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._since_s)
+
+    def __contains__(self, worker: str) -> bool:
+        return worker in self._since_s
+
+    @property
+    def num_awaited(self) -> int:
+        """Those that may still fill the group: all but the late ones."""
+        return len(self._since_s) - len(self._late)
+
+    def begins(self, worker: str, now_s: float) -> None:
+        """Note that a worker computes a minibatch from now on, whatever it did before."""
+        self._since_s[worker] = now_s
+        self._late.discard(worker)
+
+    def ends(self, worker: str) -> bool:
+        """Note that it computes none; returns whether it did."""
+        self._late.discard(worker)
+        return self._since_s.pop(worker, None) is not None
+
+    def give_up(self, waited_since_s: float) -> None:
+        """Another has waited since then, as long as it may have to: who was silent is late."""
+        self._late.update(w for w, since_s in self._since_s.items() if since_s <= waited_since_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to a gradient: None as refusal means it was accepted."""
+
+    refusal: RefuseStale | Refusal | None
+    model_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Apply what is staged as one update, and commit its ranges in the same step.
+
+    Attributes:
+        ranges: The records behind it.
+        state_share: How far the state that is not trained moves to the reported one; below 1 for
+            a late gradient, whose state others have overtaken.
+    """
+
+    ranges: tuple[StagedRange, ...]
+    state_share: float
+
+
+@dataclass(slots=True)
+class Wait:
+    """A worker that waits for the update of a version.
+
+    Attributes:
+        is_beginning: It has not computed on this version, as one whose gradient is staged has.
+    """
+
+    version: int
+    since_s: float
+    is_beginning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Look again after so many seconds, or when woken."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Others are late: everybody who waits has to look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """The update is there, or nobody can bring it without this worker."""
+
+
+Next: TypeAlias = Stay | GiveUp | GoOn
+
+
+class UpdateGroup:
+    """Decides which gradient counts, when the group is an update, and who waits meanwhile.
+
+    Workers are known by the keys of their sessions.
+
+    Attributes:
+        version: Of the parameters; the update that is being made leads to the next one.
+        is_over: Training has ended: nothing counts any more.
+    """
+
+    def __init__(self, rule: UpdateRule, version: int, *, is_over: bool = False) -> None:
+        """Begin with an empty group on a version."""
+        self.rule = rule
+        self.version = version
+        self.is_over = is_over
+        self.at_work = AtWork()
+        self._staged: list[StagedRange] = []
+        self._staleness = 0
+        self._is_updating = False
+
+    @property
+    def num_staged(self) -> int:
+        """Gradients in the open group."""
+        return len(self._staged)
+
+    def judge(self, gradient_version: int) -> Accept | RefuseStale | Refusal:
+        """Whether a gradient of a version counts now.
+
+        Raises:
+            ValueError: There is no such version yet.
+        """
+        verdict = judge_gradient(self.rule, gradient_version, self.version)
+        # Who is told so leaves its task; nobody computes these records again.
+        return Refusal.LEASE_LOST if self.is_over else verdict
+
+    def add(self, staged: StagedRange, gradient_version: int) -> int:
+        """Take a gradient that counts into the group; gives how many updates late it is."""
+        self._staged.append(staged)
+        self._staleness = self.version - gradient_version
+        return self._staleness
+
+    def is_due(self, only_staged_left: bool) -> bool:
+        """Whether the group is an update: see `is_update_due`."""
+        return is_update_due(self.rule, len(self._staged), only_staged_left)
+
+    def begin_update(self) -> Update:
+        """Close the group: it is applied now, and the next one is open."""
+        ranges, self._staged = tuple(self._staged), []
+        self._is_updating = True
+        share = 1.0 / (1 + self._staleness) if self.rule.is_async else 1.0
+        return Update(ranges, share)
+
+    def end_update(self, version: int) -> None:
+        """The update has been made, or has failed, and this is the version that is there."""
+        self._is_updating = False
+        self.version = version
+
+    def end_training(self) -> None:
+        """Nothing counts any more; what waits for others to fill its group is dropped."""
+        self._staged = []
+        self.is_over = True
+
+    # -- who waits -----------------------------------------------------------------------------
+
+    def wait(self, now_s: float, *, is_beginning: bool = False) -> Wait:
+        """A worker wants to wait for the next version, if that is worth it: see `look`."""
+        return Wait(self.version, now_s, is_beginning)
+
+    def look(
+        self, wait: Wait, now_s: float, num_workers: int, typical_step_s: float | None
+    ) -> Next:
+        """What a worker that waits does now.
+
+        Args:
+            wait: Of this worker.
+            now_s: The time.
+            num_workers: All there are.
+            typical_step_s: What computing a minibatch takes; None if that is not known yet.
+        """
+        if self.version != wait.version or self.is_over:
+            return GoOn()
+        # While the update is made, its group is empty: what is begun now would be too late.
+        if not (self._is_updating or self._is_worth_it(wait, num_workers)):
+            return GoOn()
+        left_s = wait.since_s + hold_limit_s(typical_step_s) - now_s
+        if left_s > 0:
+            return Stay(left_s)
+        self.at_work.give_up(wait.since_s)
+        wait.since_s = now_s
+        return GiveUp()
+
+    def _is_worth_it(self, wait: Wait, num_workers: int) -> bool:
+        staged, awaited = len(self._staged), self.at_work.num_awaited
+        if wait.is_beginning:
+            return should_wait_to_begin(self.rule, staged, awaited, num_workers)
+        return should_hold_reply(self.rule, staged, awaited)
