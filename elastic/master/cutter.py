@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
+from elastic.checkpoints.cuts import Cut, prune, write_cut
+from elastic.checkpoints.destinations import advice, in_words
 from elastic.master.coordinator import Coordinator
-from elastic.master.cuts import Cut, prune, write_cut
-from elastic.master.destinations import advice, in_words
 
 log = logging.getLogger(__name__)
 
