@@ -16,7 +16,7 @@ from benchmarks.jobs import MODEL_ZOO, Job, prepared, threads_environment
 from benchmarks.measure import Bar, Ratio, Series, take_turns
 from benchmarks.processes import ROOT, run_json
 from benchmarks.sizes import Size
-from elastic.master.cuts import list_cuts, read_cut
+from elastic.checkpoints.cuts import list_cuts, read_cut
 from elastic.platforms.base import ReplicaPhase
 
 BAR: Final = Bar(first=1.5, goal=1.2, is_ceiling=True)

@@ -10,7 +10,7 @@ def main() -> int:
     takes its time to import is imported before somebody listens.
     """
     try:
-        from elastic.cli.interrupts import as_ctrl_c
+        from elastic.cli.terminal import as_ctrl_c
 
         with as_ctrl_c():
             from elastic.cli.main import main as run

@@ -16,7 +16,13 @@ from typing import Any, Final, SupportsIndex, Unpack
 
 from elastic.client import settings
 from elastic.client.checking import check, nothing_to_resume
-from elastic.client.following import looks
+from elastic.client.following import (
+    looks,
+    num_running,
+    replica_names,
+    wait_for_workers,
+    why_workers_wait,
+)
 from elastic.client.gathering import gather
 from elastic.client.keywords import (
     EvaluateKeywords,
@@ -28,12 +34,6 @@ from elastic.client.opening import (
     ClusterChoice,
     default_platform,
     open_platform,
-)
-from elastic.client.replicas import (
-    num_running,
-    replica_names,
-    wait_for_workers,
-    why_workers_wait,
 )
 from elastic.errors import JobSpecError, TrainingError
 from elastic.platforms.base import LogLine, Platform

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.interrupts import as_ctrl_c
+from elastic.cli.terminal import as_ctrl_c
 from elastic.errors import JobSpecError
 from elastic.spec.text_forms import read_params
 

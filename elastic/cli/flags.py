@@ -1,12 +1,15 @@
-"""The flags of `elastic train`, `evaluate` and `predict`, made from the fields of `JobSpec`."""
+"""The flags of `elastic train`, `evaluate` and `predict`: made from `JobSpec`, and read back."""
 
+from collections.abc import Mapping
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from elastic.client.settings import Given
 from elastic.spec.describe import Setting, flag_settings, settings
+from elastic.spec.job import Place
 from elastic.spec.kinds import JobKind
 
 if TYPE_CHECKING:
@@ -44,13 +47,17 @@ def setting_options() -> list[click.Option]:
 def _complete(
     setting: Setting, _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> "list[CompletionItem]":
+    """What a setting's value may be: its choices, or a path."""
     # Of use to shells alone.
-    from elastic.cli.completing import setting_items
+    from click.shell_completion import CompletionItem
 
-    return setting_items(setting, incomplete)
+    if setting.place is Place.PATH or setting.metavar == "PATH":
+        return [CompletionItem(incomplete, type="file")]
+    choices = setting.metavar.split("|") if setting.has_choices else []
+    return [CompletionItem(choice) for choice in choices if choice.startswith(incomplete)]
 
 
-def default_note(setting: Setting, kind: JobKind) -> str:
+def _default_note(setting: Setting, kind: JobKind) -> str:
     """`[default: …]`, `[required]`, or nothing where the default is to leave it out."""
     if kind in setting.required_by:
         return "[required]"
@@ -91,10 +98,10 @@ def _help_record(setting: Setting, kind: JobKind) -> tuple[str, str]:
     flags = [f"--{name}" for name in (setting.name, *setting.aliases)]
     names = ", ".join([*filter(None, [_SHORT.get(setting.name)]), *flags])
     value = f"[={setting.metavar}]" if setting.is_truth else f" {setting.metavar}"
-    return names + value, f"{setting.help}  {default_note(setting, kind)}".rstrip()
+    return names + value, f"{setting.help}  {_default_note(setting, kind)}".rstrip()
 
 
-def flag_as_typed(context: click.Context, setting: Setting) -> str:
+def _flag_as_typed(context: click.Context, setting: Setting) -> str:
     """The flag of a setting as the user wrote it, such as `--num-workers` or `--workers`."""
     known = {f"--{name}" for name in (setting.name, *setting.aliases, f"no_{setting.name}")}
     argv: list[Any] = context.meta.get("elastic.argv", [])
@@ -105,3 +112,40 @@ def flag_as_typed(context: click.Context, setting: Setting) -> str:
         if flag.startswith("--") and "--" + flag[2:].replace("-", "_") in known:
             return flag
     return f"--{setting.name}"
+
+
+def from_flags(
+    context: click.Context, values: Mapping[str, Any]
+) -> tuple[dict[str, Given], list[str]]:
+    """The settings that the user gave as flags, and what is wrong with them.
+
+    Args:
+        context: The command's context, which knows how flags were typed.
+        values: Parsed options by name, None or empty where not given.
+    """
+    given: dict[str, Given] = {}
+    problems = []
+    for setting in filter(lambda setting: setting.is_flag, settings()):
+        flag = _flag_as_typed(context, setting)
+        try:
+            value = _flag_value(setting, values)
+        except ValueError as error:
+            problems.append(f"{flag}: {error}")
+            continue
+        if isinstance(value, str) and value.startswith("--"):
+            problems.append(f"{flag} needs a value, but {value} follows: write {flag}=VALUE")
+        elif value is not None:
+            given[setting.name] = Given(value, flag)
+    return given, problems
+
+
+def _flag_value(setting: Setting, values: Mapping[str, Any]) -> Any:
+    """One setting's value, None where no flag gave it; some flags add up where repeated."""
+    value = values.get(setting.name)
+    if setting.adds_up:
+        return ",".join(value) if value else None
+    if setting.is_truth and values.get(f"no_{setting.name}"):
+        if value is not None:
+            raise ValueError(f"--{setting.name} and --no_{setting.name} exclude each other")
+        return False
+    return value

@@ -4,7 +4,7 @@ import click
 import yaml
 
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.platform import cluster_choice, cluster_options, namespace_option
+from elastic.cli.options import cluster_choice, cluster_options, namespace_option
 
 _EPILOG = """\b
 Examples:

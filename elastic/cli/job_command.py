@@ -1,44 +1,120 @@
-"""The commands that start jobs: settings in, a running job out, followed to its end."""
+"""`elastic train`, `evaluate`, `predict`: settings in, a running job out, followed to its end."""
 
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TextIO
 
 import click
 
+from elastic.cli import exit_codes
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.flags import SettingsCommand, setting_options
-from elastic.cli.follow import follow_to_end
-from elastic.cli.given import from_flags
-from elastic.cli.interrupts import as_ctrl_c
-from elastic.cli.output import close_stdout
-from elastic.cli.platform import cluster_choice, cluster_options, open_platform
+from elastic.cli.flags import SettingsCommand, from_flags, setting_options
+from elastic.cli.options import cluster_choice, cluster_options, open_platform
+from elastic.cli.terminal import as_ctrl_c, close_stdout
 from elastic.client import settings
 from elastic.client.checking import check, nothing_to_resume
+from elastic.client.following import NoMasterError, looks
 from elastic.client.gathering import gather
 from elastic.errors import InfrastructureError, JobNotFoundError
 from elastic.platforms.base import Platform
 from elastic.spec.job import JobSpec, PlatformName
 from elastic.spec.job_file import write_job_file
 from elastic.spec.kinds import JobKind
+from elastic.spec.status import JobPhase, JobStatus
+from elastic.telemetry.progress import open_display
 
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S: Final = 30.0
 """How long Ctrl-C lets replicas end by themselves."""
+NEVER_STARTED: Final = "StartTimeout"
+"""A platform's reason for a job that has failed since its master did not start in time."""
+END_TIMEOUT_S: Final = 30.0
+"""How long what is left of such a job may take to end."""
+
+_OPTIONS: Final = setting_options()
+
+_EXAMPLES = """\b
+Flags win over the file of --config, that over the FOLDER, that over the
+defaults.
+\b
+Examples:
+"""
+
+_TRAIN = """\
+Train a model as an elastic job and show its progress until it ends.
+
+FOLDER holds the model: the settings that no flag gives are those of its
+elastic.yaml, or found there (the one model, data/train.*), and what was found
+is told. Without a FOLDER, flags or a job file say all.
+
+Ctrl-C stops a job of this machine, and lets one in a cluster go on; so do
+SIGTERM and a closed terminal. With --detach either goes on without you. A
+flag that takes a BOOL means true when it stands alone, and --no_FLAG false.
+"""
+_TRAIN_EXAMPLES = """\
+  elastic train flowers --num_epochs=5
+  elastic train --platform local --model_zoo=model_zoo \\
+      --model_def=mnist.CustomModel --training_data_dir=data/train \\
+      --minibatch_size=64 --num_workers=2:4 --num_epochs=3
+  elastic train --config job.yaml --num_epochs=5 --dry_run
+"""
+
+_EVALUATE = """\
+Evaluate a trained model as an elastic job and show its metrics when it ends.
+
+Each record counts once, whoever dies, and the metrics are those of all records
+at once. The parameters are those of a checkpoint (--init_from) or of an
+exported model (--model).
+
+FOLDER gives what no flag does, as to `elastic train`; without --init_from and
+--model, the parameters are those that its training has exported.
+
+Ctrl-C stops a job of this machine, and lets one in a cluster go on; so do
+SIGTERM and a closed terminal. With --detach either goes on without you.
+"""
+_EVALUATE_EXAMPLES = """\
+  elastic evaluate flowers
+  elastic evaluate --platform local --model_zoo=model_zoo \\
+      --model_def=mnist.CustomModel --model=mnist.safetensors \\
+      --evaluation_data_dir=data/test --minibatch_size=64 --num_workers=2
+"""
+
+_PREDICT = """\
+Compute the predictions of a trained model as an elastic job.
+
+Each record has its prediction once, whoever dies: one file for every range of
+records, which is there whole or not at all, and a _manifest.json that is
+written when all of them are. The parameters are those of a checkpoint
+(--init_from) or of an exported model (--model). A PredictionOutputsProcessor
+in the model_def takes the predictions instead of the files.
+
+FOLDER gives what no flag does, as to `elastic train`; without --init_from and
+--model, the parameters are those that its training has exported.
+
+Ctrl-C stops a job of this machine, and lets one in a cluster go on; so do
+SIGTERM and a closed terminal. With --detach either goes on without you.
+"""
+_PREDICT_EXAMPLES = """\
+  elastic predict flowers
+  elastic predict --platform local --model_zoo=model_zoo \\
+      --model_def=mnist.CustomModel --init_from=checkpoints \\
+      --prediction_data_dir=data/new --prediction_outputs=predictions \\
+      --minibatch_size=64 --num_workers=2:4
+"""
 
 
-def job_command(kind: JobKind, help_text: str, epilog: str) -> click.Command:
+def job_command(kind: JobKind, help_text: str, examples: str) -> click.Command:
     """The command that starts jobs of one kind.
 
     Args:
         kind: Its name, and what its jobs do.
         help_text: What it does, for people; the first sentence stands in the list of commands.
-        epilog: Examples.
+        examples: Of its use.
     """
 
     @click.command(
-        kind.value, cls=SettingsCommand, params=setting_options(), help=help_text, epilog=epilog,
-        short_help=help_text.partition(".")[0] + ".",
+        kind.value, cls=SettingsCommand, params=[*_OPTIONS], help=help_text,
+        epilog=_EXAMPLES + examples, short_help=help_text.partition(".")[0] + ".",
     )  # fmt: skip
     @click.argument("folder", required=False, metavar="[FOLDER]", type=click.Path(path_type=Path))
     @click.option(
@@ -196,3 +272,51 @@ def _stop(platform: Platform, job_name: str) -> None:
         click.echo(f"job {job_name} had not been started", err=True)
         return
     click.echo(f"job {job_name} has been stopped", err=True)
+
+
+def follow_to_end(
+    platform: Platform, job_name: str, stream: TextIO, since_s: float, where: str
+) -> int:
+    """Show the job's progress on `stream` until it ends; returns the exit code that tells how.
+
+    Args:
+        since_s: Events before this moment, of an earlier life of the job, are not told.
+        where: The arguments that mean this job in other commands.
+    """
+    status: JobStatus | None = None
+    try:
+        with open_display(stream, since_s, platform.now_s) as display:
+            # A display has to hear from time to time of a job that stands still, too.
+            for status in looks(platform, job_name):
+                display.show(status)
+    except NoMasterError as error:
+        click.echo(f"error: job {job_name} does not go on by itself: {error}", err=True)
+        return ExitCode.NOT_FINISHED
+    except (InfrastructureError, JobNotFoundError) as error:
+        click.echo(
+            f"error: job {job_name} can no longer be followed, it may go on: {error}", err=True
+        )
+        return ExitCode.NOT_FINISHED
+    assert status is not None, "a job that is followed has at least one status"
+    if status.reason == NEVER_STARTED:
+        _end_unstarted(platform, job_name, where)
+    elif status.phase is JobPhase.FAILED:
+        click.echo(f"see what was written with: elastic logs {where}", err=True)
+    return exit_codes.of_phase(status.phase)
+
+
+def _end_unstarted(platform: Platform, job_name: str, where: str) -> None:
+    """Have nothing of a failed job wait on for what it did not get in time."""
+    try:
+        platform.kill(job_name, END_TIMEOUT_S)
+    except (InfrastructureError, JobNotFoundError) as error:
+        click.echo(
+            f"error: the master of job {job_name} still waits to start: {error}: "
+            f"elastic kill {where}",
+            err=True,
+        )
+
+
+train = job_command(JobKind.TRAIN, _TRAIN, _TRAIN_EXAMPLES)
+evaluate = job_command(JobKind.EVALUATE, _EVALUATE, _EVALUATE_EXAMPLES)
+predict = job_command(JobKind.PREDICT, _PREDICT, _PREDICT_EXAMPLES)

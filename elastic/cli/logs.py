@@ -5,11 +5,9 @@ import zlib
 
 import click
 
-from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.moments import read_moment
-from elastic.cli.platform import open_platform, platform_option
-from elastic.client.replicas import replica_names
+from elastic.cli.options import job_argument, open_platform, platform_option, read_moment
+from elastic.client.following import replica_names
 from elastic.platforms.base import LogLine, Platform
 from elastic.spec.since import Since
 from elastic.spec.status import JobPhase

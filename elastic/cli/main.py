@@ -16,13 +16,13 @@ import click
 import elastic
 from elastic.cli import exit_codes
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.output import close_stdout, ensure_output, is_unwritable
+from elastic.cli.terminal import close_stdout, ensure_output, is_unwritable
 from elastic.errors import ElasticError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from elastic.cli.platform import Opener
+    from elastic.cli.options import Opener
 
 SUMMARIES: Final = {
     "train": "Train a model as an elastic job.",
@@ -56,6 +56,12 @@ TOPICS: Final = {
     "What they need": ("zoo", "data", "install", "doctor"),
     "This command": ("completion", "version"),
 }
+_SHARED: Final = {
+    **dict.fromkeys(("train", "evaluate", "predict"), "job_command"),
+    **dict.fromkeys(("scale", "kill"), "control"),
+    **dict.fromkeys(("completion", "version"), "about"),
+}
+"""Command → the module that has it by its name; any other is `command` of a module of its own."""
 ALIASES: Final = {"cancel": "kill", "stop": "kill"}
 
 EPILOG: Final = """\b
@@ -76,7 +82,8 @@ class LazyGroup(click.Group):
         name = ALIASES.get(cmd_name, cmd_name)
         if name not in SUMMARIES:
             return None
-        command: click.Command = importlib.import_module(f"elastic.cli.{name}").command
+        module = importlib.import_module(f"elastic.cli.{_SHARED.get(name, name)}")
+        command: click.Command = getattr(module, name if name in _SHARED else "command")
         return command
 
     def resolve_command(
@@ -189,10 +196,10 @@ def _meant_flag(flag: str, context: click.Context | None) -> str:
 def _nearest(name: str, known: Sequence[str]) -> str | None:
     """`: did you mean …?` for a mistyped name, or None where nothing is near."""
     # Only a mistake pays for the import.
-    from difflib import get_close_matches
+    from elastic.spec.names import nearest
 
-    matches = get_close_matches(name, known, n=1)
-    return f": did you mean {matches[0]}?" if matches else None
+    near = nearest(name, known)
+    return near and f": did you mean {near}?"
 
 
 def _bug_text(error: Exception) -> str:

@@ -9,9 +9,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from elastic.cli import exit_codes
-from elastic.cli.completing import job_argument
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.platform import open_platform, platform_option
+from elastic.cli.options import job_argument, open_platform, platform_option
 from elastic.client.following import all_statuses, statuses
 from elastic.errors import InfrastructureError
 from elastic.policy.time_account import as_of

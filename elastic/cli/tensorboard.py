@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from elastic.cli.completing import job_argument
-from elastic.cli.interrupts import as_ctrl_c
-from elastic.cli.platform import cluster_choice, open_platform, platform_option
+from elastic.cli.options import cluster_choice, job_argument, open_platform, platform_option
+from elastic.cli.terminal import as_ctrl_c
 from elastic.platforms.base import BoardFolder, BoardInCluster
 
 

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
-from elastic.cli import zoo_models
 from elastic.cli.exit_codes import ExitCode
+from elastic.cli.zoo_models import list_command, show_command
+from elastic.cli.zoo_new import new_command
 from elastic.platforms.images.build import build, push
 from elastic.platforms.images.context import files_of
 from elastic.platforms.images.framework import Framework, framework_of, frameworks_in
@@ -66,7 +67,7 @@ def command() -> None:
     """
 
 
-for _command in (zoo_models.list_command, zoo_models.show_command, zoo_models.new_command):
+for _command in (list_command, show_command, new_command):
     command.add_command(_command)
 
 

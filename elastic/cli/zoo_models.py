@@ -1,28 +1,125 @@
-"""`elastic zoo list`, `show` and `new`: the models that come with elastic."""
+"""`elastic zoo list` and `show`: the models that come with elastic, and what is said of each.
 
+A model is a folder with a `zoo.yaml`. Its modules are read as text, since their framework may not
+be installed: nothing of them is imported.
+"""
+
+import ast
 import json
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import click
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from elastic.cli import zoo_copy
+import elastic
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.zoo_catalog import (
-    STARTER,
-    Framework,
-    ZooModel,
-    find_model,
-    zoo_models,
-)
-from elastic.cli.zoo_copy import NewFolder
-from elastic.cli.zoo_source import read_symbols
-from elastic.errors import JobSpecError
-from elastic.spec.packages import pip_install
+from elastic.errors import ElasticError, JobSpecError
+from elastic.spec.model_contract import RULES
+from elastic.spec.model_def import SymbolNames
+from elastic.spec.names import nearest
+from elastic.spec.paths import is_file
+from elastic.spec.yaml_text import load_value
 
-_PACKAGES: Final[dict[Framework, str]] = {"torch": "torch", "keras": "tensorflow"}
-"""Framework → the package, and the extra of elastic, that brings it; the default first."""
+Framework = Literal["keras", "torch"]
+Value: TypeAlias = bool | int | str
+Settings: TypeAlias = dict[str, Value | dict[str, Value]]
+"""Settings of a job by name, in the values that its flags can take."""
+
+STARTER: Final = "starter"
+"""The model that explains every symbol, and needs no data of anybody's."""
+ENTRY_NAME: Final = "zoo.yaml"
+PREPARE_NAME: Final = "prepare_data.py"
+
+
+class Entry(BaseModel):
+    """What `zoo.yaml` says of one model.
+
+    Attributes:
+        learns: What the model learns, in a line.
+        data: What it learns from, in a line.
+        models: Framework → `module.Symbol`, below the model's folder.
+        train: The file of training records that `prepare_data.py` writes.
+        evaluate: The file of evaluation records that it writes.
+        settings: Settings of the job, as keys of a job file.
+        expect: What comes out, in words.
+        needs: Packages that `prepare_data.py` needs beyond those of elastic.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    learns: str
+    data: str
+    models: dict[Framework, str] = Field(min_length=1)
+    train: str
+    evaluate: str
+    settings: Settings
+    expect: str
+    needs: tuple[str, ...] = ()
+
+
+class ZooModel(BaseModel):
+    """One model that comes with elastic."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    folder: Path
+    entry: Entry
+
+    def module_path(self, framework: Framework) -> Path:
+        """The file of the model in one framework."""
+        module = self.entry.models[framework].rpartition(".")[0]
+        return self.folder / f"{module}.py"
+
+    def symbol(self, framework: Framework) -> str:
+        """The model's name in its module."""
+        return self.entry.models[framework].rpartition(".")[2]
+
+
+def zoo_root() -> Path:
+    """The folder of the models: inside of an installed elastic, beside it in a checkout.
+
+    Raises:
+        ElasticError: There is none.
+    """
+    package = Path(elastic.__file__).parent
+    for root in (package / "model_zoo", package.parent / "model_zoo"):
+        if (root / STARTER / ENTRY_NAME).is_file():
+            return root
+    raise ElasticError(
+        f"the elastic at {package} has come without its model zoo: install it anew, from a wheel"
+    )
+
+
+def zoo_models() -> list[ZooModel]:
+    """Every model, the starter first and the others by name."""
+    found = [_read(path) for path in zoo_root().glob(f"*/{ENTRY_NAME}")]
+    return sorted(found, key=lambda model: (model.name != STARTER, model.name))
+
+
+def find_model(name: str) -> ZooModel:
+    """The model of that name.
+
+    Raises:
+        JobSpecError: There is none.
+    """
+    path = zoo_root() / name / ENTRY_NAME
+    if name.isidentifier() and is_file(path):
+        return _read(path)
+    known = [model.name for model in zoo_models()]
+    near = nearest(name, known)
+    advice = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
+    raise JobSpecError(f"elastic comes with no model {name}: {advice}")
+
+
+def _read(path: Path) -> ZooModel:
+    try:
+        entry = Entry.model_validate(load_value(path.read_text(encoding="utf-8")))
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise ElasticError(f"{path} cannot be used: {error}") from error
+    return ZooModel(name=path.parent.name, folder=path.parent, entry=entry)
 
 
 @click.command("list", short_help="List the models that come with elastic.")
@@ -63,7 +160,8 @@ def show_command(name: str) -> int:
     for framework in model.entry.models:
         click.echo()
         _show_module(model, framework)
-    click.echo(f"\n{_readme(model)}")
+    readme = (model.folder / "README.md").read_text(encoding="utf-8")
+    click.echo(f"\n{readme.rstrip()}")
     return ExitCode.DONE
 
 
@@ -73,55 +171,41 @@ def _show_module(model: ZooModel, framework: Framework) -> None:
     symbols = read_symbols(path, model.symbol(framework))
     formatter = click.HelpFormatter()
     with formatter.indentation():
-        formatter.write_dl([(symbol.call, symbol.summary) for symbol in symbols])
+        formatter.write_dl(symbols)
     click.echo(formatter.getvalue(), nl=False)
 
 
-def _readme(model: ZooModel) -> str:
-    return (model.folder / "README.md").read_text(encoding="utf-8").rstrip()
+def read_symbols(path: Path, model: str) -> list[tuple[str, str]]:
+    """The symbols of the contract that a module defines, that of the model first.
 
-
-@click.command("new", short_help="Begin a model of your own, ready to train.")
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
-@click.option("--framework", type=click.Choice(list(_PACKAGES)),
-              help="The one that is installed by default; torch where both are.")  # fmt: skip
-@click.option("--template", default=STARTER, show_default=True, metavar="NAME",
-              help="Model to begin from: `elastic zoo list`.")  # fmt: skip
-def new_command(folder: Path, framework: Framework | None, template: str) -> int:
-    """Begin a model of your own in FOLDER, with records that it can learn from.
-
-    Prints the command that trains it. What is there already is never
-    overwritten.
+    Returns:
+        How each is called, and the first line of its docstring.
     """
-    model = find_model(template)
-    new = NewFolder(model, framework or _default_framework(model), folder)
-    if new.framework not in model.entry.models:
-        raise JobSpecError(
-            f"{model.name} is not there in {framework}, only in {', '.join(model.entry.models)}"
-        )
-    for path in zoo_copy.write(new):
-        click.echo(f"wrote {path}")
-    missing = new.missing_packages()
-    if not missing:
-        click.echo(f"wrote {zoo_copy.prepare(new)}: {model.entry.data}")
-    _tell_next(new, missing)
-    return ExitCode.DONE
+    body = ast.parse(path.read_bytes(), filename=str(path)).body
+    found = {node.name: node for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    names = SymbolNames()
+    known = (model, "loss", "optimizer", *(getattr(names, rule.field) for rule in RULES))
+    return [
+        (f"{node.name}({_parameters(node)})", (ast.get_docstring(node) or "").partition("\n")[0])
+        for name in dict.fromkeys(known)
+        if (node := found.get(name))
+    ]
 
 
-def _default_framework(model: ZooModel) -> Framework:
-    known = [framework for framework in _PACKAGES if framework in model.entry.models]
-    return next((each for each in known if _is_importable(each)), known[0])
-
-
-def _is_importable(framework: Framework) -> bool:
-    return find_spec(_PACKAGES[framework]) is not None
-
-
-def _tell_next(new: NewFolder, missing: list[str]) -> None:
-    """What to type now, ready to be copied whole."""
-    click.echo(f"\nA {new.framework} model; train it with:\n")
-    if not _is_importable(new.framework):
-        click.echo(pip_install(_PACKAGES[new.framework]))
-    if missing:
-        click.echo(f"pip install {' '.join(missing)}\n{new.prepare_command}")
-    click.echo(new.train_command)
+def _parameters(node: ast.FunctionDef | ast.ClassDef) -> str:
+    """Parameters with their defaults and without annotations; of a class, its constructor's."""
+    if isinstance(node, ast.FunctionDef):
+        arguments = node.args
+    else:
+        found = (each for each in node.body if isinstance(each, ast.FunctionDef))
+        constructor = next((each for each in found if each.name == "__init__"), None)
+        if constructor is None:
+            return ""
+        arguments = constructor.args
+        del arguments.args[0]
+    # Through it a model hands on what its framework takes, which is none of its own parameters.
+    arguments.kwarg = None
+    for argument in ast.walk(arguments):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    return ast.unparse(arguments)

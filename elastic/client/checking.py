@@ -40,7 +40,7 @@ def nothing_to_resume(platform: Platform, spec: JobSpec) -> str:
         # What lies on a cluster's volume is its master's to see.
         return ""
     if folder:
-        from elastic.master.cuts import list_cuts
+        from elastic.checkpoints.cuts import list_cuts
 
         if list_cuts(Path(folder)):
             return ""
@@ -71,7 +71,7 @@ def _check_results(spec: JobSpec) -> None:
     Raises:
         JobSpecError: Something else stands there.
     """
-    from elastic.master.destinations import check_results_free
+    from elastic.checkpoints.destinations import check_results_free
 
     check_results_free(spec)
 

@@ -1,13 +1,15 @@
-"""Looking at one job until it ends, or at all of them."""
+"""Looking at a job until it ends or has so many workers, or at all jobs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from elastic.errors import InfrastructureError, PlatformError
-from elastic.platforms.base import Platform
+from elastic.platforms.base import Platform, unheard
 from elastic.platforms.last_look import LOST_AFTER_S, LastLook
 from elastic.spec.status import JobStatus
+from elastic.telemetry.progress_view import waits_because
+from elastic.telemetry.summary import first_line, is_running
 
 POLL_S: Final = 0.5
 NO_MASTER: Final = "NoMaster"
@@ -90,3 +92,57 @@ def all_statuses(
             yield current
         last = current
         time.sleep(poll_s)
+
+
+def replica_names(role: str | None, index: int | None) -> list[str]:
+    """What `Platform.logs` is asked for; an index without a role is a worker's."""
+    if index is not None:
+        return [f"{role or 'worker'}-{index}"]
+    return [role] if role else []
+
+
+def num_running(status: JobStatus) -> int:
+    """How many workers run."""
+    return sum(map(is_running, status.workers))
+
+
+def wait_for_workers(
+    platform: Platform,
+    job_name: str,
+    wanted: int,
+    timeout_s: float,
+    on_wait: Callable[[str], None] = unheard,
+) -> JobStatus:
+    """The job as it is when it has so many workers, has ended, or the time is over.
+
+    Args:
+        on_wait: Told at each look what is waited for.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        status = platform.status(job_name)
+        reached = status.desired_workers == num_running(status) == wanted
+        if reached or status.phase.is_final or time.monotonic() >= deadline_s:
+            return status
+        on_wait(_awaited(status, wanted))
+        time.sleep(POLL_S)
+
+
+def why_workers_wait(status: JobStatus) -> str:
+    """The first reason there is; the status has the others."""
+    waiting = (w for w in status.workers if w.message and not is_running(w))
+    of_worker = next((f"worker-{w.index}: {first_line(w.message)}" for w in waiting), "")
+    return first_line(waits_because(status)) or of_worker
+
+
+def _awaited(status: JobStatus, wanted: int) -> str:
+    """`worker-2, worker-3 to run: worker-2: no cpu`, or who has to leave first."""
+    running = {worker.index for worker in status.workers if is_running(worker)}
+    missing = [f"worker-{index}" for index in range(wanted) if index not in running]
+    surplus = [f"worker-{index}" for index in sorted(running) if index >= wanted]
+    if missing:
+        why = why_workers_wait(status)
+        return f"{', '.join(missing)} to run{why and f': {why}'}"
+    if surplus:
+        return f"{', '.join(surplus)} to leave"
+    return "its master to want so many"

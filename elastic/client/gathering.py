@@ -1,16 +1,45 @@
-"""All that is said about a job, by its user, a folder, a file and the environment."""
+"""All that is said about a job, by its user, a folder, a file and the environment.
+
+A job may be given by a folder alone: by the settings of its `elastic.yaml`, and by what is found
+beside them.
+"""
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Final
 
 from elastic.client import settings
-from elastic.client.folder import Folder
 from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice, default_platform
 from elastic.client.settings import Given
+from elastic.errors import JobSpecError
+from elastic.spec import describe
 from elastic.spec.job import PlatformName
+from elastic.spec.job_file import FOLDER_FILE
 from elastic.spec.kinds import JobKind
+from elastic.spec.model_def import SymbolNames
+from elastic.spec.model_search import find_model_def
+from elastic.spec.paths import exists, is_dir, is_file
+
+MINIBATCH_SIZE: Final = 32
+_DATA: Final = "data"
+_RECORDS: Final = {
+    "training_data_dir": ("training records", ("train",)),
+    "evaluation_data_dir": (
+        "evaluation records", ("test", "evaluate", "evaluation", "val", "validation"),
+    ),
+    "prediction_data_dir": ("records to predict", ("predict", "prediction")),
+}  # fmt: skip
+"""Setting → what such records are called, and how the names of their files begin."""
+_PARAMETERS: Final = ("model", "checkpoint_filename_for_init")
+_OF_THE_TRAINING: Final = frozenset({"job_name", "overwrite"})
+"""By which an evaluation would take the place of the job that has trained its model."""
+_READ_WHERE_SUBMITTED: Final = frozenset(
+    {"model_zoo", "cluster_spec", "docker_tlscacert", "docker_tlscert", "docker_tlskey"}
+)
+_SUFFIXES: Final = ("", ".keras", ".safetensors")
+"""What an export's file may have beyond the name that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +91,176 @@ def gather(
         if platform.value == PlatformName.LOCAL and not os.environ.get(PLATFORM_VARIABLE):
             said.append("found no kubeconfig: runs on this machine")
     return Gathered(given, problems, said)
+
+
+class Folder:
+    """A folder, and what it says of a job.
+
+    Attributes:
+        given: The settings of its file, and those that were found.
+        said: What was found, for its user: short lines.
+    """
+
+    def __init__(self, kind: JobKind, path: Path) -> None:
+        """Keep the values; nothing is looked at before `look`.
+
+        Args:
+            kind: What the job does.
+        """
+        self.given: dict[str, Given] = {}
+        self.said: list[str] = []
+        self._kind = kind
+        self._path = path
+        self._is_in_image = False
+
+    def look(self, given: Mapping[str, Given], default: str) -> None:
+        """Read the folder's settings, and find what neither they nor its user have given.
+
+        Args:
+            given: What the user gave besides, which wins.
+            default: The platform where nobody names one.
+
+        Raises:
+            JobSpecError: It is no folder, its file cannot be used, or records are ambiguous.
+            ModelDefError: It holds no model, or several.
+        """
+        self._check()
+        whole = self._read()
+        file = {name: item for name, item in whole.items() if self._has_meaning(name)}
+        named = {"platform": Given(default, ""), **file, **given}["platform"].value
+        self._is_in_image = str(named) == PlatformName.KUBERNETES
+        for name, item in file.items():
+            self._take(name, item)
+        known = {**self.given, **given}
+        known.setdefault("model_zoo", Given(self._path, "--model_zoo"))
+        self.given.setdefault("model_zoo", known["model_zoo"])
+        if "model_def" not in known:
+            self._find_model(known)
+        for name in self._records_to_find(known):
+            self._find_records(name)
+        if "minibatch_size" not in known:
+            what = f"no minibatch_size: {MINIBATCH_SIZE} records"
+            self._find("minibatch_size", MINIBATCH_SIZE, what)
+        if self._kind is not JobKind.TRAIN and not known.keys() & {*_PARAMETERS}:
+            self._find_trained(whole.get("output"))
+
+    def _check(self) -> None:
+        if is_dir(self._path):
+            return
+        command = f"elastic {self._kind}"
+        if is_file(self._path):
+            raise JobSpecError(
+                f"{self._path} is a file, and `{command}` takes a folder: a job file is given as "
+                f"--config {self._path}"
+            )
+        raise JobSpecError(
+            f"there is no folder {self._path}: name the one of the model, or begin one with "
+            f"`elastic zoo new {self._path}`"
+        )
+
+    def _read(self) -> dict[str, Given]:
+        """The settings of the folder's file."""
+        path = self._path / FOLDER_FILE
+        if not exists(path):
+            return {}
+        file, problems = settings.from_file(path)
+        if problems:
+            raise settings.refusal(problems)
+        self.said.append(f"found settings in {path}")
+        return file
+
+    def _has_meaning(self, name: str) -> bool:
+        """Whether a setting is for this kind of job: one file serves the three commands."""
+        if self._kind is not JobKind.TRAIN and name in _OF_THE_TRAINING:
+            return False
+        return self._kind in _setting(name).kinds
+
+    def _take(self, name: str, item: Given) -> None:
+        """Take a setting of the folder's file, whose paths are meant from the folder."""
+        setting = _setting(name)
+        is_path = setting.place is not None or name in _READ_WHERE_SUBMITTED
+        if not (is_path and isinstance(item.value, str) and item.value):
+            self.given[name] = item
+            return
+        is_here = not self._is_in_image or name in _READ_WHERE_SUBMITTED
+        if not is_here and name not in (*_RECORDS, *_PARAMETERS) and _is_relative(item.value):
+            self.said.append(f"left out, as it would go with its pod: {item.label}")
+            return
+        seen_as = self._path if is_here else _image_path()
+        value = settings.placed(setting, item.value, self._path, seen_as)
+        self.given[name] = Given(value, item.label)
+
+    def _find(self, name: str, value: object, what: str) -> None:
+        self.given[name] = Given(value, f"--{name}")
+        self.said.append(f"found {what}")
+
+    def _find_model(self, known: Mapping[str, Given]) -> None:
+        names = {each.name: str(known[each.name].value) for each in fields(SymbolNames)
+                 if each.name in known}  # fmt: skip
+        zoo = Path(str(known["model_zoo"].value))
+        model_def = find_model_def(zoo, SymbolNames(**names))
+        self._find("model_def", model_def, f"model {model_def}")
+
+    def _records_to_find(self, known: Mapping[str, Given]) -> list[str]:
+        return [n for n in _RECORDS if self._kind in _setting(n).kinds and n not in known]
+
+    def _find_records(self, name: str) -> None:
+        """Find the files of one kind of records in the folder's data.
+
+        Raises:
+            JobSpecError: Several may be meant, or there are none and the job cannot do without.
+        """
+        what, stems = _RECORDS[name]
+        folder = self._path / _DATA
+        found = [path for path in _entries(folder) if path.name.partition(".")[0] in stems]
+        if len(found) > 1:
+            names = " and ".join(path.name for path in found)
+            raise JobSpecError(f"{folder} holds {names}: choose the {what} with --{name}")
+        if found:
+            seen_as = _image_path() / _DATA / found[0].name if self._is_in_image else found[0]
+            self._find(name, str(seen_as), f"{what} {seen_as}")
+        elif name == self._kind.data_setting:
+            missing = f"there is no {folder / stems[0]}.*"
+            raise JobSpecError(f"{missing}: put the {what} there, or name them with --{name}")
+
+    def _find_trained(self, output: Given | None) -> None:
+        """Find the model that the training of this folder has exported.
+
+        Raises:
+            JobSpecError: It has not yet.
+        """
+        if output is None or not isinstance(output.value, str) or self._is_in_image:
+            return
+        path = settings.placed(_setting("output"), output.value, self._path).rstrip("/")
+        trained = next((path + each for each in _SUFFIXES if exists(path + each)), None)
+        if trained is None:
+            raise JobSpecError(
+                f"{path} is not there yet: `elastic train {self._path}` exports it; or name a "
+                "checkpoint with --init_from, or an exported model with --model"
+            )
+        self._find("model", trained, f"parameters {trained}")
+
+
+def _setting(name: str) -> describe.Setting:
+    return next(each for each in describe.settings() if each.name == name)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir()) if is_dir(folder) else []
+    except OSError as error:
+        raise JobSpecError(
+            f"{folder} cannot be looked into ({error.strerror}): mend its permissions, or name the "
+            "records by flags"
+        ) from error
+
+
+def _is_relative(text: str) -> bool:
+    return "://" not in text and not text.startswith(("/", "~"))
+
+
+def _image_path() -> Path:
+    """Where the replicas of a cluster have the folder."""
+    from elastic.platforms.kubernetes.names import MODEL_ZOO_PATH
+
+    return MODEL_ZOO_PATH

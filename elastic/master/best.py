@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from elastic.errors import CheckpointError
-from elastic.frameworks.base import Model
-from elastic.master.cuts import (
+from elastic.checkpoints.cuts import (
     Cut,
     clean_up,
     copy_cut,
@@ -19,7 +17,9 @@ from elastic.master.cuts import (
     remove,
     write_cut,
 )
-from elastic.master.destinations import advice, in_words
+from elastic.checkpoints.destinations import advice, in_words
+from elastic.errors import CheckpointError
+from elastic.frameworks.base import Model
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from elastic.checkpoints.destinations import advice, in_words
 from elastic.errors import JobSpecError, TrainingError
-from elastic.master.destinations import advice, in_words
 from elastic.policy.ledger import Audit, Ledger, StagedRange
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from elastic.master.cuts import Cut, prune, write_cut
-from elastic.master.destinations import advice, in_words
+from elastic.checkpoints.cuts import Cut, prune, write_cut
+from elastic.checkpoints.destinations import advice, in_words
 from elastic.master.running import RunningJob
 
 log = logging.getLogger(__name__)

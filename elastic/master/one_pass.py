@@ -8,12 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from elastic.checkpoints.destinations import advice, in_words
 from elastic.data.predictions.files import SystemFiles
 from elastic.data.predictions.folder import Part, PredictionFolder
 from elastic.data.predictions.parts import part_name
 from elastic.errors import JobSpecError, TrainingError
 from elastic.master.commit_log import CommitLog
-from elastic.master.destinations import advice, in_words
 from elastic.master.environment import MasterEnvironment
 from elastic.master.evaluation import EvaluationRound, Round
 from elastic.master.parameters import ParameterStore

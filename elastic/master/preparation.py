@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from elastic.callbacks import Callback
+from elastic.checkpoints.cuts import list_cuts, read_cut
+from elastic.checkpoints.manifest import MANIFEST
 from elastic.data import open_reader
 from elastic.data.base import Chunks, DataReader
 from elastic.errors import CheckpointError, DataError, ModelDefError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch, Model
-from elastic.master.cuts import list_cuts, read_cut
-from elastic.master.manifest import MANIFEST
 from elastic.master.parameters import ParameterStore, Watched, unwatched
 from elastic.master.sampling import first_part, sample_batch
 from elastic.policy.ledger import LedgerConfig

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from elastic.errors import CheckpointError
-from elastic.master.best import BEST, EVALUATED
-from elastic.master.cuts import (
+from elastic.checkpoints.cuts import (
     Cut,
     clean_up,
     list_cuts,
@@ -13,8 +11,10 @@ from elastic.master.cuts import (
     newest_first,
     remove_all,
 )
+from elastic.checkpoints.manifest import read_manifest
+from elastic.errors import CheckpointError
+from elastic.master.best import BEST, EVALUATED
 from elastic.master.environment import MasterEnvironment
-from elastic.master.manifest import read_manifest
 from elastic.master.parameters import ParameterStore
 from elastic.policy.ledger import Ledger, LedgerError
 from elastic.spec.job import JobSpec

@@ -8,9 +8,9 @@ from typing import Final
 
 import grpc
 
+from elastic.checkpoints.destinations import check_destinations
 from elastic.errors import ElasticError, JobSpecError, TrainingError, UserError
 from elastic.master.commit_log import CommitLog
-from elastic.master.destinations import check_destinations
 from elastic.master.environment import MasterEnvironment
 from elastic.master.one_pass import open_one_pass, pinned
 from elastic.master.parameters import Watched, unwatched

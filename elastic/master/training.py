@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from elastic.checkpoints.cuts import Cut
+from elastic.checkpoints.destinations import advice, in_words
 from elastic.errors import CheckpointError, JobSpecError, TrainingError
 from elastic.master.best import BestVersions
 from elastic.master.callback_runner import CallbackRunner
-from elastic.master.cuts import Cut
 from elastic.master.cutter import CutPlan, Cutter
-from elastic.master.destinations import advice, in_words
 from elastic.master.evaluator import Evaluator
 from elastic.master.parameters import ParameterStore
 from elastic.master.preparation import Sources, build_callbacks, training_ledger

@@ -5,6 +5,7 @@ project, which pip would take wherever ours is not installed yet.
 """
 
 import shlex
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -38,3 +39,11 @@ def install_this() -> str:
     if (checkout / "pyproject.toml").exists():
         return f"pip install -e {shlex.quote(str(checkout))}"
     return "install it from its wheel"
+
+
+def installed_version(package: str) -> str | None:
+    """The installed version of a package, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

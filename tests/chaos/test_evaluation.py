@@ -9,7 +9,7 @@ from support.datasets import load_records, prepared_dir, zoo_module
 from support.local_job import LocalJob, make_spec
 from support.thread_job import ZOO
 
-from elastic.master.cuts import cut_path, read_cut
+from elastic.checkpoints.cuts import cut_path, read_cut
 
 
 def plain_evaluation(cut, records):

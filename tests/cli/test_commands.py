@@ -7,7 +7,7 @@ from cli.test_train_flags import CLASSIC, REQUIRED
 from support.scripted_platform import ScriptedPlatform, running_workers
 from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
-from elastic.cli import waiting
+from elastic.cli import control
 from elastic.cli.exit_codes import ExitCode, of_phase
 from elastic.cli.main import SUMMARIES, TOPICS
 from elastic.cli.status import schema_text
@@ -370,7 +370,7 @@ def test_kill_waits_and_tells(run, command):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(control, "PATIENCE_S", 0.0)
 
 
 def test_kill_says_what_it_waits_for(run, impatient):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli.test_processes import Terminal
 
-from elastic.cli.doctor_extras import check_extras, checks_of, distribution_check, extras_in
+from elastic.cli.doctor import check_extras, checks_of, distribution_check, extras_in
 from elastic.platforms.checks import Check, Outcome
 
 REQUIREMENTS = [

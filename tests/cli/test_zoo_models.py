@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 import elastic
-from elastic.cli import zoo_catalog
-from elastic.cli.zoo_catalog import zoo_models, zoo_root
+from elastic.cli.zoo_models import find_model, zoo_models, zoo_root
 from elastic.platforms.images.wheel import wheel_of_this_elastic
 
 FILES = ["README.md", "model.py", "elastic.yaml", "prepare_data.py", ".dockerignore"]
@@ -108,7 +107,7 @@ def test_every_model_is_a_template(run, model, framework):
     code, spec, _ = run(*shlex.split(out[out.index("elastic train") :])[1:], "--dry_run")
     assert code == 0
     settings = yaml.safe_load(spec)
-    entry = zoo_catalog.find_model(model).entry.settings
+    entry = find_model(model).entry.settings
     assert {name: settings[name] for name in entry} == entry
 
 
@@ -157,10 +156,10 @@ def test_new_where_nothing_can_be_written(run):
 
 
 def test_data_that_needs_a_package_is_left_to_the_user(run, folder, monkeypatch):
-    entry = zoo_catalog.find_model("iris").entry
+    entry = find_model("iris").entry
     lacking = entry.model_copy(update={"needs": ("scikit-learn", "no-such-package")})
-    found = zoo_catalog.find_model("iris").model_copy(update={"entry": lacking})
-    monkeypatch.setattr("elastic.cli.zoo_models.find_model", lambda name: found)
+    found = find_model("iris").model_copy(update={"entry": lacking})
+    monkeypatch.setattr("elastic.cli.zoo_new.find_model", lambda name: found)
     code, out, _ = run("zoo", "new", "mine", "--template", "iris")
     assert code == 0
     assert not (folder / "mine" / "data").exists()
@@ -171,14 +170,14 @@ def test_data_that_needs_a_package_is_left_to_the_user(run, folder, monkeypatch)
 
 
 def test_records_that_cannot_be_made_are_an_error(run, folder, monkeypatch):
-    found = zoo_catalog.find_model("starter")
+    found = find_model("starter")
     broken = folder / "broken"
     broken.mkdir()
     for path in found.folder.glob("*.py"):
         (broken / path.name).write_text(path.read_text())
     (broken / "prepare_data.py").write_text("raise ValueError('no disk')\n")
     monkeypatch.setattr(
-        "elastic.cli.zoo_models.find_model",
+        "elastic.cli.zoo_new.find_model",
         lambda name: found.model_copy(update={"folder": broken}),
     )
     code, _, err = run("zoo", "new", "mine")

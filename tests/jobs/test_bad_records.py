@@ -17,7 +17,7 @@ from support.thread_job import (
     write_records,
 )
 
-from elastic.master.cuts import read_cut
+from elastic.checkpoints.cuts import read_cut
 from elastic.spec.status import JobPhase, JobStatus
 
 FAILS_IN_TRAINING, FAILS_IN_EVALUATION, IS_FILTERED, IS_NAN, HAS_NAN_GRADIENT = range(1, 6)

@@ -6,7 +6,7 @@ from pathlib import Path
 from support.statuses import each_epoch
 from support.thread_job import obedient_spec, run_job, write_records
 
-from elastic.master.cuts import read_cut
+from elastic.checkpoints.cuts import read_cut
 from elastic.spec.status import JobPhase
 
 FAILS_IN_TRAINING, IS_FILTERED, IS_NAN = 1, 3, 4

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 from support.thread_job import ZOO, events, obedient_spec, run_job, write_records
 
-from elastic.master.cuts import list_cuts, read_cut
+from elastic.checkpoints.cuts import list_cuts, read_cut
 from elastic.spec.status import JobPhase
 from elastic.telemetry.summary import summary_lines
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.thread_job import ZOO, obedient_spec, run_job, write_records
 
-from elastic.master.cuts import read_cut
+from elastic.checkpoints.cuts import read_cut
 from elastic.spec.status import JobPhase
 
 UPDATES = 5  # of an epoch

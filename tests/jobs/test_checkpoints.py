@@ -8,9 +8,9 @@ import pytest
 from support.statuses import each_epoch
 from support.thread_job import events, obedient_spec, run_job, write_records
 
+from elastic.checkpoints.cuts import Cut, list_cuts, read_cut, write_cut
+from elastic.checkpoints.manifest import MANIFEST, TENSORS
 from elastic.frameworks.base import UpdaterState
-from elastic.master.cuts import Cut, list_cuts, read_cut, write_cut
-from elastic.master.manifest import MANIFEST, TENSORS
 from elastic.spec.status import JobPhase
 
 NUM_RECORDS = 46  # 23 updates of two records

@@ -14,7 +14,7 @@ from support.local_job import LocalJob, end_and_wait, make_spec, suspend
 from support.statuses import each_epoch
 from support.thread_job import ZOO, events, held_spec, obedient_spec, write_records
 
-from elastic.master.cuts import list_cuts, newest_cut
+from elastic.checkpoints.cuts import list_cuts, newest_cut
 from elastic.platforms.local.processes import find_members
 from elastic.spec.status import JobPhase
 

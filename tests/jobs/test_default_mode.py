@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.thread_job import ThreadJob, events, obedient_spec, write_records
 
-from elastic.master.cuts import read_cut
+from elastic.checkpoints.cuts import read_cut
 from elastic.spec.status import JobPhase
 
 NUM_RECORDS = 200

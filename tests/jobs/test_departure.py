@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.thread_job import ThreadJob, obedient_spec, write_records
 
-from elastic.master.cuts import list_cuts, read_cut
+from elastic.checkpoints.cuts import list_cuts, read_cut
 from elastic.platforms.departure import Departure
 from elastic.spec.status import JobPhase
 

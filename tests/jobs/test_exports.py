@@ -9,7 +9,7 @@ import pytest
 from support.local_job import make_spec
 from support.thread_job import obedient_spec, run_job, write_records
 
-from elastic.master.cuts import read_cut
+from elastic.checkpoints.cuts import read_cut
 from elastic.spec.status import JobPhase
 
 HIDE = """

@@ -9,7 +9,7 @@ from support.local_job import LocalJob
 from support.statuses import each_epoch
 from support.thread_job import ZOO, events, obedient_spec, run_job, write_records
 
-from elastic.master.cuts import read_cut
+from elastic.checkpoints.cuts import read_cut
 from elastic.spec.status import JobPhase
 from elastic.telemetry.summary import failures_text
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.thread_job import events, obedient_spec, run_job, write_records
 
-from elastic.master.cuts import read_cut
+from elastic.checkpoints.cuts import read_cut
 from elastic.spec.status import CutShort, JobPhase
 from elastic.telemetry.summary import summary_lines
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from support.gate import Gate
 from support.thread_job import ThreadJob, held_spec, write_records
 
-from elastic.master.cuts import read_cut
+from elastic.checkpoints.cuts import read_cut
 from elastic.spec.status import JobPhase
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

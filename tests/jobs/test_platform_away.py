@@ -7,8 +7,8 @@ import pytest
 from support.gate import Gate
 from support.thread_job import PATIENCE_S, ThreadJob, held_spec, write_records
 
+from elastic.checkpoints.cuts import read_cut
 from elastic.errors import PlatformError
-from elastic.master.cuts import read_cut
 from elastic.spec.status import JobPhase
 
 

@@ -22,7 +22,7 @@ from support.thread_job import (
 )
 from zoo.plain_loops import evaluate_torch, train_torch
 
-from elastic.master.cuts import list_cuts, read_cut
+from elastic.checkpoints.cuts import list_cuts, read_cut
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
 from elastic.spec.status import JobPhase
 

@@ -16,8 +16,8 @@ from support.thread_job import (
     write_records,
 )
 
-from elastic.master.cuts import list_cuts
-from elastic.master.manifest import read_manifest
+from elastic.checkpoints.cuts import list_cuts
+from elastic.checkpoints.manifest import read_manifest
 from elastic.policy.sampling import DENSE_UPDATES
 from elastic.spec.status import JobPhase
 from elastic.spec.time_split import TimeCategory

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.thread_job import obedient_spec, run_job, write_records
 
-from elastic.master.cuts import read_cut
+from elastic.checkpoints.cuts import read_cut
 from elastic.spec.status import JobPhase
 
 # Of 42 records: ten minibatches of 4, and one of 2.

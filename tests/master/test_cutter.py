@@ -6,8 +6,8 @@ import threading
 
 from support.served_master import PATIENCE_S, ServedMaster
 
+from elastic.checkpoints.cuts import list_cuts, read_cut, write_cut
 from elastic.master import cutter
-from elastic.master.cuts import list_cuts, read_cut, write_cut
 
 
 class HeldDisk:

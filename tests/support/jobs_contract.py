@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from elastic.client.pruning import plan, remove
+from elastic.cli.prune import plan, remove
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import Platform
 from elastic.spec.since import Since

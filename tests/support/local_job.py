@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from elastic.master.cuts import read_cut
+from elastic.checkpoints.cuts import read_cut
 from elastic.platforms.base import ReplicaPhase
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.platform import LocalPlatform

@@ -10,8 +10,8 @@ from pathlib import Path
 import docker
 import psutil
 
+from elastic.checkpoints.cuts import read_cut
 from elastic.errors import ElasticError
-from elastic.master.cuts import read_cut
 from elastic.platforms.images import ImageRequest, build_and_push
 from elastic.platforms.kubernetes import access
 from elastic.platforms.kubernetes.connection import RefusedError, connect

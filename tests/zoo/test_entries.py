@@ -7,8 +7,7 @@ import pytest
 from support.datasets import MODEL_ZOO, prepared_dir
 from support.local_job import LocalJob
 
-from elastic.cli.zoo_catalog import ENTRY_NAME, zoo_models
-from elastic.cli.zoo_source import read_symbols
+from elastic.cli.zoo_models import ENTRY_NAME, read_symbols, zoo_models
 from elastic.spec.job import JobSpec
 from elastic.spec.model_check import check_source
 from elastic.spec.model_def import SymbolNames
@@ -52,7 +51,7 @@ def test_modules_keep_the_contract_and_say_what_each_symbol_is(name, framework):
     check_source(MODEL_ZOO, f"{name}.{model.entry.models[framework]}", SymbolNames())
     symbols = read_symbols(model.module_path(framework), model.symbol(framework))
     assert len(symbols) >= 5
-    assert all(symbol.summary for symbol in symbols), symbols
+    assert all(summary for _, summary in symbols), symbols
 
 
 # That of `counting` is slowed down, to leave time for killing workers.

@@ -16,10 +16,7 @@ from typing import Any, Final
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from elastic.errors import CheckpointError
-from elastic.frameworks.base import Array, Tensors, UpdaterState
-from elastic.frameworks.tensors import disk_error
-from elastic.master.manifest import (
+from elastic.checkpoints.manifest import (
     FORMAT,
     MANIFEST,
     TENSORS,
@@ -31,6 +28,9 @@ from elastic.master.manifest import (
     unreadable,
     write_manifest,
 )
+from elastic.errors import CheckpointError
+from elastic.frameworks.base import Array, Tensors, UpdaterState
+from elastic.frameworks.tensors import disk_error
 
 PREFIX: Final = "version-"
 GROUPS: Final = ("parameters", "state", "optimizer")

@@ -1,14 +1,23 @@
-"""Which platform a command talks to, and where that is."""
+"""Arguments and options that several commands share: a job, its platform, a moment."""
 
+import threading
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from elastic.client import opening
 from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice
+from elastic.errors import ElasticError
 from elastic.platforms.base import Platform
 from elastic.spec.job import PlatformName
+from elastic.spec.since import Since, parse_since
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMPLETION_PATIENCE_S: Final = 1.5
+"""Whoever has pressed the key waits; nothing that takes longer is worth it."""
 
 _META_KEY: Final = "elastic.cluster"
 
@@ -92,6 +101,52 @@ def open_platform(context: click.Context, name: str, namespace: str | None = Non
     return opener(name, cluster_choice(context, namespace))
 
 
-def open_quietly(name: str, choice: ClusterChoice) -> Platform:
+def job_argument(required: bool = True) -> Callable[[_Decorated], _Decorated]:
+    """Give a command the argument JOB, completed by the names of the platform's jobs."""
+    return click.argument("job", required=required, shell_complete=_jobs)
+
+
+def _jobs(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> "list[CompletionItem]":
+    """The jobs of the platform that the words so far name; none where it does not tell in time."""
+    # Of use to shells alone.
+    from click.shell_completion import CompletionItem
+
+    opener: Opener = context.find_root().obj or _open_quietly
+    choice = cluster_choice(context)
+    platform = context.params.get("platform") or opening.default_platform(choice)
+    found: list[str] = []
+
+    def look() -> None:
+        found.extend(_names(opener, str(platform), choice))
+
+    # What never answers is left behind; the process ends with the answer to the shell.
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(COMPLETION_PATIENCE_S)
+    # The newest is the one that is most likely meant.
+    return [CompletionItem(name) for name in reversed(found) if name.startswith(incomplete)]
+
+
+def _names(opener: Opener, platform: str, choice: ClusterChoice) -> list[str]:
+    try:
+        return list(opener(platform, choice).jobs())
+    except ElasticError:
+        # A prompt is no place for messages.
+        return []
+
+
+def _open_quietly(name: str, choice: ClusterChoice) -> Platform:
     """The platform of that name, whose API server is asked once."""
     return opening.open_platform(name, choice, patience_s=0.0)
+
+
+def read_moment(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> Since | None:
+    """Read an option that names a moment, or how long ago it was, as its callback."""
+    try:
+        return None if text is None else parse_since(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error

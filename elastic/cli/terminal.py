@@ -1,8 +1,14 @@
-"""What ends a command from outside is one thing: Ctrl-C, SIGTERM, and a terminal that is closed."""
+"""Whoever is at the other end of a command: one who ends it, or whose output takes nothing more.
+
+What ends a command from outside is one thing: Ctrl-C, SIGTERM, and a terminal that is closed. It
+is listened for before all else is imported, so nothing large is imported here: not even `pathlib`.
+"""
 
 import errno
+import io
 import os
 import signal
+import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +17,7 @@ from typing import Final
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _OUTPUTS: Final = (1, 2)
+_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 
 
 @contextmanager
@@ -48,3 +55,27 @@ def _let_go_of_closed_terminals() -> None:
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, descriptor)
                 os.close(nowhere)
+
+
+def ensure_output() -> None:
+    """Have both streams take whatever is written.
+
+    It goes nowhere where this process was started without an output (`>&-`), and what the
+    encoding of the user's locale does not have becomes a question mark.
+    """
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for the life of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for the life of the process
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
+
+
+def close_stdout() -> None:
+    """Keep the interpreter from complaining at exit that nobody reads its output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def is_unwritable(error: Exception) -> bool:
+    """Whether this is what a full disk behind the output says; what has a name is another file."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE

@@ -1,10 +1,11 @@
-"""`elastic completion`: the script that has a shell complete commands, flags and jobs."""
+"""`elastic completion` and `elastic version`: about the command itself."""
 
 from typing import Final
 
 import click
 from click.shell_completion import get_completion_class
 
+import elastic
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.main import cli
 
@@ -26,7 +27,7 @@ For this shell, and for all that follow:
     epilog=_EPILOG,
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def command(shell: str) -> int:
+def completion(shell: str) -> int:
     """Print the script by which SHELL completes commands, flags and jobs.
 
     Jobs are those of --platform, or else of ELASTIC_PLATFORM; a cluster that does
@@ -36,3 +37,9 @@ def command(shell: str) -> int:
     assert kind is not None, f"click knows {shell}"
     click.echo(kind(cli, {}, "elastic", VARIABLE).source())
     return ExitCode.DONE
+
+
+@click.command("version", short_help="Print the version.")
+def version() -> None:
+    """Print the version."""
+    click.echo(f"elastic {elastic.__version__}")

@@ -10,15 +10,23 @@ import time
 import numpy as np
 import pytest
 
+from elastic.checkpoints.cuts import (
+    Cut,
+    clean_up,
+    list_cuts,
+    newest_cut,
+    prune,
+    read_cut,
+    write_cut,
+)
 from elastic.frameworks.base import UpdaterState
-from elastic.master.cuts import Cut, clean_up, list_cuts, newest_cut, prune, read_cut, write_cut
 
 WRITER = """
 import itertools, sys
 from pathlib import Path
 import numpy as np
 from elastic.frameworks.base import UpdaterState
-from elastic.master.cuts import Cut, clean_up, newest_cut, prune, write_cut
+from elastic.checkpoints.cuts import Cut, clean_up, newest_cut, prune, write_cut
 
 folder = Path(sys.argv[1])
 clean_up(folder)
