@@ -8,7 +8,7 @@ import click
 from elastic.client import opening
 from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice
 from elastic.platforms.base import Platform
-from elastic.spec.job import PlatformName
+from elastic.spec.platforms import PlatformName, traits_of
 
 _META_KEY: Final = "elastic.cluster"
 
@@ -86,7 +86,8 @@ def open_platform(context: click.Context, name: str, namespace: str | None = Non
         PlatformError: The platform cannot be used from here.
     """
     opener: Opener = context.find_root().obj or opening.open_platform
-    if name == PlatformName.LOCAL and context.meta.get(_META_KEY):
+    traits = traits_of(name)
+    if traits is not None and not traits.names_clusters and context.meta.get(_META_KEY):
         unused = ", ".join(f"--{option}" for option in context.meta[_META_KEY])
         click.echo(f"note: unused with --platform {name}: {unused}", err=True)
     return opener(name, cluster_choice(context, namespace))

@@ -13,8 +13,9 @@ from typing import Final
 from elastic.cli.zoo_catalog import PREPARE_NAME, Framework, Settings, ZooModel
 from elastic.client.opening import ClusterChoice, default_platform
 from elastic.errors import JobSpecError, PlatformError
-from elastic.spec.job import MAX_JOB_NAME_LENGTH, PlatformName
+from elastic.spec.job import MAX_JOB_NAME_LENGTH
 from elastic.spec.job_file import FOLDER_FILE
+from elastic.spec.platforms import HERE
 from elastic.spec.yaml_text import dump_value
 
 _MODULE: Final = "model"
@@ -204,8 +205,7 @@ def _readme(new: NewFolder) -> str:
 
 def _platform_flag() -> str:
     """What has a command run on this machine, where it would not by itself."""
-    is_local = default_platform(ClusterChoice()) == PlatformName.LOCAL
-    return "" if is_local else f" --platform {PlatformName.LOCAL}"
+    return "" if default_platform(ClusterChoice()) == HERE else f" --platform {HERE}"
 
 
 def _not_writable(path: Path, error: OSError) -> JobSpecError:

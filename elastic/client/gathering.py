@@ -9,8 +9,8 @@ from elastic.client import settings
 from elastic.client.folder import Folder
 from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice, default_platform
 from elastic.client.settings import Given
-from elastic.spec.job import PlatformName
 from elastic.spec.kinds import JobKind
+from elastic.spec.platforms import HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,6 @@ def gather(
         given, said = {**found.given, **given}, found.said
     if "platform" not in given:
         given["platform"] = platform
-        if platform.value == PlatformName.LOCAL and not os.environ.get(PLATFORM_VARIABLE):
+        if platform.value == HERE and not os.environ.get(PLATFORM_VARIABLE):
             said.append("found no kubeconfig: runs on this machine")
     return Gathered(given, problems, said)

@@ -13,9 +13,9 @@ from elastic.master.cuts import (
     newest_first,
     remove_all,
 )
-from elastic.master.environment import MasterEnvironment
 from elastic.master.manifest import read_manifest
 from elastic.master.parameters import ParameterStore
+from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.ledger import Ledger, LedgerError
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind

@@ -12,7 +12,6 @@ from elastic.errors import ElasticError, JobSpecError, TrainingError, UserError
 from elastic.master.commit_log import CommitLog
 from elastic.master.coordinator import Coordinator
 from elastic.master.destinations import check_destinations
-from elastic.master.environment import MasterEnvironment
 from elastic.master.one_pass import open_one_pass, pinned
 from elastic.master.parameters import Watched, unwatched
 from elastic.master.preparation import (
@@ -31,6 +30,7 @@ from elastic.master.status_board import StatusBoard
 from elastic.master.telemetry import Telemetry
 from elastic.master.training import open_training
 from elastic.master.work import JobParts, Work
+from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.ending import Ending
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.policy.masters import PREPARING

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from elastic.errors import JobSpecError
 from elastic.master.coordinator import Coordinator
 from elastic.master.cutter import Cutter
-from elastic.master.environment import MasterEnvironment
 from elastic.master.status_board import StatusBoard
+from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.epochs import EpochResult
 from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import ExitReason, ReplicaPhase

@@ -8,10 +8,10 @@ from typing import Protocol, TypeAlias
 
 from elastic.master.commit_log import CommitLog
 from elastic.master.coordinator import Coordinator
-from elastic.master.environment import MasterEnvironment
 from elastic.master.preparing import Preparation
 from elastic.master.status_board import StatusBoard
 from elastic.master.telemetry import Telemetry
+from elastic.platforms.surroundings import MasterEnvironment
 from elastic.spec.job import JobSpec
 
 Until: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
