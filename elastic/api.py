@@ -34,11 +34,12 @@ from elastic.client.opening import (
     ClusterChoice,
     default_platform,
     open_platform,
+    platform_name,
 )
 from elastic.errors import JobSpecError, TrainingError
 from elastic.platforms.base import LogLine, Platform
 from elastic.policy.time_account import as_of
-from elastic.spec.job import JobSpec, PlatformName
+from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 from elastic.spec.since import Since, parse_since
 from elastic.spec.status import JobPhase, JobStatus
@@ -91,7 +92,7 @@ class Job:
         """
         self.name = name
         self._choice = ClusterChoice(kubeconfig, context, namespace)
-        self.platform = _platform_name(platform, self._choice)
+        self.platform = platform_name(platform or default_platform(self._choice))
         self._opened: Platform | None = None
 
     def __repr__(self) -> str:
@@ -308,7 +309,7 @@ def jobs(
     """
     cluster = {"namespace": namespace, "context": context, "kubeconfig": kubeconfig}
     choice = ClusterChoice(kubeconfig, context, namespace)
-    names = open_platform(_platform_name(platform, choice), choice).jobs()
+    names = open_platform(platform_name(platform or default_platform(choice)), choice).jobs()
     return [Job(name, platform, **cluster) for name in names]
 
 
@@ -342,16 +343,6 @@ def _start(
     for note in job._submit(spec):  # noqa: SLF001 - of this module
         _warn(note)
     return job
-
-
-def _platform_name(name: str | None, choice: ClusterChoice) -> PlatformName:
-    """The one that is named, or that of the environment, as commands take it."""
-    text = name or default_platform(choice)
-    try:
-        return PlatformName(text)
-    except ValueError as error:
-        known = " or ".join(PlatformName)
-        raise JobSpecError(f"there is no platform {text!r}: name {known}") from error
 
 
 def _warn(note: str) -> None:

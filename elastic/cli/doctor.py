@@ -1,11 +1,10 @@
 """`elastic doctor`: everything that jobs need, looked at one by one."""
 
-import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import chain
 from typing import Final
@@ -15,10 +14,9 @@ from click.core import ParameterSource
 
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, platform_option
-from elastic.client.opening import PATIENCE_S, ClusterChoice
-from elastic.errors import PlatformError
 from elastic.platforms.checks import Check, Outcome
-from elastic.spec.job import JobSpec, PlatformName
+from elastic.platforms.registry import CheckRequest, entry_of
+from elastic.spec.job import JobSpec
 from elastic.spec.packages import (
     DISTRIBUTION,
     FORMER_DISTRIBUTION,
@@ -27,6 +25,7 @@ from elastic.spec.packages import (
     installed_version,
     pip_install,
 )
+from elastic.spec.platforms import HERE, PlatformName, Traits
 from elastic.telemetry.display import takes_colours
 
 _COLOURS: Final = {
@@ -95,13 +94,13 @@ def command(
     masters and its rights, the Docker engine and the registry. Everywhere: the
     frameworks of this machine and elastic's optional extras.
     """
-    checks: Iterable[Check] = _check_here(platform)
-    if context.get_parameter_source("platform") is ParameterSource.DEFAULT:
+    name = PlatformName(platform)
+    request = CheckRequest(cluster_choice(context), service_account, docker_base_url, repository)
+    own, here = entry_of(name).checks(request), _check_here(name.traits)
+    checks = chain(here, own) if name.traits.is_here else chain(own, here)
+    if context.get_parameter_source("platform") is ParameterSource.DEFAULT and name == HERE:
         text = "none is configured, so jobs run on this machine"
         checks = chain([Check("cluster", Outcome.SKIPPED, text)], checks)
-    if platform == PlatformName.KUBERNETES:
-        choice = cluster_choice(context)
-        checks = _check_kubernetes(choice, service_account, docker_base_url, repository)
     outcomes = set()
     for check in checks:
         outcomes.add(check.outcome)
@@ -134,31 +133,7 @@ def _wrapped(text: str, indent: str) -> str:
     return "\n".join(lines).lstrip()
 
 
-def _check_kubernetes(
-    choice: ClusterChoice, service_account: str, docker_base_url: str, repository: str
-) -> Iterator[Check]:
-    # Of no use to the local platform.
-    from elastic.platforms.images.checks import check_engine, check_registry
-    from elastic.platforms.kubernetes.checks import OTHER_CLUSTER, check_cluster
-    from elastic.platforms.kubernetes.connection import connect
-
-    try:
-        cluster = connect(choice.kubeconfig, choice.context, PATIENCE_S)
-    except PlatformError as error:
-        yield Check("cluster", Outcome.FAILURE, str(error), OTHER_CLUSTER)
-    else:
-        yield from check_cluster(cluster, choice.namespace or cluster.namespace, service_account)
-    yield check_engine(docker_base_url)
-    if repository:
-        yield check_registry(repository)
-    else:
-        text = "none asked: name it with --docker_image_repository"
-        yield Check("registry", Outcome.SKIPPED, text)
-    yield from _check_here(PlatformName.KUBERNETES)
-
-
-def _check_here(platform: str) -> Iterator[Check]:
-    is_local = platform == PlatformName.LOCAL
+def _check_here(traits: Traits) -> Iterator[Check]:
     found = [
         f"{framework} ({package} {version})"
         for framework, packages in _FRAMEWORKS.items()
@@ -167,26 +142,14 @@ def _check_here(platform: str) -> Iterator[Check]:
     ]
     if found:
         yield Check("frameworks", Outcome.OK, ", ".join(found))
+    elif traits.has_images:
+        text = "none on this machine; the image brings the job's own"
+        yield Check("frameworks", Outcome.OK, text)
     else:
-        outcome = Outcome.FAILURE if is_local else Outcome.OK
-        text = "none on this machine" + ("" if is_local else "; the image brings the job's own")
-        fix = f"{pip_install('torch')}, or {pip_install('tensorflow')}" if is_local else ""
-        yield Check("frameworks", outcome, text, fix)
+        fix = f"{pip_install('torch')}, or {pip_install('tensorflow')}"
+        yield Check("frameworks", Outcome.FAILURE, "none on this machine", fix)
     yield _check_distribution()
     yield from check_extras()
-    if is_local:
-        yield _check_home()
-
-
-def _check_home() -> Check:
-    from elastic.platforms.local.directory import default_home
-
-    home = default_home()
-    place = next(path for path in (home, *home.parents) if path.exists())
-    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
-        return Check("home", Outcome.OK, f"jobs are kept in {home}")
-    fix = "mend its permissions, or set ELASTIC_HOME to another folder"
-    return Check("home", Outcome.FAILURE, f"jobs cannot be kept in {home}", fix)
 
 
 def _check_distribution() -> Check:

@@ -18,7 +18,7 @@ from elastic.client.following import NoMasterError, looks
 from elastic.client.gathering import gather
 from elastic.errors import InfrastructureError, JobNotFoundError
 from elastic.platforms.base import Platform
-from elastic.spec.job import JobSpec, PlatformName
+from elastic.spec.job import JobSpec
 from elastic.spec.job_file import write_job_file
 from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobPhase, JobStatus
@@ -174,7 +174,7 @@ def _run(platform: Platform, spec: JobSpec, where: str, detach: bool) -> int:
     except KeyboardInterrupt:
         # A terminal may be closed as soon as it shows that a detached job has been started.
         is_free = detach and is_submitted
-        is_watched = spec.platform is PlatformName.LOCAL and not is_free
+        is_watched = spec.platform.traits.is_here and not is_free
         # Asked last: a cluster may be why the user has had enough.
         if is_watched and (is_submitted or _is_since(platform, spec.job_name, began_s)):
             _stop(platform, spec.job_name)
@@ -221,8 +221,9 @@ def _where(context: click.Context, spec: JobSpec) -> str:
         "--namespace": choice.namespace, "--context": choice.context,
         "--kubeconfig": choice.kubeconfig,
     }  # fmt: skip
-    is_local = spec.platform is PlatformName.LOCAL
-    given = [] if is_local else [part for item in cluster.items() if item[1] for part in item]
+    given = [part for item in cluster.items() if item[1] for part in item]
+    if not spec.platform.traits.names_clusters:
+        given = []
     return " ".join([spec.job_name, "--platform", spec.platform, *map(str, given)])
 
 

@@ -10,7 +10,7 @@ from elastic.client import opening
 from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice
 from elastic.errors import ElasticError
 from elastic.platforms.base import Platform
-from elastic.spec.job import PlatformName
+from elastic.spec.platforms import PlatformName, traits_of
 from elastic.spec.since import Since, parse_since
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def open_platform(context: click.Context, name: str, namespace: str | None = Non
         PlatformError: The platform cannot be used from here.
     """
     opener: Opener = context.find_root().obj or opening.open_platform
-    if name == PlatformName.LOCAL and context.meta.get(_META_KEY):
+    traits = traits_of(name)
+    if traits is not None and not traits.names_clusters and context.meta.get(_META_KEY):
         unused = ", ".join(f"--{option}" for option in context.meta[_META_KEY])
         click.echo(f"note: unused with --platform {name}: {unused}", err=True)
     return opener(name, cluster_choice(context, namespace))

@@ -23,9 +23,10 @@ from elastic.cli.zoo_models import (
 )
 from elastic.client.opening import ClusterChoice, default_platform
 from elastic.errors import JobSpecError, PlatformError
-from elastic.spec.job import MAX_JOB_NAME_LENGTH, PlatformName
+from elastic.spec.job import MAX_JOB_NAME_LENGTH
 from elastic.spec.job_file import FOLDER_FILE
 from elastic.spec.packages import installed_version, pip_install
+from elastic.spec.platforms import HERE
 from elastic.spec.yaml_text import dump_value
 
 _PACKAGES: Final[dict[Framework, str]] = {"torch": "torch", "keras": "tensorflow"}
@@ -84,9 +85,9 @@ def _words(model: ZooModel, framework: Framework, folder: Path) -> dict[str, str
     entry, title = model.entry, folder.absolute().name
     plain = re.sub(r"[^a-z0-9]+", "-", title.lower()).lstrip("-0123456789")
     job = plain[:MAX_JOB_NAME_LENGTH].rstrip("-") or "job"
-    is_local = default_platform(ClusterChoice()) == PlatformName.LOCAL
+    is_local = default_platform(ClusterChoice()) == HERE
     # What has a command run on this machine, where it would not by itself.
-    platform = "" if is_local else f" --platform {PlatformName.LOCAL}"
+    platform = "" if is_local else f" --platform {HERE}"
     settings: dict[str, Any] = {
         "job_name": job,
         # The same command again trains anew.

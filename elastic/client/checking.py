@@ -6,7 +6,7 @@ from pathlib import Path
 from elastic.client.settings import working_folder
 from elastic.errors import CheckpointError, JobSpecError
 from elastic.platforms.base import Platform
-from elastic.spec.job import JobSpec, PlatformName
+from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 from elastic.spec.packages import pip_install
 from elastic.spec.paths import exists
@@ -22,7 +22,7 @@ def check(spec: JobSpec) -> None:
         JobSpecError: Something else that the job needs is missing.
     """
     _check_model(spec)
-    if spec.platform is PlatformName.LOCAL:
+    if spec.platform.traits.shares_files:
         _check_results(spec)
         _check_parameters(spec)
         _check_data(spec)
@@ -36,7 +36,7 @@ def nothing_to_resume(platform: Platform, spec: JobSpec) -> str:
     if spec.kind is not JobKind.TRAIN or not spec.resume or spec.job_name in platform.jobs():
         return ""
     folder = spec.checkpoint_dir
-    if folder and spec.platform is not PlatformName.LOCAL:
+    if folder and not spec.platform.traits.shares_files:
         # What lies on a cluster's volume is its master's to see.
         return ""
     if folder:
@@ -130,7 +130,7 @@ def _check_predictions(spec: JobSpec) -> None:
             "--prediction_format=parquet needs pyarrow, which is not installed here: install it "
             f"with {pip_install('parquet')}, or write csv"
         )
-    if spec.platform is PlatformName.LOCAL or spec.prediction_outputs:
+    if spec.platform.traits.shares_files or spec.prediction_outputs:
         return
     if is_in_image(spec.image, spec.model_zoo) or may_have(
         spec.model_zoo, spec.model_def, spec.prediction_outputs_processor

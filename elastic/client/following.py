@@ -7,6 +7,7 @@ from typing import Final
 from elastic.errors import InfrastructureError, PlatformError
 from elastic.platforms.base import Platform, unheard
 from elastic.platforms.last_look import LOST_AFTER_S, LastLook
+from elastic.spec.roles import WORKER
 from elastic.spec.status import JobStatus
 from elastic.telemetry.progress_view import waits_because
 from elastic.telemetry.summary import first_line, is_running
@@ -97,7 +98,7 @@ def all_statuses(
 def replica_names(role: str | None, index: int | None) -> list[str]:
     """What `Platform.logs` is asked for; an index without a role is a worker's."""
     if index is not None:
-        return [f"{role or 'worker'}-{index}"]
+        return [f"{role or WORKER}-{index}"]
     return [role] if role else []
 
 

@@ -15,12 +15,12 @@ from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice, default_pla
 from elastic.client.settings import Given
 from elastic.errors import JobSpecError
 from elastic.spec import describe
-from elastic.spec.job import PlatformName
 from elastic.spec.job_file import FOLDER_FILE
 from elastic.spec.kinds import JobKind
 from elastic.spec.model_def import SymbolNames
 from elastic.spec.model_search import find_model_def
 from elastic.spec.paths import exists, is_dir, is_file
+from elastic.spec.platforms import HERE, MODEL_ZOO_PATH, traits_of
 
 MINIBATCH_SIZE: Final = 32
 _DATA: Final = "data"
@@ -88,7 +88,7 @@ def gather(
         given, said = {**found.given, **given}, found.said
     if "platform" not in given:
         given["platform"] = platform
-        if platform.value == PlatformName.LOCAL and not os.environ.get(PLATFORM_VARIABLE):
+        if platform.value == HERE and not os.environ.get(PLATFORM_VARIABLE):
             said.append("found no kubeconfig: runs on this machine")
     return Gathered(given, problems, said)
 
@@ -128,7 +128,8 @@ class Folder:
         whole = self._read()
         file = {name: item for name, item in whole.items() if self._has_meaning(name)}
         named = {"platform": Given(default, ""), **file, **given}["platform"].value
-        self._is_in_image = str(named) == PlatformName.KUBERNETES
+        traits = traits_of(named)
+        self._is_in_image = traits is not None and traits.has_images
         for name, item in file.items():
             self._take(name, item)
         known = {**self.given, **given}
@@ -186,7 +187,7 @@ class Folder:
         if not is_here and name not in (*_RECORDS, *_PARAMETERS) and _is_relative(item.value):
             self.said.append(f"left out, as it would go with its pod: {item.label}")
             return
-        seen_as = self._path if is_here else _image_path()
+        seen_as = self._path if is_here else MODEL_ZOO_PATH
         value = settings.placed(setting, item.value, self._path, seen_as)
         self.given[name] = Given(value, item.label)
 
@@ -217,7 +218,7 @@ class Folder:
             names = " and ".join(path.name for path in found)
             raise JobSpecError(f"{folder} holds {names}: choose the {what} with --{name}")
         if found:
-            seen_as = _image_path() / _DATA / found[0].name if self._is_in_image else found[0]
+            seen_as = MODEL_ZOO_PATH / _DATA / found[0].name if self._is_in_image else found[0]
             self._find(name, str(seen_as), f"{what} {seen_as}")
         elif name == self._kind.data_setting:
             missing = f"there is no {folder / stems[0]}.*"
@@ -257,10 +258,3 @@ def _entries(folder: Path) -> list[Path]:
 
 def _is_relative(text: str) -> bool:
     return "://" not in text and not text.startswith(("/", "~"))
-
-
-def _image_path() -> Path:
-    """Where the replicas of a cluster have the folder."""
-    from elastic.platforms.kubernetes.names import MODEL_ZOO_PATH
-
-    return MODEL_ZOO_PATH

@@ -2,27 +2,26 @@
 
 import os
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from elastic.errors import JobSpecError
 from elastic.platforms.base import Platform
-from elastic.spec.job import PlatformName
+from elastic.platforms.registry import PATIENCE_S, ClusterChoice, entry_of
+from elastic.spec.platforms import PLATFORMS, PlatformName
 
 if TYPE_CHECKING:
     from elastic.platforms.images import ImageRequest
 
+__all__ = [
+    "PATIENCE_S",
+    "PLATFORM_VARIABLE",
+    "ClusterChoice",
+    "default_platform",
+    "open_platform",
+    "platform_name",
+]
+
 PLATFORM_VARIABLE: Final = "ELASTIC_PLATFORM"
-PATIENCE_S: Final = 4.0
-"""How long people wait for an API server that is away or busy; followers wait longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterChoice:
-    """Which cluster is meant, by kubectl's conventions; None leaves it to the kubeconfig."""
-
-    kubeconfig: str | None = None
-    context: str | None = None
-    namespace: str | None = None
 
 
 def default_platform(choice: ClusterChoice) -> str:
@@ -33,12 +32,7 @@ def default_platform(choice: ClusterChoice) -> str:
     name = os.environ.get(PLATFORM_VARIABLE)
     if name:
         return name
-    # Every command begins with this module.
-    from elastic.platforms.kubernetes.kubeconfig import is_configured
-
-    if choice != ClusterChoice() or is_configured():
-        return PlatformName.KUBERNETES
-    return PlatformName.LOCAL
+    return next(name for name in PLATFORMS if entry_of(name).is_meant(choice))
 
 
 def open_platform(name: str, choice: ClusterChoice, patience_s: float = PATIENCE_S) -> Platform:
@@ -48,18 +42,23 @@ def open_platform(name: str, choice: ClusterChoice, patience_s: float = PATIENCE
         patience_s: How long an API server that does not answer is asked again.
 
     Raises:
-        PlatformError: The platform cannot be used from here.
+        JobSpecError: There is no such platform.
+        PlatformError: It cannot be used from here.
     """
-    # The other platform's clients are not loaded for one.
-    if name == PlatformName.LOCAL:
-        from elastic.platforms.local.platform import LocalPlatform
+    return entry_of(platform_name(name)).open(choice, patience_s, _build_image)
 
-        return LocalPlatform()
-    from elastic.platforms.kubernetes.connection import connect
-    from elastic.platforms.kubernetes.platform import KubernetesPlatform
 
-    cluster = connect(choice.kubeconfig, choice.context, patience_s)
-    return KubernetesPlatform(cluster, choice.namespace, _build_image)
+def platform_name(text: str) -> PlatformName:
+    """The platform that a text names, which may be of the environment.
+
+    Raises:
+        JobSpecError: There is none.
+    """
+    try:
+        return PlatformName(text)
+    except ValueError as error:
+        known = " or ".join(PlatformName)
+        raise JobSpecError(f"there is no platform {text!r}: name {known}") from error
 
 
 def _build_image(request: "ImageRequest") -> str:

@@ -15,7 +15,7 @@ from elastic.spec import paths
 from elastic.spec.cluster_forms import parse_volumes, state_volume
 from elastic.spec.describe import Setting, problem_text, settings
 from elastic.spec.elasticdl import INSTEAD
-from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place, PlatformName
+from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place
 from elastic.spec.job_file import known_name, nearest_setting, read_job_file
 from elastic.spec.kinds import JobKind
 from elastic.spec.origins import absolute_origin
@@ -65,7 +65,7 @@ def complete(
     """
     spec = with_name(resolve(kind, given, problems, prefix))
     in_vain = notes(spec, given)
-    if spec.platform is PlatformName.LOCAL:
+    if spec.platform.traits.shares_files:
         spec = with_absolute_paths(spec, working_folder())
     return spec, in_vain
 
@@ -275,7 +275,7 @@ def _without_effect(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
     """Circumstances of this job, and the settings that do nothing in them."""
     others = [each.name for each in settings() if each.only not in (None, spec.platform)]
     yield f"with --platform {spec.platform}", others
-    if spec.image and spec.platform is PlatformName.KUBERNETES:
+    if spec.image and spec.platform.traits.has_images:
         yield "with --image", _OF_BUILDING
     if spec.kind is not JobKind.TRAIN:
         return
@@ -297,7 +297,7 @@ def _is_chosen(name: str, spec: JobSpec, given: Mapping[str, Given]) -> bool:
 def _goes_with_the_pod(spec: JobSpec) -> list[str]:
     """Settings whose files nobody can read once the pod that wrote them is gone."""
     # A hook may mount whatever it likes.
-    if spec.platform is not PlatformName.KUBERNETES or spec.cluster_spec:
+    if spec.platform.traits.shares_files or spec.cluster_spec:
         return []
     texts = {name: str(getattr(spec, name)) for name in _RESULTS}
     lost = [name for name, text in texts.items() if text and not _is_kept(text, spec)]
@@ -310,7 +310,7 @@ def keeps_parameters(spec: JobSpec) -> bool:
     """Whether what was trained, if anything, can be read when the master's pod is gone."""
     if spec.kind is not JobKind.TRAIN:
         return True
-    if spec.platform is not PlatformName.KUBERNETES or state_volume(spec.volume) is not None:
+    if spec.platform.traits.shares_files or state_volume(spec.volume) is not None:
         return True
     named = [text for text in (spec.output, spec.checkpoint_dir) if text]
     # A hook may mount whatever it likes.

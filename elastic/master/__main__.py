@@ -1,4 +1,4 @@
-"""`python -m elastic.master --job-dir DIR | --kubernetes`: the master of one job."""
+"""`python -m elastic.master --job-dir DIR | --kubernetes | …`: the master of one job."""
 
 import argparse
 import asyncio
@@ -9,16 +9,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from elastic.master.environment import (
-    MasterEnvironment,
-    kubernetes_environment,
-    local_environment,
-)
 from elastic.master.hang_watch import LEAST_S, HangWatch
+from elastic.platforms.registry import add_platform_flags, entry_of_program
 from elastic.platforms.replica_log import start_logging
-from elastic.platforms.surroundings import Surroundings
+from elastic.platforms.surroundings import MasterEnvironment, Surroundings
 from elastic.policy.aggregation import num_computing_beside_update
 from elastic.policy.replicas import ExitReason
 
@@ -28,13 +23,11 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """Run the job to its end; 0 when it has one, whatever that is."""
     parser = argparse.ArgumentParser(prog="elastic.master")
-    place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--job-dir", type=Path)
-    place.add_argument("--kubernetes", action="store_true")
-    job_dir: Path | None = parser.parse_args().job_dir
+    add_platform_flags(parser)
+    platform, place = entry_of_program(parser.parse_args())
     # A crash in C raises nothing. Of it alone: a node keeps the last 2 KiB of what was written.
     faulthandler.enable(all_threads=False)
-    surroundings = _surroundings(job_dir)
+    surroundings = platform.surroundings(place, None)
     try:
         spec = surroundings.spec()
         start_logging(spec.log_level)
@@ -42,7 +35,7 @@ def main() -> int:
         # takes its own, since its threads wait for each other.
         beside = num_computing_beside_update(spec.num_workers.maximum, spec.gradients_per_update)
         surroundings.prepare(beside + 1)
-        environment = kubernetes_environment() if job_dir is None else local_environment(job_dir)
+        environment = platform.master_environment(place)
         if environment is not None:
             _run(environment, partial(_end_now, surroundings))
     except Exception as error:  # noqa: BLE001 - the one broad catch of this process
@@ -53,16 +46,6 @@ def main() -> int:
         surroundings.say_end(ExitReason.USER_ERROR, message, trace)
         return 1
     return 0
-
-
-def _surroundings(job_dir: Path | None) -> Surroundings:
-    if job_dir is None:
-        from elastic.platforms.kubernetes.replica import PodSurroundings
-
-        return PodSurroundings()
-    from elastic.platforms.local.replica import LocalSurroundings
-
-    return LocalSurroundings(job_dir)
 
 
 def _run(environment: MasterEnvironment, on_hang: Callable[[str], None]) -> None:

@@ -14,7 +14,6 @@ from elastic.data.predictions.folder import Part, PredictionFolder
 from elastic.data.predictions.parts import part_name
 from elastic.errors import JobSpecError, TrainingError
 from elastic.master.commit_log import CommitLog
-from elastic.master.environment import MasterEnvironment
 from elastic.master.evaluation import EvaluationRound, Round
 from elastic.master.parameters import ParameterStore
 from elastic.master.prediction import Counted, Journal, PredictionRound, replace_text
@@ -22,10 +21,11 @@ from elastic.master.preparation import Sources, checkpoint_path
 from elastic.master.running import RunningJob
 from elastic.master.status_board import StatusBoard
 from elastic.master.work import JobParts, Until
+from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.liveness import Liveness
-from elastic.spec.job import JobSpec, PlatformName
+from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 
 JOURNAL: Final = "predictions.jsonl"
@@ -278,7 +278,7 @@ def _prediction_dir(env: MasterEnvironment, sources: Sources) -> Path | None:
         return Path(spec.prediction_outputs)
     if sources.model_def.prediction_outputs_processor is not None:
         return None
-    if spec.platform is PlatformName.KUBERNETES:
+    if not spec.platform.traits.shares_files:
         raise JobSpecError(
             "--prediction_outputs is missing: name a folder below the mount_path of a --volume "
             f"that all pods share, or define {spec.prediction_outputs_processor} in the model_def"

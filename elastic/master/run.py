@@ -11,7 +11,6 @@ import grpc
 from elastic.checkpoints.destinations import check_destinations
 from elastic.errors import ElasticError, JobSpecError, TrainingError, UserError
 from elastic.master.commit_log import CommitLog
-from elastic.master.environment import MasterEnvironment
 from elastic.master.one_pass import open_one_pass, pinned
 from elastic.master.parameters import Watched, unwatched
 from elastic.master.preparation import (
@@ -23,6 +22,7 @@ from elastic.master.preparation import (
     total_updates,
 )
 from elastic.master.preparing import Preparation
+from elastic.master.replica_manager import ReplicaManager
 from elastic.master.restoring import with_group_of_cut
 from elastic.master.running import Listeners, RunningJob
 from elastic.master.servicer import MasterServicer
@@ -30,13 +30,14 @@ from elastic.master.status_board import StatusBoard
 from elastic.master.telemetry import Telemetry
 from elastic.master.training import open_training
 from elastic.master.work import JobParts, Work
-from elastic.master.worker_manager import WorkerManager
+from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.ending import Ending
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.policy.masters import PREPARING
 from elastic.policy.records import Task
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.spec.kinds import JobKind
+from elastic.spec.roles import WORKER
 from elastic.spec.status import JobPhase
 from elastic.spec.user_frames import user_traceback
 
@@ -75,11 +76,8 @@ class Master:
             partial(self._board.explain, PREPARING),
         )
         spec = self._spec
-        self._fleet = Fleet(
-            FleetRules(spec.max_worker_failures, spec.start_timeout),
-            failures=self._board.worker_failures,
-        )
-        self._manager = WorkerManager(
+        self._fleet = Fleet(FleetRules.of(spec), {WORKER: self._board.worker_failures})
+        self._manager = ReplicaManager(
             spec,
             environment.runner,
             environment.room,
@@ -201,7 +199,11 @@ class Master:
             self._commit_log,
             self._preparation,
             self._is_first_life,
-            Listeners(self._board.note, self._fleet.made_progress, self._telemetry.meter),
+            Listeners(
+                self._board.note,
+                partial(self._fleet.made_progress, WORKER),
+                self._telemetry.meter,
+            ),
         )
         store = await run(partial(build_store, spec, sources, sample, at, self._watched))
         names = await run(partial(check_evaluation, spec, sources, store.model, at))
@@ -221,9 +223,8 @@ class Master:
         prediction_dir: Path | None,
         total_steps: int,
     ) -> grpc.aio.Server:
-        servicer = MasterServicer(
-            job, sample, self._fleet.current_launch, prediction_dir, total_steps
-        )
+        launch_of = partial(self._fleet.current_launch, WORKER)
+        servicer = MasterServicer(job, sample, launch_of, prediction_dir, total_steps)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers((MasterHandler(servicer, self._env.token),))
         host, port = self._env.host, self._spec.master_port

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from elastic.master.commit_log import CommitLog
-from elastic.master.environment import MasterEnvironment
 from elastic.master.preparing import Preparation
 from elastic.master.running import Listeners, RunningJob
 from elastic.master.status_board import StatusBoard
 from elastic.master.telemetry import Telemetry
+from elastic.platforms.surroundings import MasterEnvironment
 from elastic.spec.job import JobSpec
 
 Until: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]

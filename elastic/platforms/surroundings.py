@@ -1,14 +1,19 @@
-"""What the program of a replica is given by the platform that started it."""
+"""What the programs of replicas are given by the platform that started them."""
 
 import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
-from elastic.platforms.base import ExitReason
+from elastic.platforms.base import ExitReason, ReplicaRunner
+from elastic.platforms.departure import Departure
+from elastic.platforms.last_words import STEP_NAME
 from elastic.spec.job import JobSpec
+from elastic.spec.status import NO_MASTERS, MasterHistory
 
 THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 """How many threads the frameworks compute with; they read them when they are loaded."""
-
 
 MEMORY_VARIABLE: Final = "TF_FORCE_GPU_ALLOW_GROWTH"
 
@@ -55,3 +60,45 @@ class Surroundings(Protocol):
         Raises:
             PlatformError: It could not be written.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class MasterEnvironment:
+    """The same job runs anywhere from these values.
+
+    Attributes:
+        run_id: The same for all lives of the master of one submission.
+        recovery_dir: Where cuts outlive the master.
+        host: Address that workers reach this process by.
+        master_history: How the masters before this one ended, where the platform leaves it to the
+            master to tell.
+        beside: A process that serves the job's curves, and ends with this one.
+        departure: Asked for before the master is ended from outside; None where nothing outlives
+            it that its newest version could be kept in.
+        room: Workers that the platform has room for now, as far as it can tell; a job with a
+            range begins with so many of it.
+    """
+
+    spec: JobSpec
+    token: str
+    run_id: str
+    runner: ReplicaRunner
+    recovery_dir: Path
+    host: str
+    room: int | None = None
+    master_history: MasterHistory = NO_MASTERS
+    beside: "subprocess.Popen[bytes] | None" = None
+    departure: Departure | None = None
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """Where checkpoints go whose user has named no folder: beside the cuts."""
+        return self.recovery_dir.with_name("checkpoints")
+
+    @property
+    def step_path(self) -> Path:
+        """Where the master says which step of the preparation it is at, for whoever finds it dead.
+
+        Beside the cuts, as it must outlive the master as well.
+        """
+        return self.recovery_dir.with_name(STEP_NAME)

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from elastic.spec.job import JobSpec, Place, PlatformName, WorkerRange
+from elastic.spec.job import JobSpec, Place, WorkerRange
 from elastic.spec.kinds import JobKind
+from elastic.spec.platforms import PlatformName
 
 _KINDS: Final = {
     int: ("N", "a whole number"),

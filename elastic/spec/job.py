@@ -35,6 +35,7 @@ from elastic.spec.cluster_forms import (
 )
 from elastic.spec.kinds import EVALUATE, EVERY_KIND, PREDICT, TRAIN, JobKind
 from elastic.spec.model_def import SymbolNames
+from elastic.spec.platforms import METRICS_PORT, PlatformName
 from elastic.spec.text_forms import Count, Number, Params, Truth, Whole
 
 MAX_JOB_NAME_LENGTH: Final = 40
@@ -43,16 +44,6 @@ MAX_JOB_NAME_LENGTH: Final = 40
 
 RECORDS_PER_RANGE: Final = 1000
 """Of a prediction's files, where the user names no number of records."""
-
-METRICS_PORT: Final = 9464
-"""Of pods, unless `metrics_port` says otherwise; the one that OpenTelemetry's exporters take."""
-
-
-class PlatformName(StrEnum):
-    """Where replicas run."""
-
-    LOCAL = "local"
-    KUBERNETES = "kubernetes"
 
 
 class Place(StrEnum):
@@ -619,7 +610,7 @@ class JobSpec(BaseModel):
                 "--resume goes on from the job of that name, --overwrite removes it: "
                 "leave one of them out"
             )
-        if self.env_secret and self.platform is PlatformName.LOCAL:
+        if self.env_secret and not self.platform.traits.has_secrets:
             problems.append(
                 f"--env_secret={','.join(self.env_secret)} names Secrets of a cluster, and on this "
                 "machine a job has the environment of the command that starts it: leave it out, "
@@ -684,8 +675,7 @@ class JobSpec(BaseModel):
         """Where `/metrics` is served; 0 for nowhere."""
         if self.metrics_port is not None:
             return self.metrics_port
-        # Pods have ports of their own; a machine's are for its user to give away.
-        return METRICS_PORT if self.platform is PlatformName.KUBERNETES else 0
+        return self.platform.traits.metrics_port
 
     def symbol_names(self) -> SymbolNames:
         """What the contract's symbols are called in this job's module."""

@@ -1,4 +1,4 @@
-"""`python -m elastic.worker --job-dir DIR | --kubernetes --index I --launch L`: one worker."""
+"""`python -m elastic.worker --job-dir DIR|--kubernetes|… --index I --launch L`: one worker."""
 
 import argparse
 import faulthandler
@@ -9,16 +9,16 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from elastic.errors import PlatformError, RpcError, told
+from elastic.platforms.registry import add_platform_flags, entry_of_program
 from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import Surroundings
-from elastic.policy.fleet import WORKER
 from elastic.policy.replicas import ExitReason, ReplicaId
 from elastic.rpc.client import MasterClient, SupersededError
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import WORKER
 from elastic.worker.memory import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -34,16 +34,15 @@ LEAVING_PATIENCE_S: Final = 5.0
 def main() -> int:
     """Work until the job is done; the reason of any other end goes into the termination record."""
     parser = argparse.ArgumentParser(prog="elastic.worker")
-    place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--job-dir", type=Path)
-    place.add_argument("--kubernetes", action="store_true")
+    add_platform_flags(parser)
     parser.add_argument("--index", type=int, required=True)
     parser.add_argument("--launch", type=int, required=True)
     arguments = parser.parse_args()
     # A crash in C raises nothing. Of it alone: a node keeps the last 2 KiB of what was written.
     faulthandler.enable(all_threads=False)
     replica = ReplicaId(WORKER, arguments.index, arguments.launch)
-    surroundings = _surroundings(arguments.job_dir, replica)
+    platform, place = entry_of_program(arguments)
+    surroundings = platform.surroundings(place, replica)
     try:
         spec = surroundings.spec()
         start_logging(spec.log_level)
@@ -66,16 +65,6 @@ def main() -> int:
         return 1
     surroundings.say_end(ExitReason.COMPLETED, "")
     return 0
-
-
-def _surroundings(job_dir: Path | None, replica: ReplicaId) -> Surroundings:
-    if job_dir is None:
-        from elastic.platforms.kubernetes.replica import PodSurroundings
-
-        return PodSurroundings()
-    from elastic.platforms.local.replica import LocalSurroundings
-
-    return LocalSurroundings(job_dir, replica)
 
 
 def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> None:

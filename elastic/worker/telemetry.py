@@ -3,7 +3,7 @@
 import logging
 
 from elastic.errors import JobSpecError
-from elastic.spec.job import JobSpec, PlatformName
+from elastic.spec.job import JobSpec
 from elastic.worker.meter import NoMeter, StepMeter
 
 log = logging.getLogger(__name__)
@@ -14,20 +14,20 @@ def open_meter(spec: JobSpec, index: int) -> StepMeter:
 
     Args:
         spec: Of the job.
-        index: Of the worker: on one machine its port follows the master's by so much and one.
+        index: Of the worker: on a shared machine its port follows the master's by so much and one.
     """
     port = spec.served_metrics_port
     if not port:
         return NoMeter()
-    is_local = spec.platform is PlatformName.LOCAL
-    if is_local:
+    traits = spec.platform.traits
+    if traits.shares_ports:
         port += 1 + index
     # Nobody else pays for the import.
     from elastic.telemetry.prometheus import WorkerExporter, serve
 
     exporter = WorkerExporter(spec.job_name, index)
     try:
-        serve(exporter.registry, "127.0.0.1" if is_local else "::", port)
+        serve(exporter.registry, traits.metrics_host, port)
     except (JobSpecError, OverflowError) as error:
         log.warning("worker %d serves no metrics: %s", index, error)
         return NoMeter()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from elastic.master.environment import MasterEnvironment
 from elastic.master.run import Master
 from elastic.platforms.base import ExitReason
+from elastic.platforms.surroundings import MasterEnvironment
 from elastic.rpc.client import MasterClient
 from elastic.spec.job import JobSpec
 from elastic.worker.assembly import assemble

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 from elastic.platforms.base import ReplicaId
 from elastic.policy.fleet import WORKER
 from elastic.spec.cluster_forms import OWN_VARIABLES, STATE_MOUNT
+from elastic.spec.platforms import MODEL_ZOO_PATH as MODEL_ZOO_PATH
 
 Manifest: TypeAlias = dict[str, Any]
 """A Kubernetes object, as JSON has it."""
@@ -42,7 +43,6 @@ CONTAINER: Final = "elastic"
 MASTER_PORT: Final = 50001
 TENSORBOARD_PORT: Final = 6006
 METRICS_PORT_NAME: Final = "metrics"
-MODEL_ZOO_PATH: Final = Path("/model_zoo")
 JOB_PATH: Final = Path("/elastic/job")
 TOKEN_PATH: Final = Path("/elastic/token")
 STATE_PATH: Final = Path(STATE_MOUNT)

@@ -1,0 +1,104 @@
+"""The platforms that jobs run on: one table of what the rest has to know to tell them apart.
+
+A further platform is a row here and a package, which `platforms.registry` opens by the row. Nothing
+else asks which platform it is: settings, commands and programs ask what it is like.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+METRICS_PORT: Final = 9464
+"""Of pods, unless `metrics_port` says otherwise; the one that OpenTelemetry's exporters take."""
+
+MODEL_ZOO_PATH: Final = Path("/model_zoo")
+"""Where an image has the folder of the model."""
+
+
+class PlatformName(StrEnum):
+    """Where replicas run."""
+
+    LOCAL = "local"
+    KUBERNETES = "kubernetes"
+
+    @property
+    def traits(self) -> "Traits":
+        return PLATFORMS[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a platform is like.
+
+    Attributes:
+        package: Holds a module `entry`, see `platforms.registry`.
+        program_flag: By which the programs of replicas are told that they are of this platform.
+        program_place: What stands behind that flag, for the usage; None where nothing does.
+        is_here: Its replicas are processes of this machine, and end with who watches their job.
+        shares_files: Its replicas find the files of the machine that submits, under the same paths.
+            Elsewhere what they write goes with them, unless a volume keeps it.
+        shares_ports: Several replicas of a job may have to share the ports of one machine.
+        has_images: Its replicas run in an image, which brings the model and its framework.
+        has_secrets: It keeps secrets, which replicas can be given by name.
+        names_clusters: There are several of it, told apart by context and namespace.
+        metrics_host: The address that replicas serve their metrics at.
+        metrics_port: The port of the metrics where the job names none; 0 for none at all.
+    """
+
+    package: str
+    program_flag: str
+    program_place: str | None
+    is_here: bool
+    shares_files: bool
+    shares_ports: bool
+    has_images: bool
+    has_secrets: bool
+    names_clusters: bool
+    metrics_host: str
+    metrics_port: int
+
+
+PLATFORMS: Final[Mapping[PlatformName, Traits]] = {
+    PlatformName.KUBERNETES: Traits(
+        package="elastic.platforms.kubernetes",
+        program_flag="--kubernetes",
+        program_place=None,
+        is_here=False,
+        shares_files=False,
+        shares_ports=False,
+        has_images=True,
+        has_secrets=True,
+        names_clusters=True,
+        # All of the pod's addresses, of whichever family the cluster is.
+        metrics_host="::",
+        metrics_port=METRICS_PORT,
+    ),
+    PlatformName.LOCAL: Traits(
+        package="elastic.platforms.local",
+        program_flag="--job-dir",
+        program_place="DIR",
+        is_here=True,
+        shares_files=True,
+        shares_ports=True,
+        has_images=False,
+        has_secrets=False,
+        names_clusters=False,
+        metrics_host="127.0.0.1",
+        # Pods have ports of their own; a machine's are for its user to give away.
+        metrics_port=0,
+    ),
+}
+"""In the order in which they are tried where nobody names one; the last is always there."""
+
+HERE: Final = next(name for name, traits in PLATFORMS.items() if traits.is_here)
+"""The platform of this machine."""
+
+
+def traits_of(name: object) -> Traits | None:
+    """What a platform is like that somebody has named; None where there is none of that name."""
+    try:
+        return PlatformName(str(name)).traits
+    except ValueError:
+        return None
