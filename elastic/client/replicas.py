@@ -6,8 +6,7 @@ from typing import Final
 
 from elastic.platforms.base import Platform, unheard
 from elastic.spec.status import JobStatus
-from elastic.telemetry.progress_view import waits_because
-from elastic.telemetry.summary import first_line, is_running
+from elastic.telemetry.summary import first_line, is_running, waits_because
 
 POLL_S: Final = 0.5
 
