@@ -169,7 +169,7 @@ def _convert(plan: "Plan", num_workers: int) -> None:
 
 def _fill(folder: "ConversionFolder", plan: "Plan", work: "Work", num_workers: int) -> None:
     from elastic.data.conversion_processes import write_units
-    from elastic.telemetry.conversion_display import ConversionProgress, open_conversion_display
+    from elastic.telemetry.preparation import ConversionProgress, open_conversion_display
 
     done = folder.open()
     if done:

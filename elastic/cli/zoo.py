@@ -17,7 +17,7 @@ from elastic.platforms.images.request import ImageRequest
 from elastic.platforms.images.starter import write_starter
 from elastic.spec.describe import settings
 from elastic.spec.paths import is_dir
-from elastic.telemetry.image_display import open_image_display
+from elastic.telemetry.preparation import open_image_display
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 

@@ -9,8 +9,7 @@ from elastic.platforms.base import Platform, unheard
 from elastic.platforms.last_look import LOST_AFTER_S, LastLook
 from elastic.spec.roles import WORKER
 from elastic.spec.status import JobStatus
-from elastic.telemetry.progress_view import waits_because
-from elastic.telemetry.summary import first_line, is_running
+from elastic.telemetry.summary import first_line, is_running, waits_because
 
 POLL_S: Final = 0.5
 NO_MASTER: Final = "NoMaster"

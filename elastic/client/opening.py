@@ -64,7 +64,7 @@ def platform_name(text: str) -> PlatformName:
 def _build_image(request: "ImageRequest") -> str:
     """Make the image of a job, and show how far it is."""
     from elastic.platforms.images import build_and_push
-    from elastic.telemetry.image_display import open_image_display
+    from elastic.telemetry.preparation import open_image_display
 
     # Standard output is for what becomes of the job.
     with open_image_display(sys.stderr) as display:

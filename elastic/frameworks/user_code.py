@@ -9,10 +9,12 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
+from elastic.callbacks import HOOKS, Callback
 from elastic.errors import ElasticError, ModelDefError
 from elastic.frameworks.base import Array
 from elastic.spec.mode import Mode
 from elastic.spec.model_contract import TOTAL_STEPS
+from elastic.spec.model_def import ModelDef
 from elastic.spec.user_frames import describe
 
 MAX_EXAMPLES_PER_RECORD: Final = 100
@@ -211,3 +213,38 @@ def metric_functions(
                 "f(labels, predictions), or a metric object"
             )
     return dict(metrics)
+
+
+def made_callbacks(model_def: ModelDef) -> list[Any]:
+    """What the user's function returns.
+
+    Raises:
+        ModelDefError: It failed, or returned no list.
+    """
+    if model_def.callbacks is None:
+        return []
+    with user_code("callbacks"):
+        made = model_def.callbacks()
+    if not isinstance(made, (list, tuple)):
+        raise ModelDefError(
+            f"callbacks returned a {type(made).__name__}: return a list of callbacks"
+        )
+    return list(made)
+
+
+def own_callback(made: Any) -> Callback:
+    """An object with hooks of `elastic.callbacks`.
+
+    Raises:
+        ModelDefError: It has none of them, or one that nobody would call.
+    """
+    name = type(made).__name__
+    if isinstance(made, type):
+        raise ModelDefError(f"callbacks gives the class {made.__name__}: make an object of it")
+    found = [each for each in dir(made) if each.startswith("on_") and callable(getattr(made, each))]
+    unserved = [each for each in found if each not in HOOKS]
+    if unserved or not found:
+        what = f"the hook {unserved[0]}, which nobody calls" if unserved else "none of the hooks"
+        raise ModelDefError(f"callbacks gives a {name} with {what}: they are {', '.join(HOOKS)}")
+    callback: Callback = made
+    return callback

@@ -19,10 +19,8 @@ from elastic.policy.replicas import ExitReason, ReplicaPhase
 from elastic.policy.sampling import is_point_due
 from elastic.spec.roles import WORKER
 from elastic.spec.time_split import TimeCategory
-from elastic.telemetry.event_log import EventLog
-from elastic.telemetry.job_text import job_text
-from elastic.telemetry.kept_counts import KeptCounts
-from elastic.telemetry.meter import JobMeter
+from elastic.telemetry.event_log import EventLog, job_text
+from elastic.telemetry.meter import JobMeter, KeptCounts
 from elastic.telemetry.samples import EVALUATION, STALE, Counts, JobSample, Point, Window
 
 if TYPE_CHECKING:

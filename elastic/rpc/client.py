@@ -19,7 +19,6 @@ from elastic.rpc.messages import (
     layout_from_proto,
     specs_to_proto,
     task_from_proto,
-    tensors_to_proto,
 )
 from elastic.rpc.shared import Mappings, SharedMemory, map_shared
 from elastic.rpc.wire import FRAME_BYTES, METHODS, Malformed, encode_data
@@ -391,8 +390,3 @@ def _translated(error: grpc.RpcError) -> Exception:
     if code is grpc.StatusCode.ABORTED:
         return SupersededError(details)
     return RpcError(f"the master refused the call ({code.name}): {details}")
-
-
-def metrics_to_proto(metrics: Sequence[tuple[str, Sequence[Array]]]) -> list[pb.Metric]:
-    """Encode metric sums."""
-    return [pb.Metric(name=name, values=tensors_to_proto(values)) for name, values in metrics]

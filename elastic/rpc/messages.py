@@ -113,6 +113,11 @@ def tensors_to_proto(arrays: Iterable[Array]) -> list[pb.Tensor]:
     ]
 
 
+def metrics_to_proto(metrics: Iterable[tuple[str, Iterable[Array]]]) -> list[pb.Metric]:
+    """Encode the sums of metrics."""
+    return [pb.Metric(name=name, values=tensors_to_proto(values)) for name, values in metrics]
+
+
 def tensors_from_proto(messages: Iterable[pb.Tensor]) -> tuple[Array, ...]:
     """Decode small arrays.
 

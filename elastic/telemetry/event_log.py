@@ -16,6 +16,7 @@ from elastic.spec.packages import pip_install
 from elastic.telemetry.samples import Point
 
 if TYPE_CHECKING:
+    from elastic.spec.job import JobSpec
     from elastic.telemetry.event_file import EventFile
 
 log = logging.getLogger(__name__)
@@ -148,8 +149,7 @@ class EventLog:
 
     def _open(self) -> None:
         # Not before it is needed: it takes a third of a second.
-        from elastic.telemetry.event_file import EventFile
-        from elastic.telemetry.told_values import told_values
+        from elastic.telemetry.event_file import EventFile, told_values
 
         if self._once is not None and self._first_step and self._folder.is_dir():
             self._told = told_values(self._folder, self._once, self._first_step)
@@ -170,3 +170,17 @@ class EventLog:
         if not self._has_failed:
             self._has_failed = True
             self._on_failure(why)
+
+
+def job_text(spec: "JobSpec") -> str:
+    """What a job is, beside its curves: its settings but the defaults, as a Markdown table."""
+    given = spec.model_dump(mode="json", exclude_defaults=True)
+    rows = [f"| {name} | {_cell(value)} |" for name, value in sorted(given.items())]
+    return "\n".join(["| setting | value |", "| --- | --- |", *rows])
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, dict):
+        value = ", ".join(f"{name}={item}" for name, item in value.items())
+    text = " ".join(str(value).split()).replace("|", "\\|").replace("`", "'")
+    return f"`{text}`"

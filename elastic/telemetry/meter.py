@@ -1,7 +1,15 @@
-"""Adds up what happens between two looks at a job. All of it runs on the master's event loop."""
+"""What happens between two looks at a job, added up; and the counts that were told last.
 
+All of the adding up runs on the master's event loop.
+"""
+
+import logging
+import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from elastic.telemetry.samples import Counts, Window
 
@@ -79,3 +87,42 @@ class JobMeter:
         self._loss, self._records, self._gradients = 0.0, 0, 0
         self._staleness = self._max_staleness = 0
         return window
+
+
+log = logging.getLogger(__name__)
+
+_COUNTS = TypeAdapter(Counts)
+
+
+class KeptCounts:
+    """A small file, written before its content is told."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kept: Counts | None = None
+        self._lock = threading.Lock()
+
+    def load(self) -> Counts | None:
+        """What was kept last; None where nothing was."""
+        try:
+            return _COUNTS.validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            log.warning(
+                "%s cannot be read, so counters begin with the cut's: %s", self._path, error
+            )
+            return None
+
+    def keep(self, counts: Counts) -> None:
+        """Keep counts; a disk that takes none costs only what a restarted master begins with."""
+        with self._lock:
+            if counts == self._kept:
+                return
+            new = self._path.with_suffix(".new")
+            try:
+                new.write_bytes(_COUNTS.dump_json(counts))
+                new.replace(self._path)
+            except OSError as error:
+                log.debug("%s: %s", self._path, error)
+            self._kept = counts

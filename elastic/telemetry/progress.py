@@ -1,17 +1,21 @@
-"""The progress of one job while somebody watches: a live view, or plain lines.
+"""The progress of one job on a terminal: how it looks at one moment, and while somebody watches.
 
-Both are fed successive `JobStatus` values, print each event once, and end with a summary.
+A display is a live view, or plain lines. Both are fed successive `JobStatus` values, print each
+event once, and end with a summary.
 """
 
 import time
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
-from elastic.spec.status import JobEvent, JobStatus
+from elastic.spec.status import JobEvent, JobPhase, JobStatus
 from elastic.telemetry.display import (
     LINE_INTERVAL_S,
     Display,
@@ -19,8 +23,124 @@ from elastic.telemetry.display import (
     PlainLines,
     can_move_cursor,
 )
-from elastic.telemetry.progress_view import progress_view, waits_because
-from elastic.telemetry.summary import event_line, progress_line, summary_lines
+from elastic.telemetry.summary import (
+    all_epochs_done,
+    done_fraction,
+    duration_text,
+    ends_by_steps,
+    epoch_text,
+    eta_s,
+    evaluation_text,
+    event_line,
+    first_line,
+    is_training,
+    loss_text,
+    percent_text,
+    progress_line,
+    run_s,
+    speed_text,
+    summary_lines,
+    waits_because,
+    why_text,
+    workers_text,
+)
+
+PHASE_STYLES: Final = {
+    JobPhase.RUNNING: "green",
+    JobPhase.SUCCEEDED: "bold green",
+    JobPhase.RECOVERING: "yellow",
+    JobPhase.SUSPENDED: "yellow",
+    JobPhase.FAILED: "bold red",
+    JobPhase.CANCELLED: "red",
+}
+MAX_REASON_LINES: Final = 6
+"""Room for what a container engine or a scheduler says, not for a whole traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Paragraph:
+    """Text folded into as many lines as it takes, up to `MAX_REASON_LINES`; `…` ends one cut."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        lines = list(Text(self.text).wrap(console, options.max_width))
+        yield from lines[:MAX_REASON_LINES]
+        if len(lines) > MAX_REASON_LINES:
+            yield Text("…")
+
+
+def phase_text(status: JobStatus) -> Text:
+    """The phase in its colour, with its reason and the first line of its message."""
+    why = why_text(status, first_line(status.message))
+    text = _phase(status)
+    return text.append(f"  {why}", style="default") if why else text
+
+
+def progress_view(status: JobStatus, now_s: float) -> RenderableType:
+    """Name and phase; a bar with what is left; speed, loss and workers; why the job waits."""
+    elapsed_s = run_s(status, now_s)
+    waits = waits_because(status)
+    head = Table.grid(expand=True, padding=(0, 1))
+    head.add_column(no_wrap=True)
+    head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    head.add_column(justify="right", no_wrap=True)
+    head.add_row(
+        Text(status.job_name, style="bold"),
+        _phase(status) if waits else phase_text(status),
+        "" if elapsed_s is None else duration_text(elapsed_s),
+    )
+    speed = Text(_speed_line(status), no_wrap=True, overflow="ellipsis")
+    return Group(head, bar_view(status), speed, *([_Paragraph(waits)] if waits else []))
+
+
+def bar_view(status: JobStatus) -> RenderableType:
+    """A bar as wide as there is room, records or steps of their total, percent and ETA."""
+    row = Table.grid(expand=True, padding=(0, 1))
+    row.add_column(ratio=1)
+    for _ in range(3):
+        row.add_column(justify="right", no_wrap=True)
+    row.add_row(
+        ProgressBar(total=1.0, completed=done_fraction(status) or 0.0), *progress_texts(status)
+    )
+    return row
+
+
+def progress_texts(status: JobStatus) -> tuple[str, str, str]:
+    """Records or steps of their total, percent, and ETA or nothing."""
+    progress = status.progress
+    left_s = eta_s(status)
+    amount = f"{progress.records_done}/{progress.records_total or '?'}"
+    if ends_by_steps(progress):
+        amount = f"{progress.model_version}/{progress.max_steps} steps"
+    eta = "" if left_s is None else f"ETA {duration_text(left_s)}"
+    return amount, percent_text(status), eta
+
+
+def epochs_done_text(status: JobStatus) -> str:
+    """As `epoch_text`, but `2 of 2` once every epoch is done: then none is under way."""
+    num_epochs = status.progress.num_epochs
+    is_done = all_epochs_done(status) and num_epochs > 0
+    return f"{num_epochs} of {num_epochs}" if is_done else epoch_text(status)
+
+
+def _phase(status: JobStatus) -> Text:
+    return Text(str(status.phase), style=PHASE_STYLES.get(status.phase, "cyan"))
+
+
+def _speed_line(status: JobStatus) -> str:
+    progress = status.progress
+    is_trained = is_training(status)
+    return "  ".join(
+        (
+            *([f"epoch {epochs_done_text(status)}"] if is_trained else []),
+            f"{speed_text(status)} samples/s",
+            *([f"loss {loss_text(status)}"] if is_trained else []),
+            f"{workers_text(status)} workers",
+            f"version {progress.model_version}",
+            *([f"evaluates {evaluation_text(status)}"] if status.evaluation else []),
+        )
+    )
 
 
 def open_display(

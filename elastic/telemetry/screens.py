@@ -12,7 +12,7 @@ from rich.text import Text
 
 from elastic.policy.replicas import ReplicaPhase
 from elastic.spec.status import JobEvent, JobPhase, JobStatus, WorkerStatus
-from elastic.telemetry.progress_view import (
+from elastic.telemetry.progress import (
     PHASE_STYLES,
     bar_view,
     epochs_done_text,

@@ -166,6 +166,17 @@ def first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
+def waits_because(status: JobStatus) -> str:
+    """Reason and message of a job that is in any phase but Running; empty where it has none."""
+    return "" if status.phase is JobPhase.RUNNING else why_text(status, status.message.strip())
+
+
+def why_text(status: JobStatus, message: str) -> str:
+    """`reason: message`; a reason that only repeats the phase says nothing."""
+    reason = "" if status.reason == status.phase.value else status.reason
+    return ": ".join(filter(None, (reason, message)))
+
+
 def event_line(event: JobEvent) -> str:
     """`12:01:03 worker-1 was killed (signal 9), started again`, in local time."""
     return f"{time.strftime('%H:%M:%S', time.localtime(event.time_s))} {event.message}"

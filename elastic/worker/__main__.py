@@ -86,7 +86,7 @@ def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> None
     # Imported only now: frameworks read the thread variables when they are loaded.
     from elastic.worker import loop
     from elastic.worker.assembly import assemble
-    from elastic.worker.telemetry import open_meter
+    from elastic.worker.meter import open_meter
 
     meter = open_meter(spec, replica.index)
     try:

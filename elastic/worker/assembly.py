@@ -15,16 +15,16 @@ from elastic.spec.kinds import JobKind
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef, load_model_def
 from elastic.worker.batches import BatchStream
+from elastic.worker.loop import Parts
 from elastic.worker.meter import StepMeter
-from elastic.worker.outputs import Outputs, open_processor
+from elastic.worker.prediction import Outputs, open_processor
 from elastic.worker.step import Trainer
-
-Built = tuple[Trainer, BatchStream, Outputs]
+from elastic.worker.strategy import MasterParameters
 
 
 def assemble(
     spec: JobSpec, client: MasterClient, replica: ReplicaId, meter: StepMeter | None = None
-) -> Callable[[Session], Built]:
+) -> Callable[[Session], Parts]:
     """Import the model_def now; build the rest once the master has named the sample.
 
     Args:
@@ -54,7 +54,7 @@ def assemble(
         if origin
     }
 
-    def build(session: Session) -> Built:
+    def build(session: Session) -> Parts:
         sample = session.sample
         begin, end = sample.records.start, sample.records.end
         records = list(read_task(readers[sample.kind], sample, begin, end))
@@ -62,11 +62,10 @@ def assemble(
         model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model, session.total_steps) if local else None
-        trainer = Trainer(
-            client, model, updater, spec.get_model_steps, spec.seed, meter, spec.train_metrics
-        )
+        strategy = MasterParameters(client, model, updater, spec.get_model_steps, meter)
+        trainer = Trainer(strategy, model, spec.seed, meter, spec.train_metrics)
         stream = BatchStream(framework, model_def, spec.minibatch_size, readers)
-        return trainer, stream, _outputs(spec, model_def, session, replica)
+        return Parts(strategy, trainer, stream, _outputs(spec, model_def, session, replica))
 
     return build
 

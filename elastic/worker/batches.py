@@ -1,15 +1,19 @@
-"""Minibatches of a task, read and prepared one step ahead of the computation."""
+"""Minibatches of a task, read and prepared ahead of the computation; a look at the first ones."""
 
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Protocol
 
+import numpy as np
+
 from elastic.data.base import DataReader, read_task
 from elastic.errors import DataError
-from elastic.frameworks.base import Batch, Framework
+from elastic.frameworks.base import Array, Batch, Framework
+from elastic.policy.oddities import FirstMinibatches, Looked, Oddity
 from elastic.policy.records import RecordRange, Task, TaskKind
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef
@@ -193,3 +197,66 @@ class _TaskReading:
         close = getattr(records, "close", None)
         if close is not None:
             close()
+
+
+class FirstLook:
+    """Whether the first minibatches are what somebody wants to train on.
+
+    Looks until they are known to be fine, mostly at two; then never again.
+    """
+
+    def __init__(self) -> None:
+        self._first = FirstMinibatches()
+
+    def at(self, task: Task, loaded: LoadedBatch) -> Oddity | None:
+        """Look at a minibatch; what is odd about all so far, once."""
+        if self._first.is_done:
+            return None
+        batch = loaded.result()
+        digest = _digest(batch) if self._first.wants_digest else None
+        place = task.records.shard_index, loaded.start
+        label = _only_label(batch)
+        return self._first.add(Looked(task.epoch, place, batch.num_examples, label, digest))
+
+
+def _only_label(batch: Batch) -> bytes | None:
+    """The label of all examples; None where they differ, or are no plain tensor."""
+    arrays = list(_arrays([batch.labels]))
+    if len(arrays) != 1 or arrays[0] is None or len(arrays[0]) == 0:
+        return None
+    rows = arrays[0].reshape(len(arrays[0]), -1)
+    return rows[0].tobytes() if bool((rows == rows[0]).all()) else None
+
+
+def _digest(batch: Batch) -> int | None:
+    """A checksum of all tensors; None where there is something else."""
+    digest = 0
+    for array in _arrays([batch.features, batch.labels]):
+        if array is None:
+            return None
+        digest = zlib.crc32(array.tobytes(), digest)
+    return digest
+
+
+def _arrays(structures: Iterable[Any]) -> Iterator[Array | None]:
+    """The tensors of nested dicts, lists and tuples as arrays; None for what is none."""
+    for structure in structures:
+        match structure:
+            case Mapping():
+                yield from _arrays(structure.values())
+            case list() | tuple():
+                yield from _arrays(structure)
+            case None:
+                pass
+            case _:
+                yield _array(structure)
+
+
+def _array(tensor: Any) -> Array | None:
+    """An array of a tensor of numbers that is in this machine's memory."""
+    try:
+        array = np.asarray(tensor)
+    except (TypeError, ValueError, RuntimeError):
+        # Ragged, sparse, on another device, or of a type that NumPy has not.
+        return None
+    return array if array.ndim and array.dtype.kind in "biufV" else None

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Final
 
 from elastic.errors import RpcError
@@ -14,26 +15,33 @@ from elastic.frameworks.base import MetricState
 from elastic.policy.failing import FaultSearch
 from elastic.policy.records import Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.client import (
-    MasterClient,
-    Session,
-    SessionLostError,
-    SupersededError,
-    metrics_to_proto,
-)
+from elastic.rpc.client import MasterClient, Session, SessionLostError, SupersededError
+from elastic.rpc.messages import metrics_to_proto
 from elastic.worker.batches import BatchStream, LoadedBatch, Minibatches
-from elastic.worker.first_look import FirstLook
 from elastic.worker.leases import Finished, Leases, Wait
-from elastic.worker.outputs import Outputs
-from elastic.worker.prediction import BadRecordError, Predicted, Predictor, Step
-from elastic.worker.step import LeaseLostError, NotFiniteError, Trainer
-from elastic.worker.trial import CONTROL_FLOW, Failure, try_part
+from elastic.worker.prediction import BadRecordError, Outputs, Predicted, Predictor, Step
+from elastic.worker.step import CONTROL_FLOW, Failure, NotFiniteError, Trainer
+from elastic.worker.strategy import LeaseLostError, Strategy
 
 log = logging.getLogger(__name__)
 
 OUTCOMES: Final = pb.ReportTaskResultRequest
 FAREWELL_S: Final = 1.0
 """A heartbeat under way may end before the connection is closed under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a worker works with, made once the master has named the sample.
+
+    Attributes:
+        outputs: Where predictions go; only who predicts has any.
+    """
+
+    strategy: Strategy
+    trainer: Trainer
+    stream: BatchStream
+    outputs: Outputs | None = None
 
 
 class Worker:
@@ -44,7 +52,7 @@ class Worker:
         client: MasterClient,
         index: int,
         launch: int,
-        build: Callable[[Session], tuple[Trainer, BatchStream, Outputs | None]],
+        build: Callable[[Session], Parts],
         stopping: threading.Event,
     ) -> None:
         """Keep the parts; `run` does the work.
@@ -53,8 +61,7 @@ class Worker:
             client: Connection to the master.
             index: Which worker this is.
             launch: Which life of it.
-            build: Makes model, reader and, to predict, outputs from the sample task, after the
-                first registration.
+            build: Makes the parts from the sample task, after the first registration.
             stopping: Set from outside (SIGTERM) to end after the running minibatch.
         """
         self._client = client
@@ -63,10 +70,8 @@ class Worker:
         self._build = build
         self._stopping = stopping
         self._session: Session | None = None
-        self._sequence = 0
         self._is_at_work = False
         self._has_had_task = False
-        self._first_look = FirstLook()
 
     @property
     def is_at_work(self) -> bool:
@@ -81,14 +86,15 @@ class Worker:
             RpcError: The master stayed away for too long.
         """
         session = self._register()
-        trainer, stream, outputs = self._build(session)
+        parts = self._build(session)
+        parts.strategy.begin(session)
         log.info("the model is built: asking for tasks")
         heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         heart.start()
         self._is_at_work = True
-        leases = Leases(self._client, stream)
+        leases = Leases(self._client, parts.stream)
         try:
-            self._work(trainer, stream, leases, outputs)
+            self._work(parts, leases)
             is_asked = self._stopping.is_set()
             log.info("leaving, as asked" if is_asked else "finished: the job has no more tasks")
         finally:
@@ -96,18 +102,15 @@ class Worker:
             leases.drop_next()
             heart.join(FAREWELL_S)
 
-    def _work(
-        self, trainer: Trainer, stream: BatchStream, leases: Leases, outputs: Outputs | None
-    ) -> None:
+    def _work(self, parts: Parts, leases: Leases) -> None:
         while not self._stopping.is_set():
             try:
-                if not self._work_once(trainer, stream, leases, outputs):
+                if not self._work_once(parts, leases):
                     return
             except SessionLostError:
                 log.info("the master has forgotten this session: registering again")
                 leases.drop_next()
-                self._register()
-                trainer.forget_model()
+                parts.strategy.begin(self._register())
             except LeaseLostError:
                 log.info("the lease of the task was lost: getting another")
                 # Most likely lost as well; if not, asking for another gives it back.
@@ -122,7 +125,6 @@ class Worker:
                 pid=os.getpid(),
             )
         )
-        self._sequence = 0
         log.info("registered as worker %d, launch %d", self._index, self._launch)
         return self._session
 
@@ -140,32 +142,29 @@ class Worker:
         assert self._session is not None
         return self._session
 
-    def _work_once(
-        self, trainer: Trainer, stream: BatchStream, leases: Leases, outputs: Outputs | None
-    ) -> bool:
+    def _work_once(self, parts: Parts, leases: Leases) -> bool:
         """Do one task; False when there is nothing left to do, ever."""
         was_asked_ahead = leases.following is not None
         task = leases.take(self._current.key)
         if isinstance(task, Finished):
             return False
         if isinstance(task, Wait):
-            self._stopping.wait(task.seconds)
+            parts.strategy.idle(task.seconds, self._stopping)
             return True
         self._say_task(task)
         if task.kind is TaskKind.PREDICTION:
-            assert outputs is not None, "the master and its workers have one specification"
-            self._predict(task, Predictor(stream, trainer, outputs), trainer)
+            self._predict(task, parts)
             return True
-        runs_at = self._search(task, stream, trainer) if task.is_search else 0
+        runs_at = self._search(task, parts) if task.is_search else 0
         if runs_at is None:
             return True
         with leases.open(task) as batches:
             if task.kind is TaskKind.TRAINING:
                 if not was_asked_ahead:
-                    trainer.doubt_version()
-                self._train(task, batches, trainer, leases, runs_at)
+                    parts.strategy.doubt_version()
+                self._train(task, batches, parts, leases, runs_at)
             else:
-                self._evaluate(task, batches, trainer, leases, runs_at)
+                self._evaluate(task, batches, parts, leases, runs_at)
         following = leases.following
         if self._stopping.is_set() and following is not None:
             # Before it is dropped, which waits for what is being read.
@@ -186,7 +185,7 @@ class Worker:
     # -- training ------------------------------------------------------------------------------
 
     def _train(
-        self, task: Task, batches: Minibatches, trainer: Trainer, leases: Leases, runs_at: int
+        self, task: Task, batches: Minibatches, parts: Parts, leases: Leases, runs_at: int
     ) -> None:
         for loaded in batches:
             began_s = time.perf_counter()
@@ -196,7 +195,7 @@ class Worker:
                     self._read_ahead(leases)
                     self._report(task, OUTCOMES.OUTCOME_EMPTY, loaded.start, loaded.end)
                 else:
-                    self._train_batch(task, loaded, leases, trainer, began_s)
+                    self._train_batch(task, loaded, leases, parts, began_s)
             except CONTROL_FLOW:
                 raise
             except NotFiniteError as error:
@@ -218,18 +217,14 @@ class Worker:
         task: Task,
         loaded: LoadedBatch,
         leases: Leases,
-        trainer: Trainer,
+        parts: Parts,
         began_s: float,
     ) -> None:
         while True:
-            trainer.pull_if_needed(self._current)
-            header = trainer.compute(task, loaded, began_s)
-            header.oddity = self._first_look.at(task, loaded) or ""
-            # While the master applies the gradient, nothing else is to do here.
+            contribution = parts.trainer.compute(task, loaded, began_s)
+            # While the gradient becomes a part of an update, nothing else is to do here.
             self._read_ahead(leases)
-            self._sequence += 1
-            header.sequence = self._sequence
-            if trainer.push(self._current, header):
+            if parts.strategy.contribute(contribution).is_accepted:
                 return
             began_s = time.perf_counter()
 
@@ -240,7 +235,7 @@ class Worker:
 
     # -- what fails ----------------------------------------------------------------------------
 
-    def _search(self, task: Task, stream: BatchStream, trainer: Trainer) -> int | None:
+    def _search(self, task: Task, parts: Parts) -> int | None:
         """Look for the record that makes a minibatch fail, and report it.
 
         Returns:
@@ -249,7 +244,7 @@ class Worker:
         """
         search = FaultSearch(task.records.start, task.records.end)
         while (part := search.next_part()) is not None:
-            failure = try_part(task, part, stream, trainer, self._current)
+            failure = parts.trainer.try_part(task, part, parts.stream)
             search.tell(*part, has_failed=failure is not None)
             if failure is not None and search.culprit is not None:
                 self._report_failed(task, *part, failure)
@@ -264,15 +259,15 @@ class Worker:
     # -- evaluation ----------------------------------------------------------------------------
 
     def _evaluate(
-        self, task: Task, batches: Minibatches, trainer: Trainer, leases: Leases, runs_at: int
+        self, task: Task, batches: Minibatches, parts: Parts, leases: Leases, runs_at: int
     ) -> None:
         """Report each minibatch by itself: what is reported is progress, or the worker hangs."""
-        trainer.pull_version(self._current, task.model_version)
+        parts.strategy.fill_version(task.model_version)
         for loaded in batches:
             began_s = time.perf_counter()
             try:
                 batch = loaded.result()
-                metrics = trainer.metrics(batch) if batch.num_examples else []
+                metrics = parts.trainer.metrics(batch) if batch.num_examples else []
                 self._read_ahead(leases)
             except CONTROL_FLOW:
                 raise
@@ -294,9 +289,11 @@ class Worker:
 
     # -- prediction ----------------------------------------------------------------------------
 
-    def _predict(self, task: Task, predictor: Predictor, trainer: Trainer) -> None:
+    def _predict(self, task: Task, parts: Parts) -> None:
         """Have a task predicted and report it whole; each minibatch is told as progress."""
-        trainer.pull_version(self._current, task.model_version)
+        assert parts.outputs is not None, "the master and its workers have one specification"
+        predictor = Predictor(parts.stream, parts.trainer, parts.outputs)
+        parts.strategy.fill_version(task.model_version)
         start, end = task.records.start, task.records.end
         try:
             with closing(predictor.run(task)) as steps:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from elastic.cli import data
 from elastic.data.writers import WRITERS
-from elastic.telemetry.conversion_display import (
+from elastic.telemetry.preparation import (
     ConversionProgress,
     LiveConversionDisplay,
     PlainConversionDisplay,

@@ -13,7 +13,7 @@ from rich.console import Console
 from elastic.cli import zoo
 from elastic.platforms.images.request import TEMPLATE_PATH
 from elastic.spec.image_progress import ImageProgress
-from elastic.telemetry.image_display import (
+from elastic.telemetry.preparation import (
     LiveImageDisplay,
     PlainImageDisplay,
     open_image_display,

@@ -26,7 +26,7 @@ from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.records import Shard, Task, TaskKind
 from elastic.spec.status import JobPhase, JobStatus, Progress
 from elastic.telemetry import metrics
-from elastic.telemetry.kept_counts import KeptCounts
+from elastic.telemetry.meter import KeptCounts
 from elastic.telemetry.metrics import series_names
 from elastic.telemetry.samples import LEASE_LOST, STALE, Counts
 

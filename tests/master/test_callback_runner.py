@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from elastic.callbacks import BestCheckpoint, Callback, EarlyStopping, StopTraining
 from elastic.errors import ModelDefError
-from elastic.frameworks.keras_callbacks import KerasCallback, KerasCsvLogger
+from elastic.frameworks.keras.callbacks import KerasCallback, KerasCsvLogger
 from elastic.master import evaluator
 from elastic.master.callback_runner import CallbackRunner
 from elastic.policy.best_version import Evaluation

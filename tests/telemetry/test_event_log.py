@@ -12,9 +12,9 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 from tensorboard.util.tensor_util import make_ndarray
 
 from elastic.telemetry import event_file, event_log
+from elastic.telemetry.event_file import told_values
 from elastic.telemetry.event_log import EventLog
 from elastic.telemetry.samples import EVALUATION, Point
-from elastic.telemetry.told_values import told_values
 
 PATIENCE_S = 60.0
 

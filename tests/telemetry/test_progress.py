@@ -6,8 +6,13 @@ from rich.console import Console
 from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
 from elastic.spec.status import EvaluationProgress, JobPhase, JobStatus, Progress
-from elastic.telemetry.progress import LiveDisplay, PlainDisplay, open_display
-from elastic.telemetry.progress_view import epochs_done_text, progress_view
+from elastic.telemetry.progress import (
+    LiveDisplay,
+    PlainDisplay,
+    epochs_done_text,
+    open_display,
+    progress_view,
+)
 from elastic.telemetry.summary import (
     duration_text,
     event_line,

@@ -9,7 +9,7 @@ from support.scraping import free_ports, scrape, value
 
 from elastic.errors import JobSpecError
 from elastic.telemetry import metrics
-from elastic.telemetry.kept_counts import KeptCounts
+from elastic.telemetry.meter import KeptCounts
 from elastic.telemetry.metrics import Kind
 from elastic.telemetry.prometheus import (
     MAX_EVALUATION_METRICS,

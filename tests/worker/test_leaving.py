@@ -17,7 +17,8 @@ from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import Session
 from elastic.rpc.messages import task_to_proto
 from elastic.worker.batches import Minibatches
-from elastic.worker.loop import Worker
+from elastic.worker.loop import Parts, Worker
+from elastic.worker.strategy import Outcome
 
 NUM_RECORDS = 80
 MINIBATCH = 8
@@ -76,16 +77,6 @@ class Trainer:
     def __init__(self, stopping, leave_in):
         self._stopping = stopping
         self._leave_in = leave_in
-        self.pushed = []
-
-    def doubt_version(self):
-        pass
-
-    def pull_if_needed(self, _):
-        pass
-
-    def pull_version(self, *_):
-        pass
 
     def compute(self, task, loaded, began_s):
         if loaded.start == self._leave_in:
@@ -97,9 +88,25 @@ class Trainer:
             self._stopping.set()
         return []
 
-    def push(self, _, header):
-        self.pushed.append((header.start, header.end))
-        return True
+
+class Strategy:
+    """Takes every gradient."""
+
+    def __init__(self):
+        self.contributed = []
+
+    def begin(self, _):
+        pass
+
+    def doubt_version(self):
+        pass
+
+    def fill_version(self, _):
+        pass
+
+    def contribute(self, contribution):
+        self.contributed.append((contribution.start, contribution.end))
+        return Outcome(is_accepted=True, version=0)
 
 
 class Stream:
@@ -140,15 +147,16 @@ def _done(result):
 )
 def test_the_rest_of_a_training_task_is_given_back(leave_in, given_back, num_given):
     stopping, master = threading.Event(), Master(TaskKind.TRAINING)
-    trainer = Trainer(stopping, leave_in)
-    Worker(master, 0, 1, lambda _: (trainer, Stream(), None), stopping).run()
-    assert trainer.pushed[-1] == (leave_in, leave_in + MINIBATCH)
+    strategy, trainer = Strategy(), Trainer(stopping, leave_in)
+    Worker(master, 0, 1, lambda _: Parts(strategy, trainer, Stream()), stopping).run()
+    assert strategy.contributed[-1] == (leave_in, leave_in + MINIBATCH)
     assert (master.reports, master.num_given) == (given_back, num_given)
 
 
 def test_the_rest_of_an_evaluation_task_is_given_back():
     stopping, master = threading.Event(), Master(TaskKind.EVALUATION)
-    Worker(master, 0, 1, lambda _: (Trainer(stopping, 8), Stream(), None), stopping).run()
+    parts = Parts(Strategy(), Trainer(stopping, 8), Stream())
+    Worker(master, 0, 1, lambda _: parts, stopping).run()
     assert master.reports == [
         ("OUTCOME_EVALUATED", 7, 3, 0, 8),
         ("OUTCOME_EVALUATED", 7, 3, 8, 16),

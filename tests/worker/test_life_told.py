@@ -10,7 +10,7 @@ from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import Session
 from elastic.rpc.messages import task_to_proto
-from elastic.worker.loop import Worker
+from elastic.worker.loop import Parts, Worker
 
 NUM_TASKS = 3
 
@@ -60,8 +60,8 @@ def _told(caplog, is_asked, level):
     stopping = threading.Event()
     master = Master(leave=stopping if is_asked else None)
     with caplog.at_level(level, "elastic.worker.loop"):
-        trainer = SimpleNamespace(doubt_version=lambda: None)
-        Worker(master, 4, 2, lambda _: (trainer, Stream(), None), stopping).run()
+        strategy = SimpleNamespace(begin=lambda _: None, doubt_version=lambda: None)
+        Worker(master, 4, 2, lambda _: Parts(strategy, None, Stream()), stopping).run()
     return [record.getMessage() for record in caplog.records]
 
 

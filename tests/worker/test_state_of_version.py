@@ -5,11 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastic.frameworks.base import StepResult
+from elastic.frameworks.base import Batch, StepResult
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import PulledModel
-from elastic.worker.step import LeaseLostError, Trainer
+from elastic.worker.step import Trainer
+from elastic.worker.strategy import LeaseLostError, MasterParameters
 
 TASK = Task(1, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 8), Shard("s", 0, 8))
 
@@ -44,15 +45,15 @@ class Model:
 def test_a_gradient_that_did_not_count_leaves_nothing_behind(is_local):
     model = Model()
     updater = SimpleNamespace(apply=lambda _: None) if is_local else None
-    trainer = Trainer(Client(), model, updater, 4 if is_local else 1, seed=0)
-    session = SimpleNamespace(key="k")
-    trainer.pull_if_needed(session)
-    loaded = SimpleNamespace(start=0, end=8, result=lambda: None)
-    header = trainer.compute(TASK, loaded, 0.0)
+    parameters = MasterParameters(Client(), model, updater, 4 if is_local else 1)
+    parameters.begin(SimpleNamespace(key="k"))
+    trainer = Trainer(parameters, model, seed=0)
+    loaded = SimpleNamespace(start=0, end=8, result=lambda: Batch(None, None, 8))
+    contribution = trainer.compute(TASK, loaded, 0.0)
     with pytest.raises(LeaseLostError):
-        trainer.push(session, header)
+        parameters.contribute(contribution)
     assert model.state["mean"] == 7
-    trainer.pull_version(session, 0)
+    parameters.fill_version(0)
     assert model.state["mean"] == 0
 
 
@@ -62,11 +63,11 @@ def test_after_a_wait_for_a_task_the_newest_version_is_asked_for():
     client.get_model = lambda *arguments: (
         asked.append(arguments) or Client.get_model(client, *arguments)
     )
-    trainer = Trainer(client, Model(), None, 1, seed=0)
-    session = SimpleNamespace(key="k")
-    trainer.pull_if_needed(session)
-    trainer.pull_if_needed(session)
+    parameters = MasterParameters(client, Model(), None, 1)
+    parameters.begin(SimpleNamespace(key="k"))
+    parameters.fill()
+    parameters.fill()
     assert len(asked) == 1
-    trainer.doubt_version()
-    trainer.pull_if_needed(session)
+    parameters.doubt_version()
+    parameters.fill()
     assert asked[1][1] == 0

@@ -31,8 +31,8 @@ from elastic.platforms.local.processes import ReplicaProcess, birth_of
 COMMON = ["elastic.master.run", "elastic.worker.loop", "elastic.worker.assembly"]
 MODULES = {
     # The first optimizer imports torch._dynamo.
-    "torch": ["torch", "torch._dynamo", "elastic.frameworks.torch_updater", *COMMON],
-    "keras": ["tensorflow", "keras", "elastic.frameworks.keras_updater", *COMMON],
+    "torch": ["torch", "torch._dynamo", "elastic.frameworks.torch.updater", *COMMON],
+    "keras": ["tensorflow", "keras", "elastic.frameworks.keras.updater", *COMMON],
 }
 ENVIRONMENT_FIELDS = slice(47, 49)
 """Of those behind the program's name in /proc/PID/stat: where its environment begins and ends."""

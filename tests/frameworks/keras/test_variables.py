@@ -15,9 +15,13 @@ load_framework("keras")
 import keras  # noqa: E402 - load_framework chooses its backend first
 import tensorflow as tf  # noqa: E402
 
-from elastic.frameworks.keras_arrays import ALIGNMENT_BYTES, aligned_empty  # noqa: E402
-from elastic.frameworks.keras_joining import Joining  # noqa: E402
-from elastic.frameworks.keras_variables import VariableGroup, described  # noqa: E402
+from elastic.frameworks.keras.variables import (  # noqa: E402
+    ALIGNMENT_BYTES,
+    Joining,
+    VariableGroup,
+    aligned_empty,
+    described,
+)
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool")
 LARGE = (300, 100)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from frameworks.test_torch import assert_equal, build, make_batch, make_def
+from frameworks.torch.test_torch import assert_equal, build, make_batch, make_def
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Batch, MetricState

@@ -1,4 +1,7 @@
-"""The conversion of data while somebody waits: a bar in a terminal, or plain lines."""
+"""What goes on before a job while somebody waits: data is converted, an image is made.
+
+Each as a bar in a terminal that can move its cursor, and as plain lines everywhere else.
+"""
 
 import time
 from collections.abc import Callable
@@ -6,8 +9,13 @@ from dataclasses import dataclass
 from typing import Final, TextIO
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
+from elastic.spec.image_progress import ImageProgress
 from elastic.telemetry.display import (
     LINE_INTERVAL_S,
     Display,
@@ -17,7 +25,7 @@ from elastic.telemetry.display import (
 )
 from elastic.telemetry.summary import duration_text
 
-_BAR_WIDTH: Final = 30
+_CONVERSION_BAR_WIDTH: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ class LiveConversionDisplay(LiveView):
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
-            BarColumn(_BAR_WIDTH),
+            BarColumn(_CONVERSION_BAR_WIDTH),
             TextColumn("{task.description}"),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
@@ -93,3 +101,48 @@ class LiveConversionDisplay(LiveView):
         self._progress.update(
             self._task, completed=progress.done, total=progress.total, description=str(progress)
         )
+
+
+_IMAGE_BAR_WIDTH: Final = 24
+
+
+def open_image_display(stream: TextIO) -> Display[ImageProgress]:
+    """A live view on a terminal that can move its cursor, plain lines everywhere else."""
+    if can_move_cursor(stream):
+        return LiveImageDisplay(Console(file=stream))
+    return PlainImageDisplay(stream)
+
+
+class PlainImageDisplay(PlainLines):
+    """Lines for logs and pipes: every step, and of its output a line now and then."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._last_line_s = clock()
+
+    def show(self, progress: ImageProgress) -> None:
+        now_s = self._clock()
+        if progress.is_detail and now_s - self._last_line_s < LINE_INTERVAL_S:
+            return
+        self._last_line_s = now_s
+        self.print(f"image: {progress.text}")
+
+
+class LiveImageDisplay(LiveView):
+    """A bar and the newest line of output at the bottom; steps scroll by above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=8, transient=True)
+        super().__init__(self._live)
+
+    def show(self, progress: ImageProgress) -> None:
+        if not progress.is_detail:
+            self._console.print(Text(f"image: {progress.text}"))
+        row = Table.grid(expand=True, padding=(0, 1))
+        row.add_column(width=_IMAGE_BAR_WIDTH)
+        row.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        bar = ProgressBar(total=1.0, completed=progress.fraction or 0.0)
+        row.add_row(bar, Text(progress.text if progress.is_detail else "", style="dim"))
+        self._live.update(row)

@@ -9,13 +9,10 @@ import tensorflow as tf
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
-from elastic.frameworks.keras_arrays import to_array
-from elastic.frameworks.keras_errors import keras_code
-from elastic.frameworks.keras_export import load_file, load_folder, save_file, save_folder
-from elastic.frameworks.keras_loss_scale import loss_scale_of
-from elastic.frameworks.keras_metrics import KerasMetrics
-from elastic.frameworks.keras_names import variable_names
-from elastic.frameworks.keras_variables import VariableGroup
+from elastic.frameworks.keras.errors import keras_code
+from elastic.frameworks.keras.export import load_file, load_folder, save_file, save_folder
+from elastic.frameworks.keras.metrics import KerasMetrics
+from elastic.frameworks.keras.variables import VariableGroup, to_array, variable_names
 from elastic.frameworks.tensors import mean_state
 from elastic.frameworks.user_code import leaves, predicted_arrays
 from elastic.spec.export_form import ExportForm, export_target
@@ -24,6 +21,12 @@ from elastic.spec.paths import is_file
 
 _SEED_STRIDE: Final = 0x9E3779B1
 """Spreads the seeds of one model's generators over the integers."""
+
+INITIAL_LOSS_SCALE: Final = 2.0**15
+"""As Keras' `LossScaleOptimizer` begins."""
+
+GROWTH_STEPS: Final = 2000
+"""Steps without an overflow after which a larger factor is tried, as Keras does."""
 
 
 class KerasModel:
@@ -243,3 +246,37 @@ def total_loss(
     for value in [*values[1:], *model.losses]:
         total = total + tf.cast(value, total.dtype)
     return total, predictions
+
+
+class LossScale:
+    """The factor by which a worker multiplies the loss of `mixed_float16` to differentiate it.
+
+    So gradients that float16 would round to 0 are kept. It divides the gradients by it again, in
+    float32: nobody else sees it. Only the worker can do that; an optimizer gets gradients that have
+    lost what was too small for float16.
+    """
+
+    def __init__(self) -> None:
+        self.factor = INITIAL_LOSS_SCALE
+        self._num_good = 0
+
+    def accepts(self, loss: Any, gradients: Sequence[Any]) -> bool:
+        """Whether a step is good; if not it is to be computed again, by the smaller factor."""
+        if bool(tf.reduce_all([tf.reduce_all(tf.math.is_finite(each)) for each in gradients])):
+            self._num_good += 1
+            if self._num_good == GROWTH_STEPS:
+                self._num_good, self.factor = 0, self.factor * 2
+            return True
+        self._num_good = 0
+        if self.factor <= 1 or not bool(tf.math.is_finite(loss)):
+            # No factor helps; what to do about it is the optimizer's affair.
+            return True
+        self.factor /= 2
+        return False
+
+
+def loss_scale_of(model: Any) -> LossScale | None:
+    """What a model's gradients need; None where no layer computes in float16."""
+    layers = model._flatten_layers()  # noqa: SLF001 (layers within layers are in no public list)
+    is_half = any(layer.compute_dtype == "float16" for layer in layers)
+    return LossScale() if is_half else None

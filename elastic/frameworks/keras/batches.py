@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastic.errors import ModelDefError
-from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.user_code import check_pair, dataset_code, max_examples, too_many_examples
 from elastic.spec.mode import Mode
 

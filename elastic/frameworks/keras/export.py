@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from elastic.errors import ModelDefError
-from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.keras.errors import keras_code
 
 _WEIGHTS: Final = "model.weights.h5"
 

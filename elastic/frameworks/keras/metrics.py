@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import MetricState
-from elastic.frameworks.keras_arrays import to_array
-from elastic.frameworks.keras_errors import keras_code
+from elastic.frameworks.keras.errors import keras_code
+from elastic.frameworks.keras.variables import to_array
 from elastic.frameworks.tensors import mean_of, mean_state, named_results, widened
 from elastic.frameworks.user_code import metric_functions
 

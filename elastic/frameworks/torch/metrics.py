@@ -10,7 +10,7 @@ import torch
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, MetricState
 from elastic.frameworks.tensors import mean_of, mean_state, named_results, widened
-from elastic.frameworks.torch_arrays import to_array
+from elastic.frameworks.torch.arrays import to_array
 from elastic.frameworks.user_code import metric_functions, user_code
 
 

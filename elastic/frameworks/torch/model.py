@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
 from elastic.frameworks.tensors import check_fit, disk_error, mean_state
-from elastic.frameworks.torch_arrays import fill, to_array, to_device
-from elastic.frameworks.torch_metrics import TorchMetrics
+from elastic.frameworks.torch.arrays import fill, to_array, to_device
+from elastic.frameworks.torch.metrics import TorchMetrics
 from elastic.frameworks.user_code import leaves, predicted_arrays, user_code
 from elastic.spec.export_form import export_target
 from elastic.spec.model_def import ModelDef

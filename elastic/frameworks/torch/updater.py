@@ -11,9 +11,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Tensors, UpdaterState
-from elastic.frameworks.torch_arrays import to_tensor
-from elastic.frameworks.torch_model import TorchModel
-from elastic.frameworks.torch_tree import pack, unpack
+from elastic.frameworks.torch.arrays import pack, to_tensor, unpack
+from elastic.frameworks.torch.model import TorchModel
 from elastic.frameworks.user_code import asked_for, user_code
 from elastic.spec.model_def import ModelDef
 

@@ -12,11 +12,10 @@ import keras
 
 from elastic.callbacks import Callback, StopTraining
 from elastic.errors import ModelDefError
-from elastic.frameworks.keras_errors import keras_code
-from elastic.frameworks.keras_model import KerasModel
-from elastic.frameworks.keras_updater import KerasUpdater
-from elastic.frameworks.own_callbacks import own_callback
-from elastic.frameworks.user_code import user_code
+from elastic.frameworks.keras.errors import keras_code
+from elastic.frameworks.keras.model import KerasModel
+from elastic.frameworks.keras.updater import KerasUpdater
+from elastic.frameworks.user_code import own_callback, user_code
 from elastic.policy.patience import Goal
 from elastic.spec.callback_check import UNSERVED_HOOKS, unserved
 

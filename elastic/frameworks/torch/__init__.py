@@ -10,13 +10,14 @@ from torch.utils.data import DataLoader, default_collate
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Batch, Model, Updater
-from elastic.frameworks.own_callbacks import made_callbacks, own_callback
-from elastic.frameworks.torch_model import TorchModel, seed_everything
-from elastic.frameworks.torch_updater import TorchUpdater
+from elastic.frameworks.torch.model import TorchModel, seed_everything
+from elastic.frameworks.torch.updater import TorchUpdater
 from elastic.frameworks.user_code import (
     check_pair,
     dataset_code,
+    made_callbacks,
     max_examples,
+    own_callback,
     too_many_examples,
     user_code,
 )

@@ -18,7 +18,7 @@ FRAMEWORK = load_framework("keras")
 import keras  # noqa: E402 - load_framework chooses its backend first
 import tensorflow as tf  # noqa: E402
 
-from elastic.frameworks.keras_loss_scale import INITIAL  # noqa: E402
+from elastic.frameworks.keras.model import INITIAL_LOSS_SCALE  # noqa: E402
 from elastic.frameworks.user_code import too_many_examples  # noqa: E402
 
 layers = keras.layers
@@ -433,7 +433,7 @@ def test_a_large_scale_costs_no_gradient_where_parameters_are_float16():
 
     model = build(make_def(lambda: keras.Sequential([layers.Dense(2, dtype="float16")]), loss=loss))
     usual = model.gradients(make_batch(), 0).gradients
-    model._loss_scale.factor = 2 * INITIAL  # infinite in float16
+    model._loss_scale.factor = 2 * INITIAL_LOSS_SCALE  # infinite in float16
     for name, gradient in model.gradients(make_batch(), 0).gradients.items():
         assert gradient.any()
         np.testing.assert_allclose(gradient, usual[name], rtol=1e-2)
@@ -442,7 +442,7 @@ def test_a_large_scale_costs_no_gradient_where_parameters_are_float16():
 def test_a_loss_that_is_no_number_says_nothing_about_its_scale():
     model = build(make_def(half_in_between, loss=lambda labels, p: mse(labels, p) * np.nan))
     assert np.isnan(model.gradients(make_batch(), 0).loss)
-    assert model._loss_scale.factor == INITIAL
+    assert model._loss_scale.factor == INITIAL_LOSS_SCALE
 
 
 def test_state_is_what_is_not_trained():

@@ -8,13 +8,12 @@ import keras
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Batch, Model, Updater
-from elastic.frameworks.keras_batches import BatchMaker, num_examples
-from elastic.frameworks.keras_callbacks import served
-from elastic.frameworks.keras_errors import keras_code
-from elastic.frameworks.keras_model import KerasModel, total_loss
-from elastic.frameworks.keras_updater import KerasUpdater
-from elastic.frameworks.own_callbacks import made_callbacks
-from elastic.frameworks.user_code import metric_functions
+from elastic.frameworks.keras.batches import BatchMaker, num_examples
+from elastic.frameworks.keras.callbacks import served
+from elastic.frameworks.keras.errors import keras_code
+from elastic.frameworks.keras.model import KerasModel, total_loss
+from elastic.frameworks.keras.updater import KerasUpdater
+from elastic.frameworks.user_code import made_callbacks, metric_functions
 from elastic.spec.mode import Mode
 from elastic.spec.model_def import ModelDef
 

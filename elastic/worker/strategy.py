@@ -1,0 +1,252 @@
+"""Where parameters live, for a worker: what fills its model, and what becomes of its gradients.
+
+The loop and the step ask a `Strategy` and nobody else for parameters, and give gradients to nobody
+else. Leases, sessions and the results of evaluations go by the client, whatever the strategy.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from elastic.frameworks.base import Array, Model, StepResult, Tensors, Updater
+from elastic.policy.oddities import Oddity
+from elastic.policy.records import Task
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.client import MasterClient, PulledModel, Session, VersionGoneError
+from elastic.rpc.messages import metrics_to_proto
+from elastic.worker.meter import NoMeter, StepMeter
+
+
+class LeaseLostError(Exception):
+    """The task is no longer this worker's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What was computed of the records `[start, end)` of a leased task, on the strategy's version.
+
+    Attributes:
+        result: Gradients, the state that is not trained, loss and metrics.
+        step_s: What it took, reading included.
+        oddity: What is odd about the worker's first minibatches, told once.
+    """
+
+    task: Task
+    start: int
+    end: int
+    result: StepResult
+    step_s: float
+    oddity: Oddity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a contribution.
+
+    Attributes:
+        is_accepted: Whether it counts; if not, its records are to be computed again.
+        version: That now is, as far as whoever decided knows.
+    """
+
+    is_accepted: bool
+    version: int
+
+
+class Strategy(Protocol):
+    """Keeps a worker's model at the version that is computed on. Not thread-safe."""
+
+    @property
+    def version(self) -> int:
+        """What the model was filled with last."""
+
+    def begin(self, session: Session) -> None:
+        """Take the session that all calls are of from now on, with the first or a later master.
+
+        What a version meant in the session before, it may not mean in this one.
+        """
+
+    def doubt_version(self) -> None:
+        """Others may have gone on since the last step, as during a wait for a task."""
+
+    def fill(self) -> None:
+        """Have in the model what the next gradient is to be computed on."""
+
+    def fill_version(self, version: int | None) -> None:
+        """Have in the model one version as it is kept, the newest for None; until the next `fill`.
+
+        Raises:
+            LeaseLostError: It is gone, since what it was kept for is over.
+        """
+
+    def contribute(self, contribution: Contribution) -> Outcome:
+        """Give a gradient away; may wait for the update that it becomes a part of.
+
+        The contribution counts at most once, and is the strategy's until this returns or raises.
+
+        Raises:
+            LeaseLostError: Its records were given to another worker.
+        """
+
+    def idle(self, seconds: float, stopping: threading.Event) -> None:
+        """Let the time pass until a task is asked for again, or until this worker is to stop.
+
+        Here and not in the loop, for others may need who has no records of its own.
+        """
+
+
+class MasterParameters:
+    """The master has them: versions are pulled from it, gradients are pushed to it.
+
+    With an updater the worker takes steps of its own between two pulls.
+    """
+
+    def __init__(
+        self,
+        client: MasterClient,
+        model: Model,
+        updater: Updater | None,
+        get_model_steps: int,
+        meter: StepMeter | None = None,
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            client: Connection to the master.
+            model: The local model, whose parameters are filled by pulls.
+            updater: Applies own gradients between pulls; needed where `get_model_steps` > 1.
+            get_model_steps: Pull every so many accepted steps.
+            meter: Told how long pulls and pushes took, and how large they were.
+        """
+        self._client = client
+        self._model = model
+        self._updater = updater
+        self._get_model_steps = get_model_steps
+        self._meter = meter or NoMeter()
+        self._session: Session | None = None
+        self._sequence = 0
+        self._version: int | None = None
+        self._state: Tensors = {}
+        self._steps_since_pull = 0
+        self._is_stale = True
+
+    @property
+    def version(self) -> int:
+        assert self._version is not None, "the model has been filled"
+        return self._version
+
+    def begin(self, session: Session) -> None:
+        """Pull anew before the next step: versions of a restarted master mean other values."""
+        self._session, self._sequence = session, 0
+        self._version, self._is_stale = None, True
+
+    def doubt_version(self) -> None:
+        """Ask before the next step; local updates keep to their number of steps."""
+        if self._updater is None:
+            self._is_stale = True
+
+    def fill(self) -> None:
+        """Pull when the last answer, or the number of own steps, asks for it."""
+        if self._is_stale or self._steps_since_pull >= self._get_model_steps:
+            self._pull(None)
+            self._is_stale = False
+        elif self._updater is None and self._state:
+            # A further gradient on one version starts from that version's state: a group does not
+            # depend on how its minibatches were spread over workers. With local updates the state
+            # goes its own way until the next pull, as the parameters do.
+            self._model.load(None, self._state)
+
+    def fill_version(self, version: int | None) -> None:
+        try:
+            self._pull(version)
+        except VersionGoneError as error:
+            raise LeaseLostError from error
+        self._is_stale = True
+
+    def contribute(self, contribution: Contribution) -> Outcome:
+        result = contribution.result
+        self._sequence += 1
+        began_s = time.perf_counter()
+        reply = self._client.report_gradient(
+            self._current, self._header(contribution), result.gradients, result.state
+        )
+        self._meter.pushed(
+            time.perf_counter() - began_s,
+            _size_bytes(result.gradients) + _size_bytes(result.state),
+        )
+        verdicts = pb.ReportGradientReply
+        if reply.verdict not in (verdicts.VERDICT_ACCEPTED, verdicts.VERDICT_STALE):
+            self._is_stale = True
+            raise LeaseLostError
+        is_accepted = bool(reply.verdict == verdicts.VERDICT_ACCEPTED)
+        if is_accepted:
+            self._go_on_with(result, reply.model_version)
+        else:
+            self._is_stale = True
+        pulled = self._client.model_of(reply)
+        if pulled is not None:
+            self._load(pulled)
+            self._is_stale = False
+            self._steps_since_pull = 0
+        return Outcome(is_accepted, reply.model_version)
+
+    def idle(self, seconds: float, stopping: threading.Event) -> None:
+        """Wait: the master needs nobody for what others do."""
+        stopping.wait(seconds)
+
+    @property
+    def _current(self) -> Session:
+        assert self._session is not None, "a session has begun"
+        return self._session
+
+    def _header(self, contribution: Contribution) -> pb.GradientHeader:
+        task, result = contribution.task, contribution.result
+        return pb.GradientHeader(
+            sequence=self._sequence,
+            task_id=task.task_id,
+            attempt=task.attempt,
+            start=contribution.start,
+            end=contribution.end,
+            model_version=self.version,
+            loss=result.loss,
+            step_s=contribution.step_s,
+            wants_model=self._steps_since_pull + 1 >= self._get_model_steps,
+            metrics=metrics_to_proto([(each.name, each.values) for each in result.metrics]),
+            oddity=contribution.oddity or "",
+        )
+
+    def _go_on_with(self, result: StepResult, newest_version: int) -> None:
+        """Step by itself where that is wanted, else see whether there is another version."""
+        self._steps_since_pull += 1
+        if self._updater is not None:
+            self._updater.apply(result.gradients)
+        elif newest_version == self._version:
+            # The group is still open: the next minibatch is computed on the same version.
+            self._steps_since_pull = 0
+        else:
+            self._is_stale = True
+
+    def _pull(self, version: int | None) -> None:
+        """Have a version, the newest for None; transfers nothing if it is here already."""
+        have_version = None if self._steps_since_pull else self._version
+        began_s = time.perf_counter()
+        pulled = self._client.get_model(self._current, have_version, version)
+        self._meter.pulled(time.perf_counter() - began_s)
+        if pulled is not None:
+            self._load(pulled)
+        elif self._state:
+            # A gradient that did not count has left its own, as of batch norm, behind.
+            self._model.load(None, self._state)
+        self._steps_since_pull = 0
+
+    def _load(self, pulled: PulledModel) -> None:
+        self._model.load(pulled.parameters, pulled.state)
+        self._meter.received(_size_bytes(pulled.parameters) + _size_bytes(pulled.state))
+        self._version = pulled.version
+        # The pulled arrays are not ours to keep.
+        self._state = {name: array.copy() for name, array in pulled.state.items()}
+
+
+def _size_bytes(tensors: Mapping[str, Array]) -> int:
+    return sum(array.nbytes for array in tensors.values())

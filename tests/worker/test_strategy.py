@@ -1,0 +1,170 @@
+"""What loop and step rely on, wherever parameters live: here those that a master has."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.served_master import NUM_RECORDS, TOKEN, ServedMaster
+
+from elastic.frameworks.base import StepResult
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.client import MasterClient
+from elastic.rpc.messages import task_from_proto
+from elastic.worker.strategy import Contribution, LeaseLostError, MasterParameters, Outcome
+
+SIZE = 8
+
+
+class Model:
+    """Counts records; its state counts steps, and every gradient moves it."""
+
+    def __init__(self):
+        self.counts, self.steps = np.full(NUM_RECORDS, np.nan), np.full((), np.nan)
+
+    def load(self, parameters, state):
+        if parameters is not None:
+            self.counts = parameters["counts"].copy()
+        self.steps = state["steps"].copy()
+
+    def gradients(self, start):
+        self.steps += 1
+        counts = np.zeros(NUM_RECORDS, np.float32)
+        counts[start : start + SIZE] = -1 / SIZE
+        return StepResult({"counts": counts}, {"steps": self.steps.copy()}, 0.5)
+
+
+class WorkerOf:
+    """One worker's strategy and model, beside the client that leases its tasks."""
+
+    def __init__(self, address, index, share_memory=True, updater=None, get_model_steps=1):
+        self._index = index
+        self.client = MasterClient(lambda: address, TOKEN, 5.0, share_memory=share_memory)
+        self.model = Model()
+        self.strategy = MasterParameters(self.client, self.model, updater, get_model_steps)
+        self.begin()
+
+    def begin(self):
+        request = pb.RegisterRequest(worker_index=self._index, launch=1, host="test", pid=1)
+        session = self.client.register(request)
+        self.strategy.begin(session)
+        self.task = task_from_proto(self.client.get_task(session.key).task)
+        self.session = session
+
+    def compute(self, start):
+        """The gradient of a minibatch of the task, on the version that the model has."""
+        start += self.task.records.start
+        return Contribution(self.task, start, start + SIZE, self.model.gradients(start), 0.01)
+
+    def contribute(self, start):
+        self.strategy.fill()
+        return self.strategy.contribute(self.compute(start))
+
+
+def play(scenario, *, num_workers=1, share_memory=True, get_model_steps=1, updater=None):
+    """Play a scenario of workers in a thread, against a fresh master that waits for no group."""
+
+    async def serve():
+        own_steps = {"get_model_steps": get_model_steps, "use_async": True} if updater else {}
+        master = ServedMaster(grads_to_wait=1, **own_steps)
+        async with master.serve() as peer:
+
+            def workers():
+                made = [
+                    WorkerOf(peer.address, index, share_memory, updater, get_model_steps)
+                    for index in range(num_workers)
+                ]
+                try:
+                    scenario(master, *made)
+                finally:
+                    for worker in made:
+                        worker.client.close()
+
+            await asyncio.to_thread(workers)
+
+    asyncio.run(asyncio.wait_for(serve(), 300))
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_what_was_accepted_is_in_what_is_filled_next(share_memory):
+    def scenario(master, worker):
+        assert worker.contribute(0) == Outcome(is_accepted=True, version=1)
+        assert worker.contribute(SIZE) == Outcome(is_accepted=True, version=2)
+        worker.strategy.fill()
+        assert worker.strategy.version == 2
+        assert worker.model.counts.tolist() == [1.0] * 16 + [0.0] * 24
+        assert worker.model.counts.tolist() == master.counts().tolist()
+
+    play(scenario, share_memory=share_memory)
+
+
+def test_who_was_late_computes_again_on_the_version_that_now_is():
+    def scenario(master, early, late):
+        late.strategy.fill()
+        computed = late.compute(0)
+        assert early.contribute(0).is_accepted
+        assert late.strategy.contribute(computed) == Outcome(is_accepted=False, version=1)
+        assert late.contribute(0) == Outcome(is_accepted=True, version=2)
+        assert sum(master.counts()) == 2 * SIZE
+
+    play(scenario, num_workers=2)
+
+
+def test_records_that_were_given_away_are_not_contributed():
+    def scenario(master, worker):
+        worker.strategy.fill()
+        # Who asks for a task and names none in work gives back what it has.
+        worker.client.get_task(worker.session.key)
+        with pytest.raises(LeaseLostError):
+            worker.strategy.contribute(worker.compute(0))
+        worker.strategy.fill()
+        assert (worker.model.steps, master.store.version) == (0, 0)
+
+    play(scenario)
+
+
+def test_a_named_version_is_as_it_is_kept_and_the_next_step_begins_with_its_state():
+    def scenario(_, worker):
+        for fill in (lambda: worker.strategy.fill_version(None), worker.strategy.fill):
+            fill()
+            assert (worker.model.steps, worker.strategy.version) == (0, 0)
+            worker.model.gradients(0)
+
+    play(scenario)
+
+
+def test_a_new_session_trusts_no_version_of_the_one_before():
+    def scenario(_, worker):
+        worker.strategy.fill()
+        worker.model.counts[:] = 7
+        worker.begin()
+        worker.strategy.fill()
+        assert not worker.model.counts.any()
+        assert worker.contribute(0).is_accepted
+
+    play(scenario)
+
+
+def test_own_steps_are_taken_between_two_pulls():
+    applied = []
+    updater = SimpleNamespace(apply=applied.append)
+
+    def scenario(_, worker):
+        pulled = []
+        get_model = worker.client.get_model
+        worker.client.get_model = lambda *asked: pulled.append(asked) or get_model(*asked)
+        for start in (0, SIZE):
+            worker.contribute(start)
+            worker.strategy.doubt_version()
+        assert (len(pulled), len(applied)) == (1, 2)
+        worker.strategy.fill()
+        assert worker.model.counts.tolist() == [1.0] * 16 + [0.0] * 24
+
+    play(scenario, get_model_steps=2, updater=updater, share_memory=False)
+
+
+def test_who_has_nothing_to_do_waits_until_asked_to_stop():
+    stopping = threading.Event()
+    stopping.set()
+    MasterParameters(None, None, None, 1).idle(300.0, stopping)
