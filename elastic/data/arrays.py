@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
 from elastic.data.cache import RecentlyUsed
-from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.npy import ArrayLayout, load_array, read_layouts
 from elastic.data.options import ReaderOptions
 from elastic.data.picking import (
@@ -25,6 +24,7 @@ from elastic.data.picking import (
     read_runs,
 )
 from elastic.data.rows import record_maker
+from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard
 

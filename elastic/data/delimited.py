@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from elastic.data.base import Chunks, RawRecords, ReadTask
-from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.options import ReaderOptions
 from elastic.data.picking import scanned_chunks
 from elastic.data.row_ends import RowEnds
@@ -28,6 +27,7 @@ from elastic.data.scan import (
     split_blocks,
     text_start,
 )
+from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 

@@ -9,13 +9,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from elastic.data.base import FormatReader
-from elastic.data.codecs import without_codec, without_part
 from elastic.data.extras import Extra, check_extra
+from elastic.data.storage.compression import without_codec, without_part
 from elastic.spec.origins import file_name
 
 if TYPE_CHECKING:
-    from elastic.data.files import OpenFiles
     from elastic.data.options import ReaderOptions
+    from elastic.data.storage.files import OpenFiles
 
 Factory: TypeAlias = "Callable[[OpenFiles, ReaderOptions], FormatReader]"
 

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.image_files import read_image
-from elastic.data.opening import open_files
 from elastic.data.options import ReaderOptions
+from elastic.data.sources import open_files
 from elastic.errors import DataError
 
 _REQUEST: Final = struct.Struct("<I")

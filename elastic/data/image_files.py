@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from elastic.data.files import OpenFiles
+from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError
 
 _DAMAGED: Final = (

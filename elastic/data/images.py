@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
-from elastic.data.files import OpenFiles
 from elastic.data.image_decoders import ImageDecoders
 from elastic.data.image_files import read_image
 from elastic.data.image_folders import ImageList, is_unchanged, list_images
 from elastic.data.options import ReaderOptions
+from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard
 

@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from elastic.data.files import SourceFile
+from elastic.data.storage.files import SourceFile
 from elastic.errors import DataError
 
 _MAX_HEADER_BYTES: Final = 1 << 16

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from elastic.data.codecs import CODECS, codec_of
 from elastic.data.formats import FORMATS, PARAMS, find_format
+from elastic.data.storage.compression import CODECS, codec_of
 from elastic.errors import JobSpecError
 
 _DELIMITER_NAMES: Final = {

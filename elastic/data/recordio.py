@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from crc32c import crc32c
 
 from elastic.data.base import Chunks, RawRecords, ReadTask
-from elastic.data.checksums import crc32c_of
-from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.picking import scanned_chunks
 from elastic.data.scan import SHARD_BYTES
 from elastic.data.snappy import decompress
+from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 
@@ -51,7 +51,7 @@ class Layout:
 
 LAYOUTS: Final = (
     Layout(4, 1, 2, 3, 0, zlib.crc32),
-    Layout(1, 2, 3, 4, 1, crc32c_of),
+    Layout(1, 2, 3, 4, 1, crc32c),
 )
 
 _DECOMPRESS: Final[tuple[Callable[[bytes], bytes], ...]] = (bytes, decompress, gzip.decompress)

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
+from crc32c import crc32c
 
 from elastic.data.base import Chunks, RawRecords, ReadTask
-from elastic.data.checksums import masked_crc32c
-from elastic.data.files import OpenFiles, SourceFile
 from elastic.data.picking import scanned_chunks
 from elastic.data.scan import READ_BLOCK_BYTES, SHARD_BYTES
+from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 
@@ -113,6 +113,15 @@ def _rest_bytes(task: ReadTask, index: int, size_bytes: int) -> int:
     num_before = index - task.start
     rest = size_bytes * (task.end - index) // num_before if num_before else 0
     return min(max(READ_BLOCK_BYTES // 8, rest), _MAX_READ_BYTES)
+
+
+def masked_crc32c(data: bytes) -> int:
+    """The CRC-32C of some bytes as TFRecord and Snappy frames store it: rotated, plus a constant.
+
+    A checksum of data that holds checksums would else be of little use.
+    """
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def is_record_head(head: bytes) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from elastic.data import open_reader, scan
 from elastic.data.base import ReadTask
-from elastic.data.files import MAX_OPEN_FILES, LocalFile, OpenFiles
+from elastic.data.storage.files import MAX_OPEN_FILES, LocalFile, OpenFiles
 from elastic.errors import DataError
 
 COUNTERS = Path("/proc/self/io")

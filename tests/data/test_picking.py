@@ -13,8 +13,8 @@ from support.format_table import FORMATS, IDS, make_rows
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.decompressed import Cursor
 from elastic.data.picking import CHUNK_BYTES, LEAST_MIXED
+from elastic.data.storage.compression import Cursor
 from elastic.errors import DataError
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.records import Places
@@ -178,7 +178,7 @@ def test_compressed_files_are_read_forward(tmp_path, monkeypatch):
     places, order = shuffled(chunks)
     begun = []
     monkeypatch.setattr(
-        "elastic.data.decompressed.Cursor",
+        "elastic.data.storage.compression.Cursor",
         lambda *args, make=Cursor: begun.append(args) or make(*args),
     )
     worker = open_reader(str(path), 1, {}, None)

@@ -8,8 +8,8 @@ import pytest
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.checksums import masked_crc32c
 from elastic.data.raw_picking import RawPicking
+from elastic.data.tfrecord import masked_crc32c
 from elastic.errors import DataError
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.records import Places

@@ -4,10 +4,11 @@ import re
 
 import pytest
 
-from elastic.data import files, open_reader, scan
+from elastic.data import open_reader, scan
 from elastic.data.base import ReadTask
 from elastic.data.delimited import is_header
-from elastic.data.files import LocalFile
+from elastic.data.storage import files
+from elastic.data.storage.files import LocalFile
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 

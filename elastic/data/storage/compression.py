@@ -1,22 +1,23 @@
-"""The content of a compressed file from any position on.
+"""Compressed files: which compressions there are, and their content from any position on.
 
 Compressed bytes have no positions. Reading on decompresses on; reading back begins at the last
 point that can be restored. Gzip can be restored every few MiB, once they were passed; the others
 only where a new stream begins, as parallel compressors and `cat` make them.
 """
 
+import bz2
+import lzma
+import re
 import threading
 import zlib
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from elastic.data.codecs import CODECS, Codec, Decompressor, codec_of
-from elastic.data.extras import check_extra
-from elastic.data.files import SourceFile
-from elastic.data.tfrecord import is_record_head
+from elastic.data.extras import Extra
+from elastic.data.storage.files import SourceFile
 from elastic.errors import DataError
-from elastic.spec.origins import file_name
 
 _READ_BYTES: Final = 1 << 16
 """Compressed bytes taken at a time; they may hold a thousand times as much."""
@@ -34,7 +35,117 @@ WINDOW_BYTES: Final = 4 << 20
 """Content behind the position that stays readable, for records that are read again, as by the next
 task of a window of `picking`."""
 
-_PROBE_BYTES: Final = 256
+
+class Decompressor(Protocol):
+    """What decompresses one stream, as `bz2.BZ2Decompressor` does."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What followed the stream in the bytes given so far."""
+
+    def decompress(self, data: bytes, /) -> bytes:
+        """The content that these further bytes hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One compression.
+
+    Attributes:
+        name: As in `--data_reader_params compression=NAME`.
+        start: Makes what decompresses a stream.
+        errors: What that raises for bytes which are no such stream.
+        suffixes: Of files that are compressed so, lower case.
+        magic: How such a file begins; None where that could be a text.
+        extra: What it needs that may be missing.
+    """
+
+    name: str
+    start: Callable[[], Decompressor]
+    errors: Callable[[], tuple[type[Exception], ...]]
+    suffixes: tuple[str, ...] = ()
+    magic: re.Pattern[bytes] | None = None
+    extra: Extra | None = None
+
+
+def _zstd() -> Decompressor:
+    import zstandard
+
+    return zstandard.ZstdDecompressor().decompressobj()
+
+
+def _zstd_errors() -> tuple[type[Exception], ...]:
+    import zstandard
+
+    return (zstandard.ZstdError,)
+
+
+_ALL: Final = (
+    Codec(
+        "gzip",
+        lambda: zlib.decompressobj(31),
+        lambda: (zlib.error,),
+        (".gz", ".gzip"),
+        re.compile(rb"\x1f\x8b\x08"),
+    ),
+    Codec("zlib", zlib.decompressobj, lambda: (zlib.error,)),
+    Codec(
+        "bz2",
+        bz2.BZ2Decompressor,
+        lambda: (OSError,),
+        (".bz2",),
+        re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+    ),
+    Codec(
+        "xz",
+        lzma.LZMADecompressor,
+        lambda: (lzma.LZMAError,),
+        (".xz",),
+        re.compile(rb"\xfd7zXZ\0"),
+    ),
+    Codec(
+        "zstd",
+        _zstd,
+        _zstd_errors,
+        (".zst", ".zstd"),
+        # A skippable frame may come first, as pzstd writes it.
+        re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+        Extra("zstd", ("zstandard",)),
+    ),
+)
+
+CODECS: Final = {codec.name: codec for codec in _ALL}
+
+_PART: Final = re.compile(r"-\d+-of-\d+$")
+"""How sharded writers end a name, as in `train.csv-00000-of-00010`."""
+
+_BY_SUFFIX: Final = {suffix: codec for codec in _ALL for suffix in codec.suffixes}
+
+
+def codec_of(name: str) -> Codec | None:
+    """The compression that a file's last suffix stands for, the number of a part left aside."""
+    return _BY_SUFFIX.get(_suffix(without_part(name)))
+
+
+def without_codec(name: str) -> str:
+    """A file's name as it was before the file was compressed."""
+    if codec_of(name) is None:
+        return name
+    name = without_part(name)
+    return name[: -len(_suffix(name))]
+
+
+def without_part(name: str) -> str:
+    """A file's name without the number of a part."""
+    return _PART.sub("", name)
+
+
+def _suffix(name: str) -> str:
+    return name[name.rfind(".") :].lower() if "." in name else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,48 +302,3 @@ class DecompressedFile(SourceFile):
         with self._lock:
             self._cursor = cursor
         return data
-
-
-def as_content(file: SourceFile, choice: str | None) -> SourceFile:
-    """The file itself, or its content where it is compressed.
-
-    Args:
-        file: As stored.
-        choice: Name of a codec, `none`, or None to look at the file.
-
-    Raises:
-        DataError: A package is missing, or suffix and content contradict each other.
-    """
-    if choice == "none":
-        return file
-    codec = CODECS[choice] if choice else _find_codec(file)
-    if codec is None:
-        return file
-    if codec.extra is not None:
-        check_extra(codec.extra, f"files like {file.name}")
-    return DecompressedFile(file, codec)
-
-
-def _find_codec(file: SourceFile) -> Codec | None:
-    head = file.read_at(0, _PROBE_BYTES)
-    # The length of a first TFRecord may look like the begin of anything.
-    if is_record_head(head):
-        return None
-    for codec in CODECS.values():
-        if codec.magic is not None and codec.magic.match(head):
-            return codec
-    named = codec_of(file_name(file.name))
-    if named is not None and head:
-        raise DataError(
-            f"{file.name} does not begin as {named.name} data: it is damaged or not compressed; "
-            "mend or rename it, or say --data_reader_params compression=none"
-        )
-    return CODECS["zlib"] if _is_zlib_of_records(head) else None
-
-
-def _is_zlib_of_records(head: bytes) -> bool:
-    """Two bytes of zlib's begin may be text, but none that holds a TFRecord."""
-    try:
-        return is_record_head(zlib.decompressobj().decompress(head))
-    except zlib.error:
-        return False

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from elastic.data.checksums import crc32c_of
+from crc32c import crc32c
+
 from elastic.errors import DataError
 
 MAX_OPEN_FILES: Final = 32
@@ -162,7 +163,7 @@ class LocalFile(SourceFile):
     def fingerprint(self) -> str:
         ends = (0, max(0, self.size - _SAMPLE_BYTES))
         sample = b"".join(self.read_at(offset, _SAMPLE_BYTES) for offset in ends)
-        return f"{self.size}-{crc32c_of(sample):08x}"
+        return f"{self.size}-{crc32c(sample):08x}"
 
     # Closed by reference count and not by the cache: a prefetch thread may be reading through a
     # handle that the cache drops, and a closed number is soon given to another file.
