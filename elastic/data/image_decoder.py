@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic.data.formats.options import ReaderOptions
 from elastic.data.image_files import read_image
-from elastic.data.options import ReaderOptions
 from elastic.data.sources import open_files
 from elastic.errors import DataError
 

@@ -9,9 +9,10 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from elastic.data.extras import check_extra
-from elastic.data.formats import FORMATS, format_of, is_folder
+from elastic.data.formats.options import ReaderOptions
+from elastic.data.formats.registry import FORMATS, format_of, is_folder
+from elastic.data.formats.tfrecord import is_record_head
 from elastic.data.image_folders import has_image_folders, holds_images
-from elastic.data.options import ReaderOptions
 from elastic.data.storage.compression import CODECS, Codec, DecompressedFile, codec_of
 from elastic.data.storage.files import (
     LocalFile,
@@ -27,7 +28,6 @@ from elastic.data.storage.remote import (
     is_remote_folder,
     list_remote,
 )
-from elastic.data.tfrecord import is_record_head
 from elastic.errors import DataError, legible
 from elastic.spec.origins import file_name, hidden_from, is_address, split_origin
 from elastic.spec.paths import is_dir

@@ -25,7 +25,7 @@ ROWS = make_rows(1000)
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch):
     monkeypatch.setattr("elastic.data.picking.CHUNK_BYTES", 512)
-    monkeypatch.setattr("elastic.data.arrays._CHUNK_BYTES", 512)
+    monkeypatch.setattr("elastic.data.formats.arrays._CHUNK_BYTES", 512)
 
 
 def write_files(case, folder, num_files=2):

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from elastic.data.tfrecord import masked_crc32c
+from elastic.data.formats.tfrecord import masked_crc32c
 
 
 def framed(record):

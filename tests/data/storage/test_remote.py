@@ -222,7 +222,7 @@ def test_a_missing_package_names_the_extra(tmp_path):
         "from elastic.data import open_reader\n"
         "open_reader('s3://bucket/a.csv', 1, {}, None).create_shards()\n"
     )
-    root = Path(remote.__file__).parents[2]
+    root = Path(remote.__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -12,9 +12,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from elastic.data import open_reader, scan
+from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.row_ends import RowEnds
+from elastic.data.formats import scan
+from elastic.data.formats.delimited import RowEnds
 
 
 @pytest.fixture(scope="module")

@@ -349,7 +349,7 @@ def test_text_that_is_no_text(tmp_path, read_all):
 
 
 def test_a_task_reads_its_row_groups_once(tmp_path, monkeypatch):
-    from elastic.data import parquet
+    from elastic.data.formats import parquet
 
     path = write(tmp_path / "a.parquet", {"x": range(4000)}, row_group_size=1000)
     read = []

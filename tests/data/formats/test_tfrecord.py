@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.formats import framed
 
-from elastic.data import open_reader, tfrecord
+from elastic.data import open_reader
 from elastic.data.base import ReadTask
+from elastic.data.formats import tfrecord
 from elastic.errors import DataError
 
 RECORDS = [b"", b"a\0", b"x" * 5000, *(b"record %d" % n for n in range(200)), bytes(70_000), b"end"]

@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from elastic.data import scan
 from elastic.data.base import Chunks, RawRecords, ReadTask
-from elastic.data.options import ReaderOptions
+from elastic.data.formats import scan
+from elastic.data.formats.options import ReaderOptions
+from elastic.data.formats.scan import Bookmarks, Marks, cut_shards, text_start
 from elastic.data.picking import scanned_chunks
-from elastic.data.scan import Bookmarks, Marks, cut_shards, text_start
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.records import Shard

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from elastic.data.formats import FORMATS, PARAMS, find_format
+from elastic.data.formats.registry import FORMATS, PARAMS, find_format
 from elastic.data.storage.compression import CODECS, codec_of
 from elastic.errors import JobSpecError
 

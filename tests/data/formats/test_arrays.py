@@ -10,7 +10,7 @@ import pytest
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.cache import RecentlyUsed
+from elastic.data.formats.columns import RecentlyUsed
 from elastic.errors import DataError
 from elastic.policy.records import Shard
 

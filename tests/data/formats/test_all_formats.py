@@ -9,8 +9,8 @@ from support.format_table import FORMATS, IDS, make_rows
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.formats import FORMATS as KNOWN
-from elastic.data.formats import format_of
+from elastic.data.formats.registry import FORMATS as KNOWN
+from elastic.data.formats.registry import format_of
 from elastic.errors import DataError
 
 ROWS = make_rows(200)

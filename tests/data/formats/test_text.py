@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from elastic.data import open_reader, scan
+from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.delimited import is_header
+from elastic.data.formats import scan
+from elastic.data.formats.delimited import is_header
 from elastic.data.storage import files
 from elastic.data.storage.files import LocalFile
 from elastic.errors import DataError

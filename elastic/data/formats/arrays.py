@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
-from elastic.data.cache import RecentlyUsed
-from elastic.data.npy import ArrayLayout, load_array, read_layouts
-from elastic.data.options import ReaderOptions
+from elastic.data.formats.columns import RecentlyUsed, record_maker
+from elastic.data.formats.npy import ArrayLayout, load_array, read_layouts
+from elastic.data.formats.options import ReaderOptions
 from elastic.data.picking import (
     FAR_BYTES,
     ShardPicks,
@@ -23,7 +23,6 @@ from elastic.data.picking import (
     mixed_of,
     read_runs,
 )
-from elastic.data.rows import record_maker
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard

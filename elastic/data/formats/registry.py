@@ -14,7 +14,7 @@ from elastic.data.storage.compression import without_codec, without_part
 from elastic.spec.origins import file_name
 
 if TYPE_CHECKING:
-    from elastic.data.options import ReaderOptions
+    from elastic.data.formats.options import ReaderOptions
     from elastic.data.storage.files import OpenFiles
 
 Factory: TypeAlias = "Callable[[OpenFiles, ReaderOptions], FormatReader]"
@@ -44,37 +44,37 @@ class Format:
 
 
 def _npz(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
-    from elastic.data.arrays import ArrayReader
+    from elastic.data.formats.arrays import ArrayReader
 
     return ArrayReader(files, options, is_archive=True)
 
 
 def _npy(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
-    from elastic.data.arrays import ArrayReader
+    from elastic.data.formats.arrays import ArrayReader
 
     return ArrayReader(files, options, is_archive=False)
 
 
 def _csv(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
-    from elastic.data.delimited import CsvReader
+    from elastic.data.formats.delimited import CsvReader
 
     return CsvReader(files, options, ",")
 
 
 def _tsv(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
-    from elastic.data.delimited import CsvReader
+    from elastic.data.formats.delimited import CsvReader
 
     return CsvReader(files, options, "\t")
 
 
 def _lines(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
-    from elastic.data.lines import LinesReader
+    from elastic.data.formats.lines import LinesReader
 
     return LinesReader(files, options)
 
 
 def _parquet(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
-    from elastic.data.parquet import ParquetReader
+    from elastic.data.formats.parquet import ParquetReader
 
     return ParquetReader(files, options)
 
@@ -86,13 +86,13 @@ def _images(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
 
 
 def _tfrecord(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:  # noqa: ARG001 (factories are alike)
-    from elastic.data.tfrecord import TFRecordReader
+    from elastic.data.formats.tfrecord import TFRecordReader
 
     return TFRecordReader(files)
 
 
 def _recordio(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:  # noqa: ARG001 (factories are alike)
-    from elastic.data.recordio import RecordIOReader
+    from elastic.data.formats.recordio import RecordIOReader
 
     return RecordIOReader(files)
 

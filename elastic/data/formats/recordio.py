@@ -18,8 +18,8 @@ import numpy as np
 from crc32c import crc32c
 
 from elastic.data.base import Chunks, RawRecords, ReadTask
+from elastic.data.formats.scan import SHARD_BYTES
 from elastic.data.picking import scanned_chunks
-from elastic.data.scan import SHARD_BYTES
 from elastic.data.snappy import decompress
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from support.formats import go_recordio, python_recordio, snappy_frames
 
-from elastic.data import open_reader, recordio, snappy
+from elastic.data import open_reader, snappy
 from elastic.data.base import ReadTask
+from elastic.data.formats import recordio
 from elastic.errors import DataError
 
 RECORDS = [b"", *(b"record %d, a text of some length" % n for n in range(95)), bytes(3000)]
