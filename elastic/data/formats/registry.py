@@ -80,7 +80,7 @@ def _parquet(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
 
 
 def _images(files: "OpenFiles", options: "ReaderOptions") -> FormatReader:
-    from elastic.data.images import ImageReader
+    from elastic.data.images.reader import ImageReader
 
     return ImageReader(files, options)
 

@@ -1,6 +1,10 @@
 """Processes that decode images beside the one that computes, in the order of the records.
 
-An image that a process dies of is an error of this image; the process is replaced and goes on.
+An image that a process dies of is an error of this image; the process is replaced and goes on. A
+`ProcessPoolExecutor` would give up all its processes, and what they were asked for, with the first
+one that dies, and does not tell of which image it died; those of a process that was killed with
+SIGKILL live on for ever. It also gave 64 x 64 JPEGs 1.2 to 1.4 times as slowly, and such of
+256 x 256 1.5 times, being handed pickled pixels by two threads of the one that computes.
 """
 
 import contextlib
@@ -22,7 +26,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.image_decoder import (
+from elastic.data.images.decoder import (
     EndedError,
     receive_images,
     send_paths,
@@ -247,7 +251,7 @@ class _Process:
             unless_started.enter_context(ours)
             self._child = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-m", "elastic.data.image_decoder"),
+                    *(sys.executable, "-P", "-m", "elastic.data.images.decoder"),
                     *(str(theirs.fileno()), self._options),
                 ],
                 stdin=subprocess.DEVNULL,

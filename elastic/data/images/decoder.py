@@ -1,13 +1,15 @@
-"""A process that decodes images for another one: `python -m elastic.data.image_decoder FD OPTIONS`.
+"""One image, from the file to its pixels, and a process that decodes images for another one.
 
-Most of decoding a small image is Python, which would take the interpreter from whoever computes in
-the same process. It gets paths over a socket and answers with pixels; when the socket is closed, it
-ends.
+The process is `python -m elastic.data.images.decoder FD OPTIONS`. Most of decoding a small image is
+Python, which would take the interpreter from whoever computes in the same process. It gets paths
+over a socket and answers with pixels; when the socket is closed, it ends.
 """
 
 import faulthandler
+import io
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -19,11 +21,29 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from elastic.data.formats.options import ReaderOptions
-from elastic.data.image_files import read_image
 from elastic.data.sources import open_files
+from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError
+
+_DAMAGED: Final = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    EOFError,
+    IndexError,
+    OverflowError,
+    struct.error,
+    Image.DecompressionBombError,
+)
+"""What Pillow raises for bytes that are not what their headers promise."""
+
+_WIDE_MODES: Final = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+_WIDE_PIXELS: Final = re.compile(r"\b(?:L|LA|RGB|RGBA|RGBX|CMYK);16")
+"""Of how pixels lie in the file: Pillow reads colours of 16 bits, and drops 8 of them."""
 
 _REQUEST: Final = struct.Struct("<I")
 """Bytes of the JSON list of paths that follows."""
@@ -35,6 +55,53 @@ and channels, or a text that says why there is none."""
 _READY: Final = b"\1"
 
 _NICENESS: Final = 5
+
+
+def read_image(
+    files: OpenFiles, path: str, mode: str, size: tuple[int, int] | None
+) -> NDArray[np.uint8]:
+    """Read and decode an image.
+
+    Args:
+        files: Where it is opened, which tells whether it has changed.
+        path: Of the image.
+        mode: `RGB`, or `L` for grey.
+        size: Height and width to resize to, or None to keep it.
+
+    Returns:
+        (height, width, 3 or 1).
+
+    Raises:
+        DataError: It cannot be read, has changed, or is no image of 8 bits a channel.
+    """
+    file = files.get(path)
+    try:
+        return _decode(file.read_at(0, file.size), mode, size)
+    except _DAMAGED as error:
+        raise DataError(
+            f"{path} cannot be read as an image ({error}): it is damaged, truncated or of "
+            "another format; write it again, or remove it"
+        ) from error
+
+
+def _decode(data: bytes, mode: str, size: tuple[int, int] | None) -> NDArray[np.uint8]:
+    image: Image.Image
+    with Image.open(io.BytesIO(data)) as opened:
+        if opened.mode in _WIDE_MODES:
+            raise ValueError(f"it has more than 8 bits a channel, Pillow's mode {opened.mode}")
+        if any(_WIDE_PIXELS.search(str(tile.args)) for tile in opened.tile):
+            raise ValueError("it has 16 bits a channel")
+        if size is not None:
+            # JPEGs are decoded at the nearest larger eighth of their size, several times as fast.
+            opened.draft(mode, (size[1], size[0]))
+        opened.load()
+        image = opened
+    if image.mode != mode:
+        image = image.convert(mode)
+    if size is not None and image.size != (size[1], size[0]):
+        image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    array = np.array(image)
+    return array[:, :, np.newaxis] if mode == "L" else array
 
 
 class EndedError(Exception):

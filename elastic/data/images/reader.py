@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
 from elastic.data.formats.options import ReaderOptions
-from elastic.data.image_decoders import ImageDecoders
-from elastic.data.image_files import read_image
 from elastic.data.image_folders import ImageList, is_unchanged, list_images
+from elastic.data.images.decoder import read_image
+from elastic.data.images.decoders import ImageDecoders
 from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard
