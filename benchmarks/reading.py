@@ -17,7 +17,7 @@ from benchmarks.measure import Bar, Ratio, Series, take_turns
 from benchmarks.sizes import Size
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.checksums import masked_crc32c
+from elastic.data.formats.tfrecord import masked_crc32c
 
 TEXT_BAR: Final = Bar(first=0.3, goal=0.5)
 COLUMNAR_BAR: Final = Bar(first=0.6, goal=0.9)

@@ -60,8 +60,8 @@ def show(source: str, data_reader_params: str, num_shown: int) -> int:
     first 100 records; `*` stands for a length that differs among them.
     """
     from elastic.data import open_reader
+    from elastic.data.formats.options import parse_options
     from elastic.data.inspection import inspect
-    from elastic.data.options import parse_options
 
     params = _params("--data_reader_params", data_reader_params)
     reader = open_reader(source, 1000, params, None)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from elastic.data.files import unreadable
+from elastic.data.storage.files import unreadable
+from elastic.data.storage.remote import scan_remote
 from elastic.errors import DataError
 from elastic.spec.origins import is_address
 
@@ -166,9 +167,6 @@ def _changed_ns(path: str) -> int:
 def _scan(folder: str) -> tuple[list[str], list[str]]:
     """The files and the folders in a folder, sorted, without hidden ones."""
     if is_address(folder):
-        # fsspec takes long to import.
-        from elastic.data.remote import scan_remote
-
         return scan_remote(folder)
     files: list[str] = []
     folders: list[str] = []

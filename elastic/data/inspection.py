@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from elastic.data.base import DataReader, ReadTask
 from elastic.data.fields import FieldForm, forms_of
-from elastic.data.formats import is_folder
+from elastic.data.formats.registry import is_folder
 from elastic.data.image_folders import class_names, list_images
 from elastic.policy.records import Shard
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
-from elastic.data.files import OpenFiles
+from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard
 

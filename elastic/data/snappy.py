@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from elastic.data.checksums import masked_crc32c
+from elastic.data.formats.tfrecord import masked_crc32c
 
 _STREAM_BEGIN: Final = b"\xff\x06\x00\x00sNaPpY"
 _COMPRESSED: Final = 0

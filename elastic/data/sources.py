@@ -1,15 +1,33 @@
-"""From what the user wrote to the files it means."""
+"""From what the user wrote to the files it means, and how each of them is opened."""
 
 import glob
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
-from elastic.data.files import unreadable
-from elastic.data.formats import format_of, is_folder
+from elastic.data.extras import check_extra
+from elastic.data.formats.options import ReaderOptions
+from elastic.data.formats.registry import FORMATS, format_of, is_folder
+from elastic.data.formats.tfrecord import is_record_head
 from elastic.data.image_folders import has_image_folders, holds_images
+from elastic.data.storage.compression import CODECS, Codec, DecompressedFile, codec_of
+from elastic.data.storage.files import (
+    LocalFile,
+    OpenFiles,
+    SourceFile,
+    Version,
+    look_local,
+    unreadable,
+)
+from elastic.data.storage.remote import (
+    RemoteFile,
+    RemoteVersions,
+    is_remote_folder,
+    list_remote,
+)
 from elastic.errors import DataError, legible
 from elastic.spec.origins import file_name, hidden_from, is_address, split_origin
 from elastic.spec.paths import is_dir
@@ -19,6 +37,9 @@ UNFINISHED: Final = ".unfinished"
 
 MANIFEST: Final = "_manifest.json"
 """Is in one that it has filled, and names its files."""
+
+_PROBE_BYTES: Final = 256
+"""Of the begin of a file, which tells whether it is compressed."""
 
 
 def list_files(origin: str) -> list[str]:
@@ -54,9 +75,6 @@ def list_files(origin: str) -> list[str]:
 
 def _list_part(origin: str) -> list[str]:
     if is_address(origin):
-        # fsspec takes long to import.
-        from elastic.data.remote import is_remote_folder, list_remote
-
         if not is_remote_folder(origin):
             return list_remote(origin)
         if holds_images(origin):
@@ -179,3 +197,87 @@ def _list_folder(origin: str) -> list[str]:
             f"like '{Path(origin) / '**' / '*.csv'}'"
         )
     raise DataError(f"{origin} is an empty folder: put the records there, or check the path")
+
+
+class Opener:
+    """Opens files here or far away, and their content where they are compressed."""
+
+    def __init__(self, options: ReaderOptions) -> None:
+        self._options = options
+        self._versions = RemoteVersions()
+
+    def open(self, name: str) -> SourceFile:
+        """Open a file.
+
+        Raises:
+            DataError: It cannot be opened, or its format cannot be read from there.
+        """
+        file = RemoteFile(name, self.look(name)) if is_address(name) else LocalFile(name)
+        format_name = self._options.format or format_of(name)
+        if FORMATS[format_name].is_stream:
+            return as_content(file, self._options.compression)
+        if codec_of(file_name(name)):
+            raise DataError(
+                f"{name} is compressed as a whole, but {format_name} files are read by position: "
+                "decompress it"
+            )
+        return file
+
+    def look(self, name: str) -> Version:
+        """Tell how a file is now.
+
+        Raises:
+            DataError: It is not there.
+        """
+        return self._versions.look(name) if is_address(name) else look_local(name)
+
+
+def open_files(options: ReaderOptions) -> OpenFiles:
+    """The files of a reader with these options."""
+    opener = Opener(options)
+    return OpenFiles(opener.open, opener.look)
+
+
+def as_content(file: SourceFile, choice: str | None) -> SourceFile:
+    """The file itself, or its content where it is compressed.
+
+    Args:
+        file: As stored.
+        choice: Name of a codec, `none`, or None to look at the file.
+
+    Raises:
+        DataError: A package is missing, or suffix and content contradict each other.
+    """
+    if choice == "none":
+        return file
+    codec = CODECS[choice] if choice else _find_codec(file)
+    if codec is None:
+        return file
+    if codec.extra is not None:
+        check_extra(codec.extra, f"files like {file.name}")
+    return DecompressedFile(file, codec)
+
+
+def _find_codec(file: SourceFile) -> Codec | None:
+    head = file.read_at(0, _PROBE_BYTES)
+    # The length of a first TFRecord may look like the begin of anything.
+    if is_record_head(head):
+        return None
+    for codec in CODECS.values():
+        if codec.magic is not None and codec.magic.match(head):
+            return codec
+    named = codec_of(file_name(file.name))
+    if named is not None and head:
+        raise DataError(
+            f"{file.name} does not begin as {named.name} data: it is damaged or not compressed; "
+            "mend or rename it, or say --data_reader_params compression=none"
+        )
+    return CODECS["zlib"] if _is_zlib_of_records(head) else None
+
+
+def _is_zlib_of_records(head: bytes) -> bool:
+    """Two bytes of zlib's begin may be text, but none that holds a TFRecord."""
+    try:
+        return is_record_head(zlib.decompressobj().decompress(head))
+    except zlib.error:
+        return False

@@ -281,7 +281,7 @@ def _write_parquet(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
 
 
 def _write_tfrecord(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
-    from elastic.data.tfrecord import frame
+    from elastic.data.formats.tfrecord import frame
 
     with path.open("wb") as file:
         for index, record in enumerate(records):

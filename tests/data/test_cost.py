@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elastic.data import open_reader, scan
+from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.files import MAX_OPEN_FILES, LocalFile, OpenFiles
+from elastic.data.formats import scan
+from elastic.data.storage.files import MAX_OPEN_FILES, LocalFile, OpenFiles
 from elastic.errors import DataError
 
 COUNTERS = Path("/proc/self/io")

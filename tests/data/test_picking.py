@@ -13,8 +13,8 @@ from support.format_table import FORMATS, IDS, make_rows
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.decompressed import Cursor
 from elastic.data.picking import CHUNK_BYTES, LEAST_MIXED
+from elastic.data.storage.compression import Cursor
 from elastic.errors import DataError
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.records import Places
@@ -25,7 +25,7 @@ ROWS = make_rows(1000)
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch):
     monkeypatch.setattr("elastic.data.picking.CHUNK_BYTES", 512)
-    monkeypatch.setattr("elastic.data.arrays._CHUNK_BYTES", 512)
+    monkeypatch.setattr("elastic.data.formats.arrays._CHUNK_BYTES", 512)
 
 
 def write_files(case, folder, num_files=2):
@@ -178,7 +178,7 @@ def test_compressed_files_are_read_forward(tmp_path, monkeypatch):
     places, order = shuffled(chunks)
     begun = []
     monkeypatch.setattr(
-        "elastic.data.decompressed.Cursor",
+        "elastic.data.storage.compression.Cursor",
         lambda *args, make=Cursor: begun.append(args) or make(*args),
     )
     worker = open_reader(str(path), 1, {}, None)

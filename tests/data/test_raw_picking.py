@@ -8,7 +8,7 @@ import pytest
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.checksums import masked_crc32c
+from elastic.data.formats.tfrecord import masked_crc32c
 from elastic.data.raw_picking import RawPicking
 from elastic.errors import DataError
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
@@ -182,7 +182,7 @@ def test_nothing_is_given_of_a_chunk_during_whose_reading_the_file_changed(tmp_p
 
 def test_large_rows_of_several_files_have_their_labels(tmp_path, monkeypatch):
     """Parts of a task have none of a file; files may differ in the order of arrays and bytes."""
-    monkeypatch.setattr("elastic.data.arrays._PICKED_ROWS", 4)
+    monkeypatch.setattr("elastic.data.formats.arrays._PICKED_ROWS", 4)
     for number, kind in enumerate(("<i4", "<i4", ">i4")):
         labels = np.arange(number * 50, number * 50 + 50)
         images = np.repeat(labels, 2048).reshape(50, 2048).astype(kind)

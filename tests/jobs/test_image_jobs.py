@@ -16,7 +16,7 @@ from support.thread_job import obedient_spec
 
 NUM_IMAGES = 300
 NUM_EPOCHS = 3
-DECODER = "elastic.data.image_decoder"
+DECODER = "elastic.data.images.decoder"
 
 
 @pytest.fixture

@@ -120,9 +120,9 @@ def test_a_job_that_is_resumed_within_an_epoch_goes_on_in_its_order_with_other_t
 @pytest.mark.parametrize("case", FORMATS, ids=IDS)
 def test_every_record_of_every_format_counts_once(tmp_path, case, shuffle, monkeypatch):
     monkeypatch.setattr("elastic.data.picking.CHUNK_BYTES", 256)
-    monkeypatch.setattr("elastic.data.arrays._CHUNK_BYTES", 256)
+    monkeypatch.setattr("elastic.data.formats.arrays._CHUNK_BYTES", 256)
     # Of several windows, as large data has.
-    monkeypatch.setattr("elastic.data.arrays._WINDOW_BYTES", 512)
+    monkeypatch.setattr("elastic.data.formats.arrays._WINDOW_BYTES", 512)
     monkeypatch.setattr("elastic.data.picking.FORWARD_WINDOW_BYTES", 512)
     monkeypatch.setattr("elastic.data.picking.mixed_of.__defaults__", (512,))
     folder = tmp_path / "train"

@@ -6,8 +6,9 @@ import zlib
 
 import numpy as np
 import pyarrow as pa
+from crc32c import crc32c
 
-from elastic.data.checksums import crc32c_of, masked_crc32c
+from elastic.data.formats.tfrecord import masked_crc32c
 
 
 def framed(record):
@@ -52,7 +53,7 @@ def python_recordio(records, compressor=1, per_chunk=10):
     for at in range(0, len(records), per_chunk):
         part = records[at : at + per_chunk]
         data = pack(b"".join(struct.pack("<I", len(record)) + record for record in part))
-        head = (0x01020304, len(part), crc32c_of(data), compressor, len(data))
+        head = (0x01020304, len(part), crc32c(data), compressor, len(data))
         out += struct.pack("<5I", *head) + data
     return out
 

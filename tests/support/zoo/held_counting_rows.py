@@ -11,7 +11,8 @@ import torch
 from held_counting_torch import *  # noqa: F403 - the rest of the module is that one's
 from held_counting_torch import CustomModel as CustomModel
 
-from elastic.data import arrays, picking
+from elastic.data import picking
+from elastic.data.formats import arrays
 
 Pairs = Iterator[tuple[torch.Tensor, torch.Tensor]]
 ReadRows = Callable[[Iterable[Any], str], Iterator[tuple[Any, int]]]

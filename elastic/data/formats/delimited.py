@@ -1,0 +1,357 @@
+"""CSV and TSV files: a record is one row.
+
+Where rows end is found without parsing them. They are what Python's `csv` module makes of the file,
+whatever the file holds; a test compares both on random text. A parse takes many times as long as
+reading, so `RowEnds` works on one bit per byte of a block, 64 bits at a time.
+"""
+
+import csv
+import io
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic.data.base import Chunks, RawRecords, ReadTask
+from elastic.data.formats.options import ReaderOptions
+from elastic.data.formats.scan import (
+    READ_BLOCK_BYTES,
+    SHARD_BYTES,
+    Bookmarks,
+    Marks,
+    Piece,
+    cut_shards,
+    decode_piece,
+    read_pieces,
+    read_raw_text,
+    split_blocks,
+    text_start,
+)
+from elastic.data.picking import scanned_chunks
+from elastic.data.storage.files import OpenFiles, SourceFile
+from elastic.errors import DataError
+from elastic.policy.records import Shard
+
+Row: TypeAlias = dict[str, str] | tuple[str, ...]
+
+SNIFFED_ROWS: Final = 100
+MAX_SHOWN: Final = 5
+
+Bits: TypeAlias = NDArray[np.uint64]
+"""One bit per byte of a block, lowest first, and at least one more of padding."""
+
+_ONE: Final = np.uint64(1)
+_LAST: Final = np.uint64(63)
+
+_FIELD_QUOTES: Final = re.compile(rb"(B.?+(?:A.?+)*+)")
+"""Quotes of quoted fields among all quotes of a block, each one a letter.
+
+B stands at the begin of a field, A right after another quote, N anywhere else. Outside quotes
+only B opens a field; inside, any quote closes it; right after a closing one, A opens it again (a
+doubled quote). All other quotes are characters like any other, as in `5" pipe`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the begin of a file tells about its rows.
+
+    Attributes:
+        names: The header, or None.
+        count: Fields of every row.
+        offset: Where the first row after the header begins.
+    """
+
+    names: tuple[str, ...] | None
+    count: int
+    offset: int
+
+
+class CsvReader:
+    """Rows as dict column → `str`, or as tuple of `str` where the file has no header."""
+
+    def __init__(self, files: OpenFiles, options: ReaderOptions, delimiter: str) -> None:
+        # The module's limit of 128 KiB for a field is a guard that MAX_RECORD_BYTES replaces.
+        csv.field_size_limit(sys.maxsize)
+        self._files = files
+        self._options = options
+        self._bookmarks = Bookmarks()
+        self._delimiter = options.delimiter or delimiter
+        self._row_ends = RowEnds(self._delimiter)
+        self._columns: dict[str, Columns] = {}
+
+    def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
+        return self._cut(names, records_per_task, SHARD_BYTES)
+
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        return scanned_chunks(self._files, names, lambda size: self._cut(names, 1, size))
+
+    def _cut(self, names: Sequence[str], records_per_task: int, size_bytes: int) -> list[Shard]:
+        shards: list[Shard] = []
+        first = self._columns_of(self._files.get(names[0]))
+        for name in names:
+            file = self._files.get(name)
+            columns = self._columns_of(file)
+            if (columns.names, columns.count) != (first.names, first.count):
+                raise DataError(
+                    f"{name} {_describe(columns)} but {names[0]} {_describe(first)}: make the "
+                    "files alike, or say --data_reader_params header=true or header=false"
+                )
+            shards += cut_shards(file, columns.offset, self._row_ends, records_per_task, size_bytes)
+        return shards
+
+    def read_records(self, task: ReadTask) -> Iterator[Row]:
+        file = self._files.get(task.shard.name)
+        columns = self._columns_of(file)
+        if task.shard.offset_bytes is None:
+            raise DataError(f"{task.shard.name}: the shard does not say at which byte it begins")
+        for piece in read_pieces(
+            file, task, task.shard.offset_bytes, self._row_ends, self._bookmarks
+        ):
+            for valid, text in decode_piece(file, piece, self._options.encoding):
+                for row in self._checked_rows(file, columns, valid, text):
+                    yield (
+                        dict(zip(columns.names, row, strict=True)) if columns.names else tuple(row)
+                    )
+
+    def read_raw(self, task: ReadTask) -> RawRecords:
+        file = self._files.get(task.shard.name)
+        encoding = self._options.encoding
+        return read_raw_text(file, task, self._row_ends, self._bookmarks, encoding, with_ends=True)
+
+    def decode_raw(self, name: str, records: list[str]) -> Sequence[Row]:
+        columns = self._columns_of(self._files.get(name))
+        try:
+            # One text for each row, which may have line ends in quotes.
+            rows = list(csv.reader(records, delimiter=self._delimiter))
+        except csv.Error:
+            # Blank lines before a row belong to it.
+            rows = list(self._rows("".join(records)))
+        if len(rows) != len(records) or set(map(len, rows)) != {columns.count}:
+            raise DataError(f"{name}: a row of many has too few fields, or too many")
+        names = columns.names
+        if names is None:
+            return list(map(tuple, rows))
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _rows(self, text: str) -> Iterator[list[str]]:
+        lines = io.StringIO(text, newline="")
+        return (row for row in csv.reader(lines, delimiter=self._delimiter) if row)
+
+    def _checked_rows(
+        self, file: SourceFile, columns: Columns, piece: Piece, text: str
+    ) -> Iterator[list[str]]:
+        index = -1
+        for index, row in enumerate(self._rows(text)):
+            if len(row) != columns.count:
+                begin = int(piece.ends()[index - 1]) if index else 0
+                blank = piece.data[begin:]
+                at = piece.offset + begin + len(blank) - len(blank.lstrip(b"\r\n"))
+                raise DataError(
+                    f"{file.name}, line {file.line_number(at)} (record {piece.first + index}): "
+                    f"{len(row)} fields where the file has {columns.count} columns: mend the row, "
+                    "quote fields that hold the delimiter, or check --data_reader_params delimiter"
+                )
+            yield row
+        if index + 1 != piece.count:
+            raise DataError(
+                f"{file.name}: {index + 1} rows instead of {piece.count} from record "
+                f"{piece.first} on: the file is not the one that was counted"
+            )
+
+    def _columns_of(self, file: SourceFile) -> Columns:
+        found = self._columns.get(file.name)
+        if found is None:
+            found = self._columns[file.name] = self._find_columns(file)
+        return found
+
+    def _find_columns(self, file: SourceFile) -> Columns:
+        start = text_start(file)
+        rows: list[list[str]] = []
+        first = Piece(0, start, b"", np.empty(0, np.bool_), 0)
+        for block in split_blocks(file, start, self._row_ends, READ_BLOCK_BYTES):
+            ends = block.ends()
+            if not rows:
+                end = int(ends[0])
+                first = Piece(0, block.offset, block.data[:end], block.marks[:end], 1)
+            # A row that cannot be decoded is an error of the task that holds it, not of the file.
+            text = block.data[: int(ends[-1])].decode(self._options.encoding, "replace")
+            rows.extend(islice(self._rows(text), SNIFFED_ROWS + 1 - len(rows)))
+            if len(rows) > 1:
+                break
+        if not rows:
+            return Columns(None, 0, start)
+        has_header = self._options.header
+        if has_header is None:
+            has_header = is_header(rows)
+        if has_header is None:
+            raise DataError(
+                f"{file.name}: the first row ({_shown(rows[0])}) has no number, and the rows below "
+                "have some: does it name the columns? If so say --data_reader_params header=true, "
+                "if it is a record header=false"
+            )
+        if not has_header:
+            return Columns(None, len(rows[0]), start)
+        ((_, text),) = decode_piece(file, first, self._options.encoding)
+        names = tuple(next(self._rows(text)))
+        repeated = [name for name, count in Counter(names).items() if count > 1]
+        if repeated:
+            raise DataError(
+                f"{file.name}: the header has the column {repeated[0]!r} twice: rename one, or say "
+                "--data_reader_params header=false"
+            )
+        return Columns(names, len(names), first.offset + len(first.data))
+
+
+def is_header(rows: Sequence[Sequence[str]]) -> bool | None:
+    """Tell whether the first row names the columns of the others; None where that is in doubt.
+
+    It does if its fields are distinct, none is a number, and a column below holds only numbers. It
+    is in doubt if none is a number, and a column below holds mostly numbers. Among text alone it
+    is a record.
+    """
+    names, below = rows[0], rows[1:]
+    if any(map(_is_number, names)):
+        return False
+    columns = list(zip(*below, strict=False))
+    if len(set(names)) == len(names) and any(all(map(_is_number, column)) for column in columns):
+        return True
+    return None if any(map(_is_mostly_numbers, columns)) else False
+
+
+def _is_mostly_numbers(column: Sequence[str]) -> bool:
+    told = [field for field in column if field.strip()]
+    return 2 * sum(map(_is_number, told)) > len(told)
+
+
+def _shown(row: Sequence[str]) -> str:
+    shown = ", ".join(row[:MAX_SHOWN])
+    return f"{shown}, …" if len(row) > MAX_SHOWN else shown
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _describe(columns: Columns) -> str:
+    if columns.names is None:
+        return f"has {columns.count} columns without a header"
+    return f"has the columns {', '.join(columns.names)}"
+
+
+class RowEnds:
+    """Marks where the rows of a block end; blank lines are no rows."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = ord(delimiter)
+
+    def __call__(self, block: bytes, at_eof: bool) -> Marks:
+        data = np.frombuffer(block, np.uint8)
+        size = len(block)
+        breaks = _bits(data == ord("\n"))
+        returns = _bits(data == ord("\r")) if b"\r" in block else None
+        if returns is not None:
+            # Whether one at the end of a block is half of a line end is seen with the next block.
+            line_feeds = breaks if at_eof else breaks | _bit(size, len(breaks))
+            breaks = breaks | (returns & ~_one_earlier(line_feeds))
+        ends_inside_quotes = False
+        if b'"' in block:
+            quotes = _bits(data == ord('"'))
+            delimiters = _bits(data == self._delimiter)
+            inside = _inside_quotes(quotes, _one_later(breaks | delimiters))
+            ends_inside_quotes = _has(inside, size - 1)
+            breaks &= ~inside
+        marks = _marks(breaks & ~_blank(breaks, returns))[:size]
+        if at_eof and size and not ends_inside_quotes and not _has(breaks, size - 1):
+            marks[-1] = True
+        return marks
+
+
+def _inside_quotes(quotes: Bits, begins: Bits) -> Bits:
+    """The bytes inside quoted fields, with their opening quote and without the closing one.
+
+    Args:
+        quotes: All quotes of the block.
+        begins: Where fields begin, the first one at the begin of the block excepted.
+    """
+    inside = _odd_so_far(quotes)
+    begins = begins | _bit(0, len(begins))
+    after_quote = _one_later(quotes)
+    if not (quotes & inside & ~begins & ~after_quote).any():
+        return inside
+    # Some quote is no field's: sort them out one by one.
+    positions = np.flatnonzero(_marks(quotes))
+    letters = np.full(len(positions), ord("N"), np.uint8)
+    letters[_marks(begins)[positions]] = ord("B")
+    letters[_marks(after_quote)[positions]] = ord("A")
+    # Splitting by a group gives literal and field quotes alternately.
+    lengths = list(map(len, _FIELD_QUOTES.split(letters.tobytes())))
+    is_literal = np.repeat(np.arange(len(lengths)) % 2 == 0, lengths)
+    field_quotes = _marks(quotes)
+    field_quotes[positions[is_literal]] = False
+    return _odd_so_far(_words(np.packbits(field_quotes, bitorder="little"), len(quotes)))
+
+
+def _blank(breaks: Bits, returns: Bits | None) -> Bits:
+    """The breaks of lines that hold nothing but their line end."""
+    row_begins = _one_later(breaks) | _bit(0, len(breaks))
+    blank = breaks & row_begins
+    if returns is not None:
+        blank |= breaks & _one_later(returns & row_begins)
+    return blank
+
+
+def _bits(is_set: Marks) -> Bits:
+    return _words(np.packbits(is_set, bitorder="little"), len(is_set) // 64 + 1)
+
+
+def _words(packed: NDArray[np.uint8], length: int) -> Bits:
+    words = np.zeros(length, "<u8")
+    words.view(np.uint8)[: len(packed)] = packed
+    return words
+
+
+def _marks(bits: Bits) -> Marks:
+    return np.unpackbits(bits.view(np.uint8), bitorder="little").view(np.bool_)
+
+
+def _bit(place: int, length: int) -> Bits:
+    bits = np.zeros(length, "<u8")
+    bits[place // 64] = _ONE << np.uint64(place % 64)
+    return bits
+
+
+def _has(bits: Bits, place: int) -> bool:
+    return bool(bits[place // 64] >> np.uint64(place % 64) & _ONE)
+
+
+def _one_later(bits: Bits) -> Bits:
+    later = bits << _ONE
+    later[1:] |= bits[:-1] >> _LAST
+    return later
+
+
+def _one_earlier(bits: Bits) -> Bits:
+    earlier = bits >> _ONE
+    earlier[:-1] |= bits[1:] << _LAST
+    return earlier
+
+
+def _odd_so_far(bits: Bits) -> Bits:
+    """Tell for each place whether the number of set bits up to and including it is odd."""
+    odd = bits.copy()
+    for shift in (1, 2, 4, 8, 16, 32):
+        odd ^= odd << np.uint64(shift)
+    is_odd_after = np.bitwise_xor.accumulate(odd >> _LAST)
+    odd[1:] ^= np.uint64(0) - is_odd_after[:-1]
+    return odd

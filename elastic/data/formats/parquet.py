@@ -1,0 +1,393 @@
+"""Parquet files: a record is one row, as a dict of its columns."""
+
+import io
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, chain, pairwise
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from elastic.data.base import Chunks, ReadTask
+from elastic.data.formats.columns import RecentlyUsed, record_maker
+from elastic.data.formats.options import ReaderOptions
+from elastic.data.formats.parquet_columns import Column, ColumnForm, Rows, decode, form_of
+from elastic.data.picking import LEAST_MIXED, by_shard, is_in_runs, read_runs
+from elastic.data.storage.files import OpenFiles, SourceFile
+from elastic.errors import DataError
+from elastic.policy.records import Picks, Shard
+from elastic.spec.names import nearest
+
+Columns: TypeAlias = dict[str, Column]
+
+_BLOCK_BYTES: Final = 1 << 20
+"""Rows copied at a time: so many that what is done once for all costs little, and so few that the
+copy is still in the cache when they are used."""
+
+_FIRST_PICKED: Final = 256
+_PICKED_BYTES: Final = 8 << 20
+"""Rows taken at a time where they are wanted in any order: many of each row group, since to take
+some costs as much however few they are."""
+
+_MAX_IDLE_FILES: Final = 4
+"""More than threads read at once; each keeps its file open."""
+
+_MAX_LAYOUTS_BYTES: Final = 64 << 20
+"""Footers that a process keeps parsed."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """What the footer of a file tells.
+
+    Attributes:
+        forms: What each column that is read gives, in the order of the records' fields.
+        group_starts: The first record of each row group, and the number of all records.
+        footer: A `pyarrow.parquet.FileMetaData`, so that it need not be parsed again.
+    """
+
+    forms: dict[str, ColumnForm]
+    group_starts: tuple[int, ...]
+    footer: Any
+
+    @property
+    def num_records(self) -> int:
+        return self.group_starts[-1]
+
+
+class _Stream(io.RawIOBase):
+    """A source file as Arrow reads it: by position, with the errors of the file."""
+
+    def __init__(self, file: SourceFile) -> None:
+        super().__init__()
+        self._file = file
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read_at(self._position, self._file.size if size < 0 else size)
+        self._position += len(data)
+        return data
+
+
+class _ArrowFiles:
+    """Files opened by Arrow, each of which only one thread may use at a time.
+
+    To open one for each row group costs as much as to decode fifty records of 12 KB.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[tuple[SourceFile, Any]] = []
+
+    @contextmanager
+    def use(self, file: SourceFile, footer: Any) -> Iterator[Any]:
+        """A `pyarrow.parquet.ParquetFile` for the calling thread alone."""
+        with self._lock:
+            # By identity: a file that was opened again may be another one.
+            at = next((i for i, (known, _) in enumerate(self._idle) if known is file), None)
+            opened = None if at is None else self._idle.pop(at)[1]
+        opened = opened or _open(file, footer)
+        yield opened
+        # After an error it is opened anew.
+        with self._lock:
+            self._idle = [*self._idle, (file, opened)][-_MAX_IDLE_FILES:]
+
+
+class ParquetReader:
+    """Rows of the chosen columns as dict name → value, decoded by row groups.
+
+    Arrays belong to the caller: they are in memory of their own and may be changed.
+    """
+
+    def __init__(self, files: OpenFiles, options: ReaderOptions) -> None:
+        self._files = files
+        self._chosen = options.columns
+        self._opened = _ArrowFiles()
+        self._groups = RecentlyUsed[Columns](options.cache_mb << 20, _size_of)
+        self._layouts = RecentlyUsed[FileLayout](
+            _MAX_LAYOUTS_BYTES, lambda layout: int(layout.footer.serialized_size)
+        )
+
+    def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:  # noqa: ARG002 (rows are found without scanning, so any range is a shard)
+        shards: list[Shard] = []
+        first = self._layout_of(self._files.get(names[0])).forms
+        for name in names:
+            layout = self._layout_of(self._files.get(name))
+            _check_alike(names[0], first, name, layout.forms)
+            if layout.num_records:
+                shards.append(Shard(name, 0, layout.num_records))
+        return shards
+
+    def create_chunks(self, names: Sequence[str]) -> Chunks:
+        self.create_shards(names, 1)
+        groups = [
+            Shard(name, start, end)
+            for name in names
+            for start, end in pairwise(self._layout_of(self._files.get(name)).group_starts)
+            if end > start
+        ]
+        return Chunks(groups, LEAST_MIXED)
+
+    def read_records(self, task: ReadTask) -> Iterator[dict[str, Any]]:
+        # Chained in C: a generator between a record and who wants it costs as much as the record.
+        return chain.from_iterable(self._blocks(task))
+
+    def _blocks(self, task: ReadTask) -> Iterator[Iterable[dict[str, Any]]]:
+        """The records, some at a time; the file is looked at when the first are asked for."""
+        file = self._files.get(task.shard.name)
+        layout = self._layout_of(file)
+        if task.end > layout.num_records:
+            raise DataError(
+                f"{file.name} has {layout.num_records} records, but the task wants records "
+                f"[{task.start}, {task.end}): the file is not the one that was counted; "
+                "restore it and start the job again"
+            )
+        for group, (begin, end) in enumerate(pairwise(layout.group_starts)):
+            start, stop = max(begin, task.start), min(end, task.end)
+            if start < stop:
+                # Under no name of its own: it would live on while the next one is decoded, which
+                # goes faster into the memory that this one had.
+                yield from _rows(
+                    file.name,
+                    self._groups.get(
+                        (file.name, group), partial(self._read_group, file, layout, group)
+                    ),
+                    range(begin, end),
+                    start - begin,
+                    stop - begin,
+                )
+
+    def read_picks(self, picks: Picks) -> Iterator[dict[str, Any]]:
+        """Rows in any order: some at a time, those of each row group together."""
+        if is_in_runs(picks):
+            return read_runs(self.read_records, picks)
+        return chain.from_iterable(self._picked_blocks(picks))
+
+    def _picked_blocks(self, picks: Picks) -> Iterator[Iterable[dict[str, Any]]]:
+        start, count = 0, _FIRST_PICKED
+        while start < len(picks):
+            part = picks.part(start, start + count)
+            start += count
+            try:
+                records, size_bytes = self._picked(part)
+            except (DataError, UnicodeDecodeError):
+                # One by one, so that those before the one at fault come, and it is named.
+                yield read_runs(self.read_records, part)
+                continue
+            yield records
+            count = max(1, _PICKED_BYTES // max(1, size_bytes // len(part)))
+
+    def _picked(self, picks: Picks) -> tuple[Iterator[dict[str, Any]], int]:
+        """Records in their order, and about how many bytes they have."""
+        found: dict[str, list[tuple[NDArray[np.intp], Rows]]] = {}
+        size_bytes = 0
+        for shard, places, indices in by_shard(picks):
+            file = self._files.get(shard.name)
+            layout = self._layout_of(file)
+            starts = np.asarray(layout.group_starts)
+            groups = np.searchsorted(starts, indices, side="right") - 1
+            for group in np.unique(groups).tolist():
+                chosen = groups == group
+                columns = self._groups.get(
+                    (file.name, group), partial(self._read_group, file, layout, group)
+                )
+                rows = indices[chosen] - starts[group]
+                for field, column in columns.items():
+                    found.setdefault(field, []).append(
+                        (places[chosen], _taken(field, column, rows))
+                    )
+                num_rows = int(starts[group + 1] - starts[group])
+                size_bytes += len(rows) * _size_of(columns) // num_rows
+        # Each record is made when it is asked for, and is in the cache then.
+        made = record_maker(tuple(found))(*(_merged(parts, len(picks)) for parts in found.values()))
+        return made, size_bytes
+
+    def forms(self, name: str) -> dict[str, ColumnForm]:
+        """What the records of a file hold."""
+        return self._layout_of(self._files.get(name)).forms
+
+    def _read_group(self, file: SourceFile, layout: FileLayout, group: int) -> Columns:
+        begin, end = layout.group_starts[group : group + 2]
+        where = f"{file.name}, row group {group} (records [{begin}, {end})) cannot be decoded"
+
+        def read() -> Columns:
+            # One thread: the others belong to the step that is computed meanwhile.
+            with self._opened.use(file, layout.footer) as opened:
+                table = opened.read_row_group(group, columns=list(layout.forms), use_threads=False)
+            if table.num_rows != end - begin:
+                raise DataError(f"{where} (it has {table.num_rows} rows): write the file again")
+            return {name: decode(table.column(name), form) for name, form in layout.forms.items()}
+
+        return _with_arrow(where, read)
+
+    def _layout_of(self, file: SourceFile) -> FileLayout:
+        return self._layouts.get(file.name, lambda: _read_layout(file, self._chosen))
+
+
+def _read_layout(file: SourceFile, chosen: tuple[str, ...] | None) -> FileLayout:
+    where = f"{file.name} is no readable Parquet file"
+    found = _with_arrow(where, lambda: _open(file))
+    schema, footer = found.schema_arrow, found.metadata
+    for name in chosen or ():
+        if name not in schema.names:
+            near = nearest(name, schema.names)
+            hint = f"did you mean {near}? " if near else ""
+            raise DataError(
+                f"{file.name} has no column {name!r}, which --data_reader_params columns names: "
+                f"{hint}(it has {', '.join(schema.names)})"
+            )
+    repeated = {name for name in schema.names if schema.names.count(name) > 1}
+    names = chosen or tuple(schema.names)
+    for name in names:
+        if name in repeated:
+            raise DataError(f"{file.name} has two columns {name!r}: rename one")
+    if not names:
+        raise DataError(f"{file.name} has no columns: fill it, or take it out of the data")
+    sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+    if min(sizes, default=0) < 0 or sum(sizes) != footer.num_rows:
+        # Footers have no checksum, and too small a number would lose records.
+        raise DataError(
+            f"{where} (it counts {footer.num_rows} rows, but its row groups {sum(sizes)}): it is "
+            "damaged; write it again"
+        )
+    return FileLayout(
+        forms={name: form_of(file.name, schema.field(name)) for name in names},
+        group_starts=tuple(accumulate(sizes, initial=0)),
+        footer=footer,
+    )
+
+
+def _open(file: SourceFile, footer: Any = None) -> Any:
+    return pq.ParquetFile(
+        pa.PythonFile(_Stream(file), mode="r"),
+        metadata=footer,
+        page_checksum_verification=True,
+        # Arrow's own choice, nanoseconds, wraps around beyond the years 1677 to 2262.
+        coerce_int96_timestamp_unit="us",
+        # Column chunks are read one after the other, and their memory is still in the cache.
+        pre_buffer=False,
+    )
+
+
+def _rows(
+    name: str, columns: Columns, group: range, start: int, stop: int
+) -> Iterator[Iterable[dict[str, Any]]]:
+    """Blocks of the rows `[start, stop)` of a row group, up to a null; `group` are its records."""
+    lacking = {
+        int(places[0]): field
+        for field, column in columns.items()
+        if len(places := column.nulls[(column.nulls >= start) & (column.nulls < stop)])
+    }
+    end = min(lacking, default=stop)
+    row_bytes = max(1, _size_of(columns) // len(group))
+    step = max(1, _BLOCK_BYTES // row_bytes)
+    records_of = record_maker(tuple(columns))
+    for low in range(start, end, step):
+        high = min(low + step, end)
+        try:
+            values = [column.rows(low, high) for column in columns.values()]
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}, records [{group[low]}, {group[high - 1] + 1}): column "
+                f"{_not_text(columns, low, high)!r} has text that is not UTF-8 ({error}): write "
+                "the file again with bytes in this column"
+            ) from error
+        yield records_of(*values)
+    if lacking:
+        raise DataError(
+            f"{name}, record {group[end]}: column {lacking[end]!r} has no value (null): fill it, "
+            "or leave the column out with --data_reader_params columns=[...]"
+        )
+
+
+def _taken(field: str, column: Column, rows: NDArray[np.intp]) -> Rows:
+    """Rows of a column in any order.
+
+    Raises:
+        DataError: One of them has no value.
+    """
+    if len(column.nulls) and np.isin(rows, column.nulls).any():
+        raise DataError(f"column {field!r} has no value (null) in one of {len(rows)} rows")
+    return column.take(rows)
+
+
+def _merged(parts: Sequence[tuple[NDArray[np.intp], Rows]], num_rows: int) -> Rows:
+    """Values of one column out of several row groups, each at its places."""
+    _, first = parts[0]
+    if isinstance(first, np.ndarray) and all(
+        isinstance(rows, np.ndarray) and rows.shape[1:] == first.shape[1:] for _, rows in parts
+    ):
+        together = np.empty((num_rows, *first.shape[1:]), first.dtype)
+        for places, rows in parts:
+            together[places] = rows
+        return together
+    # Text, and lists of different lengths, be it in one file of several.
+    merged: list[Any] = [None] * num_rows
+    for places, rows in parts:
+        for place, row in zip(places.tolist(), rows, strict=True):
+            merged[place] = row
+    return merged
+
+
+def _not_text(columns: Columns, low: int, high: int) -> str:
+    """The first column whose rows cannot be decoded."""
+    for field, column in columns.items():
+        try:
+            column.rows(low, high)
+        except UnicodeDecodeError:
+            return field
+    raise AssertionError("one of the columns could not be decoded before")
+
+
+def _with_arrow(where: str, action: Callable[[], _Result]) -> _Result:
+    """Call Arrow; what it says of damaged bytes becomes our error."""
+    try:
+        return action()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(
+            f"{where} ({str(error).splitlines()[0]}): it is damaged, truncated or of another "
+            "format; write it again"
+        ) from error
+
+
+def _size_of(columns: Columns) -> int:
+    return sum(column.nbytes for column in columns.values())
+
+
+def _check_alike(
+    first_name: str, first: dict[str, ColumnForm], name: str, forms: dict[str, ColumnForm]
+) -> None:
+    for field in (*first, *forms):
+        one, other = first.get(field), forms.get(field)
+        if one is None or other is None or not one.is_like(other):
+            raise DataError(
+                f"{name} {_tell(field, other)} but {first_name} {_tell(field, one)}: make the "
+                "files alike, or name the columns that they share with "
+                "--data_reader_params columns=[...]"
+            )
+
+
+def _tell(field: str, form: ColumnForm | None) -> str:
+    return f"has no column {field!r}" if form is None else f"has {form} in column {field!r}"

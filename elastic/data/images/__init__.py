@@ -1,0 +1,6 @@
+"""Folders of images: a record is one image, decoded by processes beside who computes.
+
+Belongs here: the reader (`reader`), the processes as it sees them (`decoders`), and the program
+that each of them is (`decoder`).
+Does not belong here: which images a folder has (`image_folders`, which users import).
+"""
