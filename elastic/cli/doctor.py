@@ -116,8 +116,8 @@ def _check_kubernetes(
 ) -> Iterator[Check]:
     # Of no use to the local platform.
     from elastic.platforms.images.checks import check_engine, check_registry
+    from elastic.platforms.kubernetes.api.cluster import connect
     from elastic.platforms.kubernetes.checks import OTHER_CLUSTER, check_cluster
-    from elastic.platforms.kubernetes.connection import connect
 
     try:
         cluster = connect(choice.kubeconfig, choice.context, PATIENCE_S)

@@ -46,7 +46,7 @@ def command(
     """
     # The cluster's client is not needed for --help.
     from elastic.platforms.kubernetes import access
-    from elastic.platforms.kubernetes.connection import connect
+    from elastic.platforms.kubernetes.api.cluster import connect
     from elastic.platforms.kubernetes.installing import apply as apply_manifests
 
     choice = cluster_choice(context)

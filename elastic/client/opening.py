@@ -34,7 +34,7 @@ def default_platform(choice: ClusterChoice) -> str:
     if name:
         return name
     # Every command begins with this module.
-    from elastic.platforms.kubernetes.kubeconfig import is_configured
+    from elastic.platforms.kubernetes.api.kubeconfig import is_configured
 
     if choice != ClusterChoice() or is_configured():
         return PlatformName.KUBERNETES
@@ -55,7 +55,7 @@ def open_platform(name: str, choice: ClusterChoice, patience_s: float = PATIENCE
         from elastic.platforms.local.platform import LocalPlatform
 
         return LocalPlatform()
-    from elastic.platforms.kubernetes.connection import connect
+    from elastic.platforms.kubernetes.api.cluster import connect
     from elastic.platforms.kubernetes.platform import KubernetesPlatform
 
     cluster = connect(choice.kubeconfig, choice.context, patience_s)

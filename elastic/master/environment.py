@@ -102,7 +102,8 @@ def kubernetes_environment() -> MasterEnvironment | None:
         PlatformError: This is no master's pod, or the API server stays away.
     """
     from elastic.platforms.kubernetes import names
-    from elastic.platforms.kubernetes.connection import connect_from_pod
+    from elastic.platforms.kubernetes.api.cluster import connect_from_pod
+    from elastic.platforms.kubernetes.api.resources import PODS
     from elastic.platforms.kubernetes.leaving import leave_on_sigterm
     from elastic.platforms.kubernetes.lives import begin_life
     from elastic.platforms.kubernetes.manifests import Owner
@@ -118,7 +119,7 @@ def kubernetes_environment() -> MasterEnvironment | None:
     own = Owner(pod_name, variable(names.POD_UID_VARIABLE))
     runner = KubernetesReplicaRunner(cluster, job, own, names.STATE_PATH)
     _until_answered(runner.start)
-    pod_path = names.object_path("pods", job.namespace, pod_name)
+    pod_path = PODS.path(job.namespace, pod_name)
     departure = Departure()
     leave_on_sigterm(cluster, runner, pod_path, own, departure)
     read_pod = partial(cluster.get, pod_path)

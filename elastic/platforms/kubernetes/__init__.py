@@ -1,7 +1,7 @@
 """Replicas as pods of a Kubernetes cluster: the API server keeps what every side reads and writes.
 
-`names` says what each object of a job is called, `manifests` makes the objects, `connection` is the
-only module that talks to an API server. The master's side (`runner`) keeps a copy of its pods by
+`api` talks to an API server and knows nothing of jobs. `names` says what each object of a job is
+called, `manifests` makes the objects. The master's side (`runner`) keeps a copy of its pods by
 list and watch, and a small book of its launches that outlives the master's container; what a pod's
 JSON means is decided in `observation`, without any I/O. Objects are plain dicts, as the API server
 sends them.

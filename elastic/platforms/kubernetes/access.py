@@ -7,7 +7,8 @@ holds the same text for those who keep their clusters in files.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from elastic.platforms.kubernetes.names import APP, APP_LABEL, Manifest
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.names import APP, APP_LABEL
 
 SUBMITTER: Final = "elastic-submitter"
 _RBAC: Final = "rbac.authorization.k8s.io"

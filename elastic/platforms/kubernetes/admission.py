@@ -7,21 +7,23 @@ from typing import Final
 
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes import manifests, tensorboard
-from elastic.platforms.kubernetes.connection import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.resources import (
+    CONFIGMAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Manifest,
+)
 from elastic.platforms.kubernetes.fields import check_fields
-from elastic.platforms.kubernetes.names import Manifest, collection_path, object_path
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission
 from elastic.platforms.kubernetes.refusals import explained
 from elastic.spec.cluster_forms import parse_volumes
 
-KINDS: Final = {
-    "ConfigMap": "configmaps",
-    "Secret": "secrets",
-    "Service": "services",
-    "Pod": "pods",
-}
-"""By the kind of an object, the name of its collection."""
+KINDS: Final = {each.kind: each for each in (CONFIGMAPS, SECRETS, SERVICES, PODS)}
+"""What a job is made of, by the kind of the object."""
 
 _NO_DRY_RUN: Final = re.compile(r"admission webhook .* does not support dry run")
 
@@ -49,7 +51,7 @@ def check_admission(cluster: Cluster, job: Job) -> None:
 
 
 def _try(cluster: Cluster, job: Job, manifest: Manifest) -> None:
-    path = collection_path(KINDS[manifest["kind"]], job.namespace)
+    path = KINDS[manifest["kind"]].path(job.namespace)
     try:
         taken = cluster.create(path, manifest, dry_run=True)
     except RefusedError as error:
@@ -69,7 +71,7 @@ def _check_secret(cluster: Cluster, job: Job, name: str) -> None:
     metadata = {"name": name, "namespace": job.namespace, "labels": {}}
     empty = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
     try:
-        cluster.create(collection_path("secrets", job.namespace), empty, dry_run=True)
+        cluster.create(SECRETS.path(job.namespace), empty, dry_run=True)
     except RefusedError as error:
         # Where another cause than its name speaks against it, the job's status tells what is wrong.
         if error.is_taken or error.code in (HTTPStatus.FORBIDDEN, HTTPStatus.BAD_REQUEST):
@@ -85,7 +87,7 @@ def _check_secret(cluster: Cluster, job: Job, name: str) -> None:
 def _check_claims(cluster: Cluster, job: Job, claims: Iterable[str | None]) -> None:
     for claim in sorted(filter(None, claims)):
         try:
-            cluster.get(object_path("persistentvolumeclaims", job.namespace, claim))
+            cluster.get(PERSISTENT_VOLUME_CLAIMS.path(job.namespace, claim))
         except RefusedError as error:
             if error.code == HTTPStatus.NOT_FOUND:
                 raise JobSpecError(

@@ -3,15 +3,14 @@
 from elastic.errors import JobSpecError
 from elastic.platforms.base import BoardInCluster, writes_no_events
 from elastic.platforms.kubernetes import tensorboard
-from elastic.platforms.kubernetes.connection import RefusedError
+from elastic.platforms.kubernetes.api.cluster import RefusedError
+from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.hooks import Hook
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.manifests import Owner
 from elastic.platforms.kubernetes.names import (
     HOOK_KEYS,
     TENSORBOARD_PORT,
-    Manifest,
-    collection_path,
     master_name,
     tensorboard_name,
 )
@@ -37,10 +36,10 @@ def find_board(objects: JobObjects) -> BoardInCluster:
     if not tensorboard.is_shared(spec):
         return _beside_master(objects)
     name = tensorboard_name(objects.job_name)
-    pod = objects.find("pods", name)
+    pod = objects.find(PODS, name)
     if pod is None or pod["status"].get("phase") in ("Succeeded", "Failed"):
         if pod is not None:
-            objects.delete("pods", name, 0.0)
+            objects.delete(PODS, name, 0.0)
         pod = _start(objects, record)
     return BoardInCluster(objects.namespace, name, TENSORBOARD_PORT, _why_not_yet(pod))
 
@@ -68,7 +67,7 @@ def _start(objects: JobObjects, record: Manifest) -> Manifest:
     affinity = None if node is None else tensorboard.on_node(node)
     manifest = tensorboard.pod(job, owner, affinity)
     try:
-        return objects.cluster.create(collection_path("pods", objects.namespace), manifest)
+        return objects.cluster.create(PODS.path(objects.namespace), manifest)
     except RefusedError as error:
         raise explained(error, objects.cluster.server, job, manifest) from error
 

@@ -7,15 +7,21 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.checks import Check, Outcome
 from elastic.platforms.kubernetes.access import MASTER_RIGHTS, SUBMITTER, SUBMITTER_RIGHTS
-from elastic.platforms.kubernetes.connection import Cluster, RefusedError
-from elastic.platforms.kubernetes.names import Manifest, object_path
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.resources import (
+    ACCESS_REVIEWS,
+    NAMESPACES,
+    SELF_ACCESS_REVIEWS,
+    SERVICE_ACCOUNTS,
+    Manifest,
+    Resource,
+)
 
 OLDEST: Final = (1, 20)
 OTHER_CLUSTER: Final = (
     "choose a cluster with --kubeconfig or --context, or this machine with --platform local"
 )
 """What to do where a cluster cannot be used at all."""
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1"
 
 
 def check_cluster(cluster: Cluster, namespace: str, service_account: str) -> Iterator[Check]:
@@ -50,7 +56,7 @@ def _check_version(cluster: Cluster) -> Check:
 
 def _check_namespace(cluster: Cluster, namespace: str) -> Check:
     try:
-        cluster.get(f"/api/v1/namespaces/{namespace}")
+        cluster.get(NAMESPACES.path(name=namespace))
     except RefusedError as error:
         if error.code == HTTPStatus.NOT_FOUND:
             fix = (
@@ -69,7 +75,7 @@ def _check_own_rights(cluster: Cluster, namespace: str) -> Check:
     missing = [
         f"{verb} {resource}"
         for resource, verb, attributes in _attributes(SUBMITTER_RIGHTS, namespace)
-        if not _is_allowed(cluster, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
+        if not _is_allowed(cluster, SELF_ACCESS_REVIEWS, {"resourceAttributes": attributes})
     ]
     if not missing:
         return Check("your rights", Outcome.OK, f"enough to run jobs in {namespace}")
@@ -85,7 +91,7 @@ def _check_own_rights(cluster: Cluster, namespace: str) -> Check:
 def _check_account(cluster: Cluster, namespace: str, service_account: str) -> Check:
     subject, install = "master account", f"elastic install -n {namespace} --apply"
     try:
-        cluster.get(object_path("serviceaccounts", namespace, service_account))
+        cluster.get(SERVICE_ACCOUNTS.path(namespace, service_account))
     except RefusedError as error:
         if error.code == HTTPStatus.NOT_FOUND:
             text = f"namespace {namespace} has no service account {service_account}"
@@ -109,7 +115,7 @@ def _check_master_rights(cluster: Cluster, namespace: str, service_account: str)
     try:
         for resource, verb, attributes in _attributes(MASTER_RIGHTS, namespace):
             spec = {**who, "resourceAttributes": attributes}
-            if not _is_allowed(cluster, "SubjectAccessReview", spec):
+            if not _is_allowed(cluster, ACCESS_REVIEWS, spec):
                 missing.append(f"{verb} {resource}")
     except RefusedError as error:
         if error.code != HTTPStatus.FORBIDDEN:
@@ -134,7 +140,7 @@ def _attributes(
             }  # fmt: skip
 
 
-def _is_allowed(cluster: Cluster, kind: str, spec: Manifest) -> bool:
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "metadata": {}, "spec": spec}
-    answer = cluster.create(f"{_REVIEWS}/{kind.lower()}s", review)
+def _is_allowed(cluster: Cluster, review: Resource, spec: Manifest) -> bool:
+    head = {"apiVersion": review.api_version, "kind": review.kind, "metadata": {}}
+    answer = cluster.create(review.path(), {**head, "spec": spec})
     return bool(answer["status"]["allowed"])

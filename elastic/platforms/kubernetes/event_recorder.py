@@ -7,12 +7,11 @@ import time
 from http import HTTPStatus
 from typing import Final
 
-from elastic.platforms.kubernetes.api_errors import AwayError, RefusedError
-from elastic.platforms.kubernetes.connection import Cluster
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.errors import BUSY, AwayError, RefusedError
+from elastic.platforms.kubernetes.api.resources import EVENTS, Manifest
 from elastic.platforms.kubernetes.job_events import Backlog, Group, event
 from elastic.platforms.kubernetes.manifests import Owner
-from elastic.platforms.kubernetes.names import Manifest, collection_path
-from elastic.platforms.kubernetes.retrying import BUSY
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ class EventRecorder:
         self._cluster = cluster
         self._namespace = namespace
         self._pod = pod
-        self._path = collection_path("events", namespace)
+        self._path = EVENTS.path(namespace)
         self._backlog = Backlog(time.time())
         self._changed = threading.Condition()
         self._is_writing = False

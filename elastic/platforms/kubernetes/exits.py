@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from elastic.platforms.base import ExitReason
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.life_log import OUT_OF_MEMORY
-from elastic.platforms.kubernetes.names import TYPE_LABEL, Manifest
+from elastic.platforms.kubernetes.names import TYPE_LABEL
 from elastic.platforms.kubernetes.own_container import own_spec
 from elastic.platforms.last_words import UNFINISHED, exit_words
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from elastic.errors import JobSpecError
-from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.spec.names import nearest
 
 

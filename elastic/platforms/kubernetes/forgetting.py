@@ -4,10 +4,11 @@ from http import HTTPStatus
 from typing import Final
 
 from elastic.errors import JobExistsError
-from elastic.platforms.kubernetes.connection import RefusedError
+from elastic.platforms.kubernetes.api.cluster import RefusedError
+from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.killing import TERM_GRACE_S
-from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL, Manifest
+from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL
 from elastic.platforms.kubernetes.own_container import own_state
 from elastic.policy.fleet import WORKER
 
@@ -35,7 +36,7 @@ def forget_job(job: JobObjects) -> None:
         raise JobExistsError(f"job {job.job_name!r} has not ended: `elastic kill` it first")
     for pod in pods:
         grace_s = TERM_GRACE_S if _may_run(pod) else 0.0
-        job.delete("pods", pod["metadata"]["name"], grace_s, pod["metadata"]["uid"])
+        job.delete(PODS, pod["metadata"]["name"], grace_s, pod["metadata"]["uid"])
     # Whoever submits the job again takes its record first, and with it the names of all the rest.
     version = record["metadata"]["resourceVersion"]
     if job.record()["metadata"]["resourceVersion"] != version:

@@ -15,13 +15,13 @@ from typing import Any, Final
 import yaml
 
 from elastic.errors import JobSpecError
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.names import (
     CONTAINER,
     HOOK_KEYS,
     OWN_PREFIX,
     TMP_PATH,
     TMP_VOLUME,
-    Manifest,
 )
 from elastic.spec.paths import expand_user
 

@@ -5,15 +5,19 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.connection import Cluster, RefusedError
-from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.resources import (
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    Manifest,
+)
 
-_PATHS: Final = {
-    "Namespace": "/api/v1/namespaces",
-    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
-    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
-    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
-    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+_RESOURCES: Final = {
+    each.kind: each
+    for each in (NAMESPACES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, PRIORITY_CLASSES)
 }
 _MAX_TRIES: Final = 5
 
@@ -53,7 +57,7 @@ def _apply(cluster: Cluster, manifest: Manifest) -> str:
 
 def _apply_once(cluster: Cluster, manifest: Manifest) -> str:
     metadata = manifest["metadata"]
-    collection = _PATHS[manifest["kind"]].format(namespace=metadata.get("namespace"))
+    collection = _RESOURCES[manifest["kind"]].path(metadata.get("namespace"))
     path = f"{collection}/{metadata['name']}"
     is_new = False
     try:

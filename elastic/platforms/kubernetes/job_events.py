@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.manifests import Owner
-from elastic.platforms.kubernetes.names import APP, Manifest
+from elastic.platforms.kubernetes.names import APP
 from elastic.spec.status import JobEvent, JobPhase, JobStatus
 
 BURST: Final = 20

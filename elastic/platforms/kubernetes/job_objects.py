@@ -6,17 +6,23 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from elastic.errors import JobNotFoundError, PlatformError
-from elastic.platforms.kubernetes.connection import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Manifest,
+    Resource,
+)
 from elastic.platforms.kubernetes.job_status import job_status, needs_warnings, published_status
 from elastic.platforms.kubernetes.names import (
     CONTROL_KEY,
     STATUS_KEY,
-    Manifest,
-    collection_path,
     job_labels,
     job_selector,
     master_name,
-    object_path,
     record_name,
     status_name,
     tensorboard_name,
@@ -44,10 +50,10 @@ class JobObjects:
         self.namespace = namespace
         self.job_name = job_name
 
-    def find(self, kind: str, name: str) -> Manifest | None:
+    def find(self, resource: Resource, name: str) -> Manifest | None:
         """One object of the job's namespace, or None where there is none."""
         try:
-            return self.cluster.get(object_path(kind, self.namespace, name))
+            return self.cluster.get(resource.path(self.namespace, name))
         except RefusedError as error:
             if error.code == HTTPStatus.NOT_FOUND:
                 return None
@@ -55,7 +61,7 @@ class JobObjects:
 
     def find_record(self) -> Manifest | None:
         """What the job was submitted with."""
-        return self.find("configmaps", record_name(self.job_name))
+        return self.find(CONFIGMAPS, record_name(self.job_name))
 
     def record(self) -> Manifest:
         """What the job was submitted with.
@@ -73,12 +79,12 @@ class JobObjects:
 
     def find_master(self) -> Manifest | None:
         """The master's pod, whatever submission it is of."""
-        return self.find("pods", master_name(self.job_name))
+        return self.find(PODS, master_name(self.job_name))
 
     def pods(self) -> list[Manifest]:
         """Every pod of the job, whatever submission it is of."""
         query = {"labelSelector": job_selector(self.job_name)}
-        found = self.cluster.get(collection_path("pods", self.namespace), query)
+        found = self.cluster.get(PODS.path(self.namespace), query)
         items: list[Manifest] = found.get("items") or []
         return items
 
@@ -91,14 +97,14 @@ class JobObjects:
         record = record or self.record()
         master = self.find_master()
         # Read after the look: a master that has left has published its end by now.
-        status_map = self.find("configmaps", status_name(self.job_name))
+        status_map = self.find(CONFIGMAPS, status_name(self.job_name))
         warnings = self.warnings_of(master) if master and needs_warnings(master) else ()
         status = job_status(record, status_map, master, self.cluster.now_s(), warnings)
         return with_seen_workers(status, self.pods()) if needs_pods(status) else status
 
     def published(self) -> JobStatus | None:
         """What the master of the present submission published last, as far as it can be read."""
-        status_map = self.find("configmaps", status_name(self.job_name))
+        status_map = self.find(CONFIGMAPS, status_name(self.job_name))
         try:
             return published_status(status_map, self.submission().uid)
         except StatusUnreadableError:
@@ -106,7 +112,7 @@ class JobObjects:
 
     def last_words(self) -> dict[str, str]:
         """By replica, what its launch before the present one wrote last."""
-        status_map = self.find("configmaps", status_name(self.job_name))
+        status_map = self.find(CONFIGMAPS, status_name(self.job_name))
         return {} if status_map is None else last_words_of(status_map)
 
     def warnings_of(self, pod: Manifest) -> Sequence[str]:
@@ -114,7 +120,7 @@ class JobObjects:
         uid = pod["metadata"]["uid"]
         query = {"fieldSelector": f"involvedObject.uid={uid},type=Warning"}
         try:
-            found = self.cluster.get(collection_path("events", self.namespace), query)
+            found = self.cluster.get(EVENTS.path(self.namespace), query)
         except RefusedError as error:
             if error.code == HTTPStatus.FORBIDDEN:
                 # They only add the cause to what is known without them.
@@ -137,7 +143,7 @@ class JobObjects:
                 "metadata": {"resourceVersion": record["metadata"]["resourceVersion"]},
                 "data": {CONTROL_KEY: dump_control(control)},
             }
-            path = object_path("configmaps", self.namespace, record_name(self.job_name))
+            path = CONFIGMAPS.path(self.namespace, record_name(self.job_name))
             try:
                 self.cluster.patch(path, change)
             except RefusedError as error:
@@ -156,12 +162,12 @@ class JobObjects:
             "data": {STATUS_KEY: status.model_dump_json()},
         }
         try:
-            self.cluster.patch(object_path("configmaps", self.namespace, name), content)
+            self.cluster.patch(CONFIGMAPS.path(self.namespace, name), content)
         except RefusedError as error:
             if error.code != HTTPStatus.NOT_FOUND:
                 raise
             manifest = {"apiVersion": "v1", "kind": "ConfigMap", **content}
-            self.cluster.create(collection_path("configmaps", self.namespace), manifest)
+            self.cluster.create(CONFIGMAPS.path(self.namespace), manifest)
 
     def submission(self) -> Submission:
         """The submission that the record holds.
@@ -172,16 +178,20 @@ class JobObjects:
         return submission_of(self.record())
 
     def delete(
-        self, kind: str, name: str, grace_s: float | None = None, uid: str | None = None
+        self,
+        resource: Resource,
+        name: str,
+        grace_s: float | None = None,
+        uid: str | None = None,
     ) -> None:
         """Delete one object, or only the one with this uid; it is fine if there is none."""
-        self.cluster.delete(object_path(kind, self.namespace, name), grace_s, uid)
+        self.cluster.delete(resource.path(self.namespace, name), grace_s, uid)
 
     def delete_belongings(self) -> None:
         """Delete what only serves running pods: the Services and the token."""
-        self.delete("services", master_name(self.job_name))
-        self.delete("services", tensorboard_name(self.job_name))
-        self.delete("secrets", token_name(self.job_name))
+        self.delete(SERVICES, master_name(self.job_name))
+        self.delete(SERVICES, tensorboard_name(self.job_name))
+        self.delete(SECRETS, token_name(self.job_name))
 
     def delete_memory(self, record_version: str | None = None) -> None:
         """Delete what outlives the pods: the status, and last the record, by which a job is found.
@@ -192,6 +202,6 @@ class JobObjects:
         Raises:
             RefusedError: With the code CONFLICT where it is not.
         """
-        self.delete("configmaps", status_name(self.job_name))
-        path = object_path("configmaps", self.namespace, record_name(self.job_name))
+        self.delete(CONFIGMAPS, status_name(self.job_name))
+        path = CONFIGMAPS.path(self.namespace, record_name(self.job_name))
         self.cluster.delete(path, version=record_version)

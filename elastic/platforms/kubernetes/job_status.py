@@ -9,9 +9,10 @@ from typing import Any, Final
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes import master_pod, starting
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.end_record import end_of
 from elastic.platforms.kubernetes.master_pod import Finding
-from elastic.platforms.kubernetes.names import JOB_LABEL, SUBMISSION_LABEL, Manifest
+from elastic.platforms.kubernetes.names import JOB_LABEL, SUBMISSION_LABEL
 from elastic.platforms.kubernetes.podspec import keeps_versions
 from elastic.platforms.kubernetes.presence import MASTER_DELETED
 from elastic.platforms.kubernetes.record import (

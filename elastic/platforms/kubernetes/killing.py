@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from elastic.platforms.base import StillAliveError, unheard
+from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.exits import is_deleted
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.job_status import STATUS_UNREADABLE
-from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL, Manifest
+from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL
 from elastic.platforms.kubernetes.own_container import own_state
 from elastic.platforms.kubernetes.presence import needs_pods, with_seen_workers
 from elastic.spec.status import JobPhase, JobStatus
@@ -117,7 +118,7 @@ def end_pods(
 def _delete(job: JobObjects, pods: Sequence[Manifest], grace_s: float) -> None:
     # The master goes first, so that it starts nothing new for what ends.
     for pod in sorted(pods, key=lambda pod: pod["metadata"]["labels"].get(TYPE_LABEL) != MASTER):
-        job.delete("pods", pod["metadata"]["name"], grace_s if _has_run(pod) else 0.0)
+        job.delete(PODS, pod["metadata"]["name"], grace_s if _has_run(pod) else 0.0)
 
 
 def _has_run(pod: Manifest) -> bool:
@@ -143,7 +144,7 @@ def _clear(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
             # Its node drops it with its next clean-up: seen to take 15 s, or a minute if it has
             # ended just when it was deleted.
             # Only this one: another of its name may have been started since.
-            job.delete("pods", pod["metadata"]["name"], 0.0, pod["metadata"]["uid"])
+            job.delete(PODS, pod["metadata"]["name"], 0.0, pod["metadata"]["uid"])
     names = sorted(pod["metadata"]["name"] for pod in pods)
     if names:
         on_wait(f"{', '.join(names)} to be gone")

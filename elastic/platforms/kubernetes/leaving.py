@@ -13,9 +13,9 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.departure import Departure
-from elastic.platforms.kubernetes.connection import Cluster
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.manifests import Owner
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.runner import KubernetesReplicaRunner
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaRunner, StatusRefusedError
 from elastic.platforms.kubernetes import observation, starting
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.life_log import ERROR, Life, LifeLog
 from elastic.platforms.kubernetes.manifests import MASTER_REPLICA
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.own_container import last_terminated, own_status
 from elastic.platforms.last_words import STEP_NAME, read_step
 from elastic.policy.masters import EndJob, RestartMaster, on_exit

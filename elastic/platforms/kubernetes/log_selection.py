@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from elastic.platforms.kubernetes.names import MASTER, Manifest
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.names import MASTER
 from elastic.platforms.kubernetes.pod_log import replica_name
 
 

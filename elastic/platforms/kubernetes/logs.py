@@ -7,9 +7,9 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import LogLine
-from elastic.platforms.kubernetes.connection import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.log_selection import in_order, is_named, selected
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.observation import why_pending
 from elastic.platforms.kubernetes.own_container import own_status
 from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog, replica_name

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes import names
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.hooks import Hook
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import (
     KEEPING_GRACE_S,
     LOST_NODE_S,

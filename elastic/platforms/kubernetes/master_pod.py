@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from elastic.platforms.kubernetes import exits, observation
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.manifests import MASTER_REPLICA
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.own_container import (
     is_node_silent,
     last_terminated,

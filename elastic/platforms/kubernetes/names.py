@@ -136,16 +136,3 @@ def job_selector(job_name: str) -> str:
 def worker_selector(job_name: str) -> str:
     """Selects the worker pods of a job."""
     return selector({APP_LABEL: APP, JOB_LABEL: job_name, TYPE_LABEL: WORKER})
-
-
-# -- paths of the API
-
-
-def collection_path(kind: str, namespace: str) -> str:
-    """The path of `pods`, `configmaps`, `secrets`, `services`, … in a namespace."""
-    return f"/api/v1/namespaces/{namespace}/{kind}"
-
-
-def object_path(kind: str, namespace: str, name: str) -> str:
-    """The path of one object."""
-    return f"{collection_path(kind, namespace)}/{name}"

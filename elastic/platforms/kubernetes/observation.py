@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes import exits
-from elastic.platforms.kubernetes.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL, Manifest
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL
 from elastic.platforms.kubernetes.own_container import is_node_silent, own_state
 
 _QUIET_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})

@@ -6,7 +6,8 @@ name: where one stands in a list means nothing.
 
 from typing import Any
 
-from elastic.platforms.kubernetes.names import CONTAINER, Manifest
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.names import CONTAINER
 
 
 def own_status(pod: Manifest) -> dict[str, Any]:

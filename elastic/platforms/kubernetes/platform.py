@@ -6,8 +6,9 @@ from urllib.parse import quote
 from elastic.errors import JobNotFoundError, JobSpecError
 from elastic.platforms.base import BoardInCluster, LogLine, has_ended, unheard
 from elastic.platforms.images import ImageRequest, build_and_push
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifest, Resource
 from elastic.platforms.kubernetes.board import find_board
-from elastic.platforms.kubernetes.connection import Cluster
 from elastic.platforms.kubernetes.forgetting import forget_job
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.job_status import job_status, needs_warnings
@@ -23,8 +24,6 @@ from elastic.platforms.kubernetes.names import (
     STATE_KEY,
     STATE_PATH,
     TYPE_LABEL,
-    Manifest,
-    collection_path,
     record_name,
     selector,
     status_name,
@@ -89,7 +88,7 @@ class KubernetesPlatform:
         It takes a third where workers were left behind by a job that has ended.
         """
         query = {"labelSelector": selector({APP_LABEL: APP, TYPE_LABEL: MASTER})}
-        pods = self._list("pods", query)
+        pods = self._list(PODS, query)
         masters = {pod["metadata"]["labels"][JOB_LABEL]: pod for pod in pods}
         # Read after the look: a master that has left has published its end by now.
         found = []
@@ -104,7 +103,7 @@ class KubernetesPlatform:
             return found
         workers: dict[str, list[Manifest]] = {}
         query = {"labelSelector": selector({APP_LABEL: APP, TYPE_LABEL: WORKER})}
-        for pod in self._list("pods", query):
+        for pod in self._list(PODS, query):
             workers.setdefault(pod["metadata"]["labels"][JOB_LABEL], []).append(pod)
         return [
             with_seen_workers(status, workers.get(status.job_name, ()))
@@ -251,7 +250,7 @@ class KubernetesPlatform:
 
     def _records(self) -> list[tuple[Manifest, Manifest | None]]:
         """The record of every job with its status, oldest first."""
-        maps = self._list("configmaps", {"labelSelector": selector({APP_LABEL: APP})})
+        maps = self._list(CONFIGMAPS, {"labelSelector": selector({APP_LABEL: APP})})
         by_name = {config_map["metadata"]["name"]: config_map for config_map in maps}
         records = [
             config_map
@@ -266,7 +265,7 @@ class KubernetesPlatform:
             for record in records
         ]
 
-    def _list(self, kind: str, query: dict[str, str]) -> list[Manifest]:
-        found = self._cluster.get(collection_path(kind, self._namespace), query)
+    def _list(self, resource: Resource, query: dict[str, str]) -> list[Manifest]:
+        found = self._cluster.get(resource.path(self._namespace), query)
         items: list[Manifest] = found.get("items") or []
         return items

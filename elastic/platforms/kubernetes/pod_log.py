@@ -9,14 +9,9 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import LogLine
-from elastic.platforms.kubernetes.connection import Cluster
-from elastic.platforms.kubernetes.names import (
-    CONTAINER,
-    INDEX_LABEL,
-    TYPE_LABEL,
-    Manifest,
-    object_path,
-)
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.resources import PODS, Manifest
+from elastic.platforms.kubernetes.names import CONTAINER, INDEX_LABEL, TYPE_LABEL
 
 SILENCE_S: Final = 60.0
 """A quiet stream is opened anew after so long, in case its connection has died in silence."""
@@ -56,7 +51,7 @@ class PodLog:
         self.replica = replica_name(pod)
         self._cluster = cluster
         metadata = pod["metadata"]
-        self._path = object_path("pods", metadata["namespace"], metadata["name"]) + "/log"
+        self._path = PODS.path(metadata["namespace"], metadata["name"], "log")
         self._last_stamp = ""
         self._latest_stamp = ""
         self._tail_stamp = ""

@@ -5,8 +5,8 @@ from typing import Final
 
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes import names
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.hooks import Hook
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.policy.fleet import WORKER
 from elastic.spec.cluster_forms import (
     TolerationForm,

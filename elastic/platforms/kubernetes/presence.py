@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from elastic.platforms.kubernetes import observation
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.exits import is_deleted
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.policy.fleet import WORKER
 from elastic.policy.replicas import ReplicaId, ReplicaPhase, exit_text, told_phase
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus

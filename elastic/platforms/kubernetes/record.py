@@ -8,13 +8,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.names import (
     CONTROL_KEY,
     LAST_WORDS_KEY,
     SPEC_KEY,
     STATUS_KEY,
     SUBMISSION_KEY,
-    Manifest,
 )
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus, StoredStatus

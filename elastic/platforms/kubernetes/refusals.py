@@ -9,8 +9,9 @@ from http import HTTPStatus
 from typing import Final
 
 from elastic.errors import ElasticError, JobSpecError, PlatformError
-from elastic.platforms.kubernetes.api_errors import RefusedError
-from elastic.platforms.kubernetes.names import TENSORBOARD, TYPE_LABEL, Manifest
+from elastic.platforms.kubernetes.api.errors import RefusedError
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.names import TENSORBOARD, TYPE_LABEL
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.spec.job import JobSpec
 

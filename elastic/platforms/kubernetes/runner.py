@@ -10,13 +10,13 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl, Replica, ReplicaId
 from elastic.platforms.kubernetes import observation
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.book import LaunchBook
-from elastic.platforms.kubernetes.connection import Cluster
 from elastic.platforms.kubernetes.event_recorder import EventRecorder
 from elastic.platforms.kubernetes.launcher import Launcher
 from elastic.platforms.kubernetes.launching import Launches
 from elastic.platforms.kubernetes.manifests import Owner, worker_pod
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.status_store import StatusStore
 from elastic.platforms.kubernetes.wishes import Wishes

@@ -7,8 +7,8 @@ so does a master that comes too late, about itself: what was Failed for one is F
 from datetime import datetime
 from typing import Final
 
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.master_pod import Finding
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.own_container import own_state
 from elastic.spec.status import JobPhase, JobStatus
 

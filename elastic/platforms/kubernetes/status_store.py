@@ -11,12 +11,12 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.base import StatusRefusedError
 from elastic.platforms.kubernetes import manifests, names
-from elastic.platforms.kubernetes.connection import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.errors import is_permanent
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
 from elastic.platforms.kubernetes.end_record import dump_end, reduced
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import StatusUnreadableError, last_words_of, status_of
-from elastic.platforms.kubernetes.retrying import is_permanent
 from elastic.spec.status import JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class StatusStore:
         self._on_stored = on_stored
         self._interval_s = interval_s
         self._termination_path = termination_path
-        self._path = names.object_path("configmaps", job.namespace, names.status_name(job.name))
+        self._path = CONFIGMAPS.path(job.namespace, names.status_name(job.name))
         self._newest: JobStatus | None = None
         self._earlier: JobStatus | None = None
         self._is_dirty = False
@@ -208,14 +208,12 @@ class StatusStore:
             # A job may be forgotten before its master has ended, and stays so.
             if not is_missing or (self._is_stored and self._is_forgotten()):
                 raise
-            collection = names.collection_path("configmaps", self._job.namespace)
+            collection = CONFIGMAPS.path(self._job.namespace)
             self._cluster.create(collection, manifest)
         self._is_stored = True
 
     def _is_forgotten(self) -> bool:
-        record = names.object_path(
-            "configmaps", self._job.namespace, names.record_name(self._job.name)
-        )
+        record = CONFIGMAPS.path(self._job.namespace, names.record_name(self._job.name))
         try:
             self._cluster.get(record)
         except RefusedError as error:

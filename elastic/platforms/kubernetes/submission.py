@@ -11,15 +11,13 @@ from elastic.errors import ElasticError, JobExistsError
 from elastic.platforms.images import ImageRequest
 from elastic.platforms.kubernetes import manifests, tensorboard
 from elastic.platforms.kubernetes.admission import KINDS, check_admission
-from elastic.platforms.kubernetes.connection import RefusedError
+from elastic.platforms.kubernetes.api.cluster import RefusedError
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, SERVICES, Manifest
 from elastic.platforms.kubernetes.hooks import read_hook
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.manifests import Owner
 from elastic.platforms.kubernetes.names import (
-    Manifest,
-    collection_path,
     master_name,
-    object_path,
     record_name,
     token_name,
 )
@@ -72,7 +70,7 @@ def _take_name(objects: JobObjects, job: Job, earlier: Manifest | None, undo: Un
         undo.append(partial(_give_name_back, objects, job))
         _create_one(objects, job, record)
         return
-    path = object_path("configmaps", objects.namespace, record_name(job.name))
+    path = CONFIGMAPS.path(objects.namespace, record_name(job.name))
     gone = dict.fromkeys(earlier["data"].keys() - record["data"].keys())
     change = {
         "metadata": {
@@ -104,24 +102,24 @@ def _is_ours(objects: JobObjects, job: Job) -> bool:
 
 def _give_name_back(objects: JobObjects, job: Job) -> None:
     if _is_ours(objects, job):
-        objects.delete("configmaps", record_name(job.name))
+        objects.delete(CONFIGMAPS, record_name(job.name))
 
 
 def _create(objects: JobObjects, job: Job, undo: Undo) -> None:
     """Token, Service and master; the first two belong to the third, which is known only then."""
     belongings = {
-        "secrets": (token_name(job.name), manifests.token_secret(job, secrets.token_hex(32))),
-        "services": (master_name(job.name), manifests.service(job)),
+        SECRETS: (token_name(job.name), manifests.token_secret(job, secrets.token_hex(32))),
+        SERVICES: (master_name(job.name), manifests.service(job)),
     }
-    for kind, (name, manifest) in belongings.items():
-        undo.append(partial(objects.delete, kind, name))
+    for resource, (name, manifest) in belongings.items():
+        undo.append(partial(objects.delete, resource, name))
         _create_one(objects, job, manifest)
-    undo.append(partial(objects.delete, "pods", master_name(job.name), 0.0))
+    undo.append(partial(objects.delete, PODS, master_name(job.name), 0.0))
     pod = _create_one(objects, job, manifests.master_pod(job))
     owner = Owner.of(pod).reference()
-    for kind, (name, _) in belongings.items():
+    for resource, (name, _) in belongings.items():
         change = {"metadata": {"ownerReferences": [owner]}}
-        objects.cluster.patch(object_path(kind, objects.namespace, name), change)
+        objects.cluster.patch(resource.path(objects.namespace, name), change)
     for manifest in tensorboard.objects(job, Owner.of(pod)):
         name = manifest["metadata"]["name"]
         undo.append(partial(objects.delete, KINDS[manifest["kind"]], name, 0.0))
@@ -129,7 +127,7 @@ def _create(objects: JobObjects, job: Job, undo: Undo) -> None:
 
 
 def _create_one(objects: JobObjects, job: Job, manifest: Manifest) -> Manifest:
-    path = collection_path(KINDS[manifest["kind"]], objects.namespace)
+    path = KINDS[manifest["kind"]].path(objects.namespace)
     try:
         return objects.cluster.create(path, manifest)
     except RefusedError as error:

@@ -5,14 +5,10 @@ from functools import partial
 from typing import Final
 
 from elastic.errors import JobExistsError, JobSpecError
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.killing import end_pods
-from elastic.platforms.kubernetes.names import (
-    STATE_KEY,
-    Manifest,
-    collection_path,
-    status_name,
-)
+from elastic.platforms.kubernetes.names import STATE_KEY, status_name
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import (
     StatusUnreadableError,
@@ -85,13 +81,13 @@ def clear(
     """Remove what is left of an earlier job, but for what a resumed one goes on from."""
     end_pods(objects, time.monotonic(), ENDING_TIMEOUT_S)
     objects.delete_belongings()
-    status_map = objects.find("configmaps", status_name(job.name))
+    status_map = objects.find(CONFIGMAPS, status_name(job.name))
     if status_map is None:
         return
     undo.append(partial(_restore_status, objects, status_map))
     published = _readable(status_map)
     if earlier is None or not spec.resume or published is None:
-        objects.delete("configmaps", status_name(job.name))
+        objects.delete(CONFIGMAPS, status_name(job.name))
         return
     reached = resumed(published, submission_of(earlier).submitted_s)
     objects.write_status(reached, job.submission_uid)
@@ -107,9 +103,9 @@ def _readable(status_map: Manifest) -> JobStatus | None:
 
 def _restore_status(objects: JobObjects, status_map: Manifest) -> None:
     metadata = {k: status_map["metadata"][k] for k in ("name", "namespace", "labels")}
-    objects.delete("configmaps", metadata["name"])
+    objects.delete(CONFIGMAPS, metadata["name"])
     objects.cluster.create(
-        collection_path("configmaps", objects.namespace),
+        CONFIGMAPS.path(objects.namespace),
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",

@@ -12,8 +12,8 @@ from typing import Final
 
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes import names
+from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.manifests import MASTER_REPLICA, Owner
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import Job, container, pod_spec, resources
 from elastic.spec.cluster_forms import parse_volumes
 from elastic.spec.job import JobSpec

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes import names
-from elastic.platforms.kubernetes.connection import Cluster
-from elastic.platforms.kubernetes.mirror import Mirror
-from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.api.cache import Cache
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
+from elastic.platforms.kubernetes.api.watch import Watch, Watched
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import control_of
-from elastic.platforms.kubernetes.watch import Watch, Watched
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +34,10 @@ class Wishes(Watched):
         self._lock = lock
         self._on_change = on_change
         self._control = JobControl()
-        path = names.collection_path("configmaps", job.namespace)
+        path = CONFIGMAPS.path(job.namespace)
         selector = {"fieldSelector": f"metadata.name={names.record_name(job.name)}"}
-        mirror = Mirror(self._on_record, lock)
-        super().__init__(Watch(cluster, path, selector, mirror, on_change))
+        cache = Cache(self._on_record, lock)
+        super().__init__(Watch(cluster, path, selector, cache, on_change))
 
     def control(self) -> JobControl:
         """What users have asked for."""

@@ -7,12 +7,12 @@ from typing import TypeAlias
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes import names, observation
-from elastic.platforms.kubernetes.connection import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.cache import Cache, OnChange
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.resources import PODS, Manifest
+from elastic.platforms.kubernetes.api.watch import Watch, Watched
 from elastic.platforms.kubernetes.manifests import Owner
-from elastic.platforms.kubernetes.mirror import Mirror, OnChange
-from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.watch import Watch, Watched
 
 MakePod: TypeAlias = Callable[[Job, ReplicaId, Owner | None], Manifest]
 
@@ -49,14 +49,14 @@ class WorkerPods(Watched):
         self._job = job
         self._owner = owner
         self._make_pod = make_pod
-        self._path = names.collection_path("pods", job.namespace)
-        self._mirror = Mirror(on_change, lock)
+        self._path = PODS.path(job.namespace)
+        self._cache = Cache(on_change, lock)
         selector = {"labelSelector": names.worker_selector(job.name)}
-        super().__init__(Watch(cluster, self._path, selector, self._mirror, on_contact))
+        super().__init__(Watch(cluster, self._path, selector, self._cache, on_contact))
 
     def own(self) -> list[Manifest]:
         """Those that belong to the master's pod."""
-        return [pod for pod in self._mirror.all() if self.is_own(pod)]
+        return [pod for pod in self._cache.all() if self.is_own(pod)]
 
     def is_own(self, pod: Manifest) -> bool:
         labels = pod["metadata"].get("labels") or {}
@@ -66,7 +66,7 @@ class WorkerPods(Watched):
 
     def at(self, index: int) -> Manifest | None:
         """Whatever stands under the name that all launches of an index share."""
-        return self._mirror.get(names.worker_name(self._job.name, index))
+        return self._cache.get(self._job.namespace, names.worker_name(self._job.name, index))
 
     def of(self, replica: ReplicaId) -> Manifest | None:
         """The pod of one launch."""
@@ -93,7 +93,7 @@ class WorkerPods(Watched):
 
     def put(self, pod: Manifest) -> None:
         """Take over what was created, before the watch tells of it."""
-        self._mirror.put(pod)
+        self._cache.put(pod)
 
     def delete(self, pod: Manifest, grace_s: float | None = None) -> None:
         """Ask for a pod to be deleted, and for no other of its name.

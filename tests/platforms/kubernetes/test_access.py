@@ -11,8 +11,8 @@ import elastic
 from elastic.cli.main import main
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes import access
+from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.checks import check_cluster
-from elastic.platforms.kubernetes.connection import RefusedError
 from elastic.platforms.kubernetes.installing import apply
 from elastic.spec.status import JobPhase
 

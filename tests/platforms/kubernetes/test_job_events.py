@@ -8,7 +8,8 @@ import pytest
 from support.cluster import eventually, needs_cluster
 from support.fake_api import Answer, FakeApi, refusal
 
-from elastic.platforms.kubernetes.connection import connect
+from elastic.platforms.kubernetes.api.cluster import connect
+from elastic.platforms.kubernetes.api.resources import EVENTS
 from elastic.platforms.kubernetes.event_recorder import EventRecorder
 from elastic.platforms.kubernetes.job_events import (
     BURST,
@@ -19,7 +20,6 @@ from elastic.platforms.kubernetes.job_events import (
     event,
 )
 from elastic.platforms.kubernetes.manifests import Owner
-from elastic.platforms.kubernetes.names import collection_path
 from elastic.spec.status import JobEvent, JobPhase, JobStatus
 
 MASTER = Owner("elastic-job-master", "uid-1")
@@ -227,7 +227,7 @@ class TestInTheCluster:
         recorder.tell(status(phase=JobPhase.SUCCEEDED, message="every record has counted"))
         recorder.close()
         query = {"fieldSelector": f"involvedObject.uid={master.uid},source=elastic"}
-        found = jobs.cluster.get(collection_path("events", jobs.namespace), query)["items"]
+        found = jobs.cluster.get(EVENTS.path(jobs.namespace), query)["items"]
         told = {e["reason"]: (e["type"], e["message"], e["count"]) for e in found}
         assert told == {
             "WorkerLost": ("Warning", "worker-0 was killed; worker-1 was killed", 2),

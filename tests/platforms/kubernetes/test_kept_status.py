@@ -9,6 +9,7 @@ from support.pods import running
 from elastic.errors import JobExistsError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes import manifests
+from elastic.platforms.kubernetes.api.resources import PODS
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.manifests import Owner
 from elastic.platforms.kubernetes.names import STATUS_KEY
@@ -115,7 +116,7 @@ def test_its_job_may_be_replaced_once_it_has_ended(api, text):
     record = objects.record()
     with pytest.raises(JobExistsError, match=r"has not ended \(Running\)"):
         check_may_replace(objects, record, spec)
-    objects.delete("pods", "elastic-a1-master")
+    objects.delete(PODS, "elastic-a1-master")
     check_may_replace(objects, record, spec)
     clear(objects, spec, job, record, [])
     assert api.names() == ["configmaps/elastic-a1"]

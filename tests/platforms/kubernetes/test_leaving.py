@@ -20,8 +20,8 @@ import sys, threading
 from kubernetes.client.configuration import Configuration
 from elastic.platforms.departure import Departure
 from elastic.platforms.kubernetes import leaving
-from elastic.platforms.kubernetes.connection import Cluster
-from elastic.platforms.kubernetes.kubeconfig import Access
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.kubeconfig import Access
 from elastic.platforms.kubernetes.manifests import Owner
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.runner import KubernetesReplicaRunner

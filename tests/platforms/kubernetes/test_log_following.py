@@ -9,7 +9,7 @@ from support.fake_api import Answer, FakeApi
 from support.pods import pod, running, terminated
 
 from elastic.platforms.kubernetes import log_following, pod_log
-from elastic.platforms.kubernetes.connection import AwayError
+from elastic.platforms.kubernetes.api.cluster import AwayError
 from elastic.platforms.kubernetes.log_following import follow_logs
 
 LINE = b"2026-01-01T00:00:07.5Z step 1\n"

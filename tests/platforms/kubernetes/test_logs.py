@@ -10,6 +10,7 @@ from support.cluster import KUBECONFIG, eventually, needs_cluster
 
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes import names
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
 from elastic.platforms.kubernetes.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.pod_log import ExcuseError, _order, _whole_second
 from elastic.platforms.kubernetes.record import dump_last_words
@@ -131,7 +132,7 @@ class TestLogs:
         jobs.until(JobPhase.SUCCEEDED, job_name)
         words = {"worker-1": "Traceback:\n  line 3\nValueError: bad", "worker-0": "killed"}
         change = {"data": {names.LAST_WORDS_KEY: dump_last_words(words)}}
-        path = f"{names.collection_path('configmaps', jobs.namespace)}/elastic-{job_name}-status"
+        path = f"{CONFIGMAPS.path(jobs.namespace)}/elastic-{job_name}-status"
         jobs.cluster.patch(path, change)
         # They outlive the pods.
         jobs.platform.kill(job_name, 90.0)

@@ -5,7 +5,7 @@ import pytest
 from elastic.errors import JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes import manifests, tensorboard
-from elastic.platforms.kubernetes.api_errors import RefusedError
+from elastic.platforms.kubernetes.api.errors import RefusedError
 from elastic.platforms.kubernetes.hooks import Hook
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.refusals import explained

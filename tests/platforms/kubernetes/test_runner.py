@@ -9,6 +9,7 @@ from support.cluster import (
     IMAGE,
     KUBECONFIG,
     cluster,
+    core,
     eventually,
     harness,
     namespace,
@@ -28,8 +29,9 @@ from support.platform_contract import (
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes import names
-from elastic.platforms.kubernetes.connection import Cluster
-from elastic.platforms.kubernetes.kubeconfig import find_access
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.kubeconfig import find_access
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS
 from elastic.platforms.kubernetes.record import last_words_of
 from elastic.spec.status import JobPhase, JobStatus
 
@@ -110,7 +112,7 @@ def test_what_a_replaced_worker_wrote_last_is_kept(harness, cluster):
     launch(harness, AGAIN)
     harness.runner.publish_status(JobStatus(job_name="job", phase=JobPhase.FAILED))
     name = names.status_name(harness.job.name)
-    words = last_words_of(cluster.get(names.object_path("configmaps", harness.namespace, name)))
+    words = last_words_of(cluster.get(CONFIGMAPS.path(harness.namespace, name)))
     assert words["worker-0"].startswith("ready\nTraceback (most recent call last):")
     assert words["worker-0"].endswith("ValueError: bad record")
 
@@ -128,7 +130,7 @@ def test_what_cannot_be_pulled_is_pending_and_says_why(harness):
 
 
 def test_a_refused_pod_is_pending_and_comes_when_it_may(harness, cluster, namespace):
-    path = names.collection_path("resourcequotas", namespace)
+    path = core("resourcequotas").path(namespace)
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     cluster.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
     try:
@@ -151,7 +153,7 @@ def test_a_strangers_pod_of_that_name_is_left_alone(harness, cluster, namespace)
         "metadata": {"name": name},
         "spec": {"containers": [{"name": "c", "image": IMAGE, "command": ["sleep", "1000"]}]},
     }
-    path = names.collection_path("pods", namespace)
+    path = PODS.path(namespace)
     uid = cluster.create(path, stranger)["metadata"]["uid"]
     harness.arrange(FIRST, "run")
     harness.runner.launch(FIRST)
@@ -242,9 +244,7 @@ def is_away(runner):
 
 class TestStatus:
     def test_is_written_seldom_but_its_end_at_once(self, harness, cluster):
-        path = names.object_path(
-            "configmaps", harness.namespace, names.status_name(harness.job.name)
-        )
+        path = CONFIGMAPS.path(harness.namespace, names.status_name(harness.job.name))
         pace = CountingPace()
         harness.runner.close()
         harness.runner = harness.start_runner(Cluster(find_access(KUBECONFIG), pace))

@@ -11,6 +11,7 @@ from support.pods import pod, terminated
 from elastic.errors import PlatformError
 from elastic.platforms.base import StatusRefusedError
 from elastic.platforms.kubernetes import manifests
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
 from elastic.platforms.kubernetes.end_record import end_of
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.names import LAST_WORDS_KEY, STATUS_KEY
@@ -201,7 +202,7 @@ class TestAStatusThatIsDeletedWhileTheMasterRuns:
         return store
 
     def test_is_written_anew(self, api, store):
-        JobObjects(api.cluster(), "team", "mnist").delete("configmaps", "elastic-mnist-status")
+        JobObjects(api.cluster(), "team", "mnist").delete(CONFIGMAPS, "elastic-mnist-status")
         store.publish(END)
         assert api.names() == ["configmaps/elastic-mnist", "configmaps/elastic-mnist-status"]
 

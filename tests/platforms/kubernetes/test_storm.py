@@ -20,7 +20,7 @@ from support.cluster import (
 
 from elastic.platforms.base import ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes import names
-from elastic.platforms.kubernetes.pace import Pace
+from elastic.platforms.kubernetes.api.transport import Pace
 from elastic.policy.fleet import Delete, Fleet, FleetRules, Forget, Launch
 
 __all__ = ["cluster", "namespace", "owner"]

@@ -9,8 +9,8 @@ from support.kubernetes_jobs import ClusterJobs
 
 from elastic.errors import JobExistsError, JobSpecError, PlatformError
 from elastic.platforms.kubernetes.access import priority_classes
-from elastic.platforms.kubernetes.connection import AwayError, Cluster
-from elastic.platforms.kubernetes.kubeconfig import find_access
+from elastic.platforms.kubernetes.api.cluster import AwayError, Cluster
+from elastic.platforms.kubernetes.api.kubeconfig import find_access
 from elastic.platforms.kubernetes.platform import KubernetesPlatform
 from elastic.spec.status import JobPhase, JobStatus
 

@@ -4,7 +4,8 @@ import pytest
 from support.cluster import eventually, needs_cluster
 from support.whole_jobs import Workshop
 
-from elastic.platforms.kubernetes.names import collection_path, object_path, status_name
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, EVENTS, PODS
+from elastic.platforms.kubernetes.names import status_name
 from elastic.platforms.kubernetes.record import status_of
 from elastic.spec.status import JobPhase
 
@@ -36,7 +37,7 @@ def test_a_master_that_comes_too_late_leaves_its_job_failed(workshop, node):
     job = workshop.submit("late", start_timeout=2, node_selector=f"{LATE}={label}")
 
     def published():
-        path = object_path("configmaps", workshop.namespace, status_name(job.name))
+        path = CONFIGMAPS.path(workshop.namespace, status_name(job.name))
         found = [m for m in _maps(workshop) if m["metadata"]["name"] == path.rpartition("/")[2]]
         return status_of(found[0]) if found else None
 
@@ -52,21 +53,19 @@ def test_a_master_that_comes_too_late_leaves_its_job_failed(workshop, node):
 
 
 def _maps(workshop):
-    return workshop.cluster.get(collection_path("configmaps", workshop.namespace))["items"]
+    return workshop.cluster.get(CONFIGMAPS.path(workshop.namespace))["items"]
 
 
 def test_what_happens_to_a_job_is_told_as_events_of_its_master(workshop):
     job = workshop.submit("events", num_epochs=2)
     job.until(lambda s: any(w.records_done for w in s.workers))
-    workshop.cluster.delete(
-        object_path("pods", workshop.namespace, "elastic-events-worker-0"), grace_s=0
-    )
+    workshop.cluster.delete(PODS.path(workshop.namespace, "elastic-events-worker-0"), grace_s=0)
     job.until(lambda s: any(w.launch == 2 and w.records_done for w in s.workers))
     job.hurry()
     status = job.succeed()
     uid = job.pod("master")["metadata"]["uid"]
     query = {"fieldSelector": f"involvedObject.uid={uid},source=elastic"}
-    found = workshop.cluster.get(collection_path("events", workshop.namespace), query)["items"]
+    found = workshop.cluster.get(EVENTS.path(workshop.namespace), query)["items"]
     told = {e["reason"]: (e["type"], e["count"], e["message"]) for e in found}
     assert told["WorkerLost"] == ("Warning", 1, "worker-0 was killed: deleted")
     assert told["WorkerStarted"] == ("Normal", 1, "worker-0 is started again (launch 2)")

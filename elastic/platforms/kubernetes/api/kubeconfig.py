@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from elastic.errors import PlatformError
-from elastic.spec.paths import is_file
 
 if TYPE_CHECKING:
     from kubernetes.client.configuration import Configuration
@@ -48,7 +47,7 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
     Raises:
         PlatformError: Nothing is configured, or what is cannot be used.
     """
-    if kubeconfig is not None and not is_file(_expanded(kubeconfig)):
+    if kubeconfig is not None and not _is_file(_expanded(kubeconfig)):
         raise PlatformError(f"kubeconfig {kubeconfig} is not there: name another file")
     paths = kubeconfig_paths(kubeconfig)
     if paths:
@@ -77,11 +76,16 @@ def kubeconfig_paths(kubeconfig: str | None = None) -> list[Path]:
     listed = kubeconfig or os.environ.get(KUBECONFIG_VARIABLE, "")
     names = [name for name in listed.split(os.pathsep) if name] or ["~/.kube/config"]
     paths = [_expanded(name) for name in names]
-    return [path for path in paths if is_file(path)]
+    return [path for path in paths if _is_file(path)]
 
 
 def _expanded(name: str) -> Path:
     return Path(os.path.expanduser(name))  # noqa: PTH111 (a home that nobody knows is no error here)
+
+
+def _is_file(path: Path) -> bool:
+    # The method of Path raises, before Python 3.14, where a name is too long.
+    return os.path.isfile(path)  # noqa: PTH113
 
 
 def pod_access() -> Access:

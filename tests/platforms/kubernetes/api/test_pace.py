@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from elastic.platforms.kubernetes.pace import Pace
+from elastic.platforms.kubernetes.api.transport import Pace
 
 
 @pytest.fixture

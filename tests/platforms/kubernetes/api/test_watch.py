@@ -7,9 +7,9 @@ import pytest
 from support.api_proxy import ApiProxy, CountingPace, cluster_through
 from support.cluster import KUBECONFIG, cluster, eventually, namespace, needs_cluster
 
-from elastic.platforms.kubernetes import names
-from elastic.platforms.kubernetes.mirror import Mirror
-from elastic.platforms.kubernetes.watch import Watch
+from elastic.platforms.kubernetes.api.cache import Cache
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
+from elastic.platforms.kubernetes.api.watch import Watch
 
 __all__ = ["cluster", "namespace"]
 pytestmark = needs_cluster
@@ -22,18 +22,19 @@ class Scene:
 
     def __init__(self, cluster, namespace, silence_s=75.0, watch_s=60):
         self.cluster = cluster
-        self.path = names.collection_path("configmaps", namespace)
+        self.namespace = namespace
+        self.path = CONFIGMAPS.path(namespace)
         self.proxy = ApiProxy(cluster.server)
         self.pace = CountingPace()
         self.told = []
         self.contacts = 0
         lock = threading.RLock()
-        self.mirror = Mirror(self._on_change, lock)
+        self.cache = Cache(self._on_change, lock)
         self.watch = Watch(
             cluster_through(self.proxy, KUBECONFIG, self.pace),
             self.path,
             SELECTORS,
-            self.mirror,
+            self.cache,
             self._on_contact,
             watch_s,
             silence_s,
@@ -55,7 +56,7 @@ class Scene:
         self.cluster.delete(f"{self.path}/{name}")
 
     def is_known(self, name):
-        return self.mirror.get(name) is not None
+        return self.cache.get(self.namespace, name) is not None
 
     def close(self):
         self.watch.close()

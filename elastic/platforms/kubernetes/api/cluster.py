@@ -1,6 +1,6 @@
 """Reading and changing objects through one API server: what may be sent twice is sent again.
 
-No other module of this package talks to an API server.
+Nothing else sends requests to an API server.
 """
 
 import random
@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Final
 
-from elastic.platforms.kubernetes.api_errors import AwayError, RefusedError
-from elastic.platforms.kubernetes.kubeconfig import Access, find_access, pod_access
-from elastic.platforms.kubernetes.names import Manifest
-from elastic.platforms.kubernetes.pace import Pace
-from elastic.platforms.kubernetes.retrying import pause_before_retry
-from elastic.platforms.kubernetes.transport import READ_TIMEOUT_S, Request, Transport
+from elastic.platforms.kubernetes.api.errors import AwayError, RefusedError, pause_before_retry
+from elastic.platforms.kubernetes.api.kubeconfig import Access, find_access, pod_access
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.api.transport import READ_TIMEOUT_S, Pace, Request, Transport
 
 __all__ = ["AwayError", "Cluster", "RefusedError", "connect", "connect_from_pod"]
 
@@ -85,6 +83,25 @@ class Cluster:
             AwayError: It does not answer.
         """
         return self._call("PATCH", path, None, change, "application/merge-patch+json")
+
+    def apply(self, path: str, manifest: Manifest, owner: str, force: bool = False) -> Manifest:
+        """Have an object hold these fields, and not those that `owner` applied before and now not.
+
+        Creates it where there is none; fields of others stay (server-side apply, since 1.22 for
+        everybody).
+
+        Args:
+            path: Of the object.
+            manifest: With `apiVersion` and `kind`, and nothing but what is to be so.
+            owner: Whose fields these are (`fieldManager`).
+            force: Take over fields that another owner has applied with other values.
+
+        Raises:
+            RefusedError: See `get`; its code is CONFLICT where another owner has other values.
+            AwayError: It does not answer.
+        """
+        query = {"fieldManager": owner, "force": str(force).lower()}
+        return self._call("PATCH", path, query, manifest, "application/apply-patch+yaml")
 
     def delete(
         self,

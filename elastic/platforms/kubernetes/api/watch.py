@@ -1,4 +1,4 @@
-"""Keeps a `Mirror` current: list, then watch from there, and again whenever that breaks."""
+"""Keeps a `Cache` current: list, then watch from there, and again whenever that breaks."""
 
 import json
 import logging
@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.connection import Cluster, RefusedError
-from elastic.platforms.kubernetes.mirror import Mirror
+from elastic.platforms.kubernetes.api.cache import Cache
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Watch:
         cluster: Cluster,
         path: str,
         selectors: dict[str, str],
-        mirror: Mirror,
+        cache: Cache,
         on_contact: Callable[[], None],
         watch_s: int = WATCH_S,
         silence_s: float = SILENCE_S,
@@ -50,7 +50,7 @@ class Watch:
             cluster: Where the objects are.
             path: Of the collection.
             selectors: `labelSelector` or `fieldSelector`.
-            mirror: What is kept current.
+            cache: What is kept current.
             on_contact: Called when the API server has been lost or is back, see `failure`.
             watch_s: See `WATCH_S`.
             silence_s: See `SILENCE_S`.
@@ -58,7 +58,7 @@ class Watch:
         self._cluster = cluster
         self._path = path
         self._selectors = selectors
-        self._mirror = mirror
+        self._cache = cache
         self._on_contact = on_contact
         self._watch_s = watch_s
         self._silence_s = silence_s
@@ -85,7 +85,7 @@ class Watch:
 
     @property
     def failure(self) -> PlatformError | None:
-        """Why the mirror is not current at the moment, or None where it is."""
+        """Why the cache is not current at the moment, or None where it is."""
         return self._failure
 
     def _run(self) -> None:
@@ -140,13 +140,13 @@ class Watch:
                 raise GoneError(message)
             raise RefusedError(f"the watch of {self._path} ended: {message}", item.get("code", 0))
         if kind != "BOOKMARK":
-            self._mirror.apply(kind, item)
+            self._cache.apply(kind, item)
         self._version = item["metadata"]["resourceVersion"]
 
     def _list(self) -> None:
-        self._mirror.begin_list()
+        self._cache.begin_list()
         answer = self._cluster.get(self._path, self._selectors)
-        self._mirror.finish_list(answer["items"])
+        self._cache.finish_list(answer["items"])
         self._version = answer["metadata"]["resourceVersion"]
         self._found_again()
 

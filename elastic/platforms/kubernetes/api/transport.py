@@ -1,11 +1,11 @@
 """Single requests to one API server: bytes out, JSON or lines in, nothing tried twice.
 
-None but this module and `kubeconfig` imports the client library: it takes care of certificates
-and credentials, and its models are left alone, since decoding into them costs ten times what JSON
-does.
+The client library takes care of certificates and credentials, and its models are left alone, since
+decoding into them costs ten times what JSON does.
 """
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,10 +14,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from elastic.platforms.kubernetes.api_errors import AwayError, is_of_api_server, refusal
-from elastic.platforms.kubernetes.kubeconfig import Access
-from elastic.platforms.kubernetes.names import Manifest
-from elastic.platforms.kubernetes.pace import Pace
+from elastic.platforms.kubernetes.api.errors import AwayError, is_of_api_server, refusal
+from elastic.platforms.kubernetes.api.kubeconfig import Access
+from elastic.platforms.kubernetes.api.resources import Manifest
 
 if TYPE_CHECKING:
     from kubernetes.client.rest import RESTClientObject, RESTResponse
@@ -25,6 +24,33 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 30.0
 _CHUNK_BYTES: Final = 1 << 16
+RATE: Final = 20.0
+"""Requests a second: a client without bounds can take an API server down."""
+
+BURST: Final = 40
+
+
+class Pace:
+    """A token bucket: `burst` requests at once, then `rate` a second."""
+
+    def __init__(self, rate: float = RATE, burst: int = BURST) -> None:
+        self._rate = rate
+        self._burst = float(burst)
+        self._lock = threading.Lock()
+        self._tokens = self._burst
+        self._filled_s = time.monotonic()
+
+    def wait(self) -> None:
+        """Return when the next request may go out."""
+        time.sleep(self._take(time.monotonic()))
+
+    def _take(self, now_s: float) -> float:
+        """Take a token, perhaps one that is still to come; seconds until it is there."""
+        with self._lock:
+            gained = (now_s - self._filled_s) * self._rate
+            self._tokens = min(self._burst, self._tokens + gained) - 1.0
+            self._filled_s = now_s
+            return max(0.0, -self._tokens / self._rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from elastic.platforms.kubernetes.names import Manifest
+from elastic.platforms.kubernetes.api.resources import Manifest
 
 MAX_REMOVED: Final = 10_000
 """Uids of removed objects that are remembered, lest an answer that comes late revives one."""
@@ -21,27 +21,39 @@ OnChange: TypeAlias = Callable[[Manifest | None, Manifest | None], None]
 When an object of the same name takes another's place, the removal is told first.
 """
 
+Key: TypeAlias = tuple[str, str]
+"""Namespace and name; the first is empty where objects are in none."""
 
-class Mirror:
-    """Objects by name. Safe to use from several threads; `on_change` is called under the lock."""
+
+def key_of(item: Manifest) -> Key:
+    """What an object is found by; one that takes its place has the same."""
+    metadata = item["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+class Cache:
+    """Objects by namespace and name. Safe to use from several threads.
+
+    `on_change` is called under the lock.
+    """
 
     def __init__(self, on_change: OnChange, lock: "threading.RLock") -> None:
         """Keep the parts.
 
         Args:
             on_change: See `OnChange`.
-            lock: The owner's own, since it asks the mirror while it holds it.
+            lock: The owner's own, since it asks the cache while it holds it.
         """
         self._on_change = on_change
         self._lock = lock
-        self._objects: dict[str, Manifest] = {}
-        self._put_since_list: dict[str, Manifest] = {}
+        self._objects: dict[Key, Manifest] = {}
+        self._put_since_list: dict[Key, Manifest] = {}
         self._removed: deque[str] = deque(maxlen=MAX_REMOVED)
 
-    def get(self, name: str) -> Manifest | None:
-        """The object of that name."""
+    def get(self, namespace: str, name: str) -> Manifest | None:
+        """The object of that name; `namespace` is empty for one that is in none."""
         with self._lock:
-            return self._objects.get(name)
+            return self._objects.get((namespace, name))
 
     def all(self) -> list[Manifest]:
         """Every object."""
@@ -56,11 +68,11 @@ class Mirror:
     def finish_list(self, items: Iterable[Manifest]) -> None:
         """Take over the answer to a list: what is missing there has been removed."""
         with self._lock:
-            listed = {item["metadata"]["name"]: item for item in items}
-            for name, item in self._put_since_list.items():
-                listed.setdefault(name, item)
-            for name in self._objects.keys() - listed.keys():
-                self._remove(self._objects[name])
+            listed = {key_of(item): item for item in items}
+            for key, item in self._put_since_list.items():
+                listed.setdefault(key, item)
+            for key in self._objects.keys() - listed.keys():
+                self._remove(self._objects[key])
             for item in listed.values():
                 self._set(item)
 
@@ -69,7 +81,7 @@ class Mirror:
         with self._lock:
             if self._has(item):
                 return
-            self._put_since_list[item["metadata"]["name"]] = item
+            self._put_since_list[key_of(item)] = item
             self._set(item)
 
     def apply(self, kind: str, item: Manifest) -> None:
@@ -83,29 +95,29 @@ class Mirror:
     def _set(self, item: Manifest) -> None:
         if _uid(item) in self._removed:
             return
-        name = item["metadata"]["name"]
-        old = self._objects.get(name)
+        key = key_of(item)
+        old = self._objects.get(key)
         if old is not None and _uid(old) != _uid(item):
             self._remove(old)
             old = None
         if old == item:
             return
-        self._objects[name] = item
+        self._objects[key] = item
         self._on_change(old, item)
 
     def _remove(self, last: Manifest) -> None:
-        name = last["metadata"]["name"]
+        key = key_of(last)
         self._removed.append(_uid(last))
-        old = self._objects.get(name)
-        put = self._put_since_list.get(name)
+        old = self._objects.get(key)
+        put = self._put_since_list.get(key)
         if put is not None and _uid(put) == _uid(last):
-            del self._put_since_list[name]
+            del self._put_since_list[key]
         if old is not None and _uid(old) == _uid(last):
-            del self._objects[name]
+            del self._objects[key]
             self._on_change(last, None)
 
     def _has(self, item: Manifest) -> bool:
-        old = self._objects.get(item["metadata"]["name"])
+        old = self._objects.get(key_of(item))
         return old is not None and _uid(old) == _uid(item)
 
 

@@ -13,11 +13,11 @@ from support.fake_api import Answer, FakeApi, refusal
 from elastic.errors import JobExistsError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes import manifests
-from elastic.platforms.kubernetes.connection import AwayError, RefusedError
+from elastic.platforms.kubernetes.api.cluster import AwayError, RefusedError
+from elastic.platforms.kubernetes.api.errors import LAST_PAUSE_S, pause_before_retry
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission, control_of, submission_of
-from elastic.platforms.kubernetes.retrying import LAST_PAUSE_S, pause_before_retry
 from elastic.platforms.kubernetes.submission import _take_name
 from elastic.spec.job import JobSpec
 
@@ -109,6 +109,14 @@ class TestWhatIsSentAgain:
         assert all(LAST_PAUSE_S / 2 <= pause(n) <= LAST_PAUSE_S for n in (6, 60, 6000))
         assert pause(6, left_s=0.3) == 0.3
         assert pause(6, left_s=0.0) is None
+
+
+def test_what_is_applied_is_told_as_whose_it_is():
+    with FakeApi(Answer(body=MAP)) as api:
+        assert api.cluster().apply(f"{MAPS}/a", MAP, "elastic") == MAP
+        [seen] = api.requests
+    assert (seen.method, seen.path) == ("PATCH", f"{MAPS}/a?fieldManager=elastic&force=false")
+    assert (seen.body, seen.headers["Content-Type"]) == (MAP, "application/apply-patch+yaml")
 
 
 class TestWhatMayNotHappenTwice:
