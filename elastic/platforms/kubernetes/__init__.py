@@ -3,7 +3,7 @@
 `api` talks to an API server and knows nothing of jobs. `names` says what each object of a job is
 called, `manifests` makes the objects. The master's side (`runner`) keeps a copy of its pods by
 list and watch, and a small book of its launches that outlives the master's container; what a pod's
-JSON means is decided in `observation`, without any I/O. Objects are plain dicts, as the API server
+JSON means is decided in `pods`, without any I/O. Objects are plain dicts, as the API server
 sends them.
 
 Belongs here: pods, ConfigMaps and everything else that only this platform knows.

@@ -14,8 +14,8 @@ from elastic.platforms.kubernetes.names import (
     master_name,
     tensorboard_name,
 )
-from elastic.platforms.kubernetes.observation import why_pending
-from elastic.platforms.kubernetes.own_container import own_state
+from elastic.platforms.kubernetes.pods.containers import own_state
+from elastic.platforms.kubernetes.pods.observation import why_pending
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import spec_of, submission_of
 from elastic.platforms.kubernetes.refusals import explained

@@ -8,12 +8,10 @@ from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.killing import TERM_GRACE_S
-from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL
-from elastic.platforms.kubernetes.own_container import own_state
+from elastic.platforms.kubernetes.names import MASTER
+from elastic.platforms.kubernetes.pods.containers import may_run, own_state
+from elastic.platforms.kubernetes.pods.observation import role_of
 from elastic.policy.fleet import WORKER
-
-_MAY_RUN: Final = frozenset({"Running", "Unknown"})
-"""The phases of pods of which something may run."""
 
 _AT_WORK: Final = frozenset({MASTER, WORKER})
 """The roles of pods that a job is done by; a TensorBoard only shows what they did."""
@@ -35,7 +33,7 @@ def forget_job(job: JobObjects) -> None:
     if not job.status(record).phase.is_final:
         raise JobExistsError(f"job {job.job_name!r} has not ended: `elastic kill` it first")
     for pod in pods:
-        grace_s = TERM_GRACE_S if _may_run(pod) else 0.0
+        grace_s = TERM_GRACE_S if may_run(pod) else 0.0
         job.delete(PODS, pod["metadata"]["name"], grace_s, pod["metadata"]["uid"])
     # Whoever submits the job again takes its record first, and with it the names of all the rest.
     version = record["metadata"]["resourceVersion"]
@@ -52,12 +50,7 @@ def forget_job(job: JobObjects) -> None:
 
 def _is_at_work(pod: Manifest) -> bool:
     """Whether a replica runs, whatever containers somebody has put beside it."""
-    role = (pod["metadata"].get("labels") or {}).get(TYPE_LABEL)
-    return role in _AT_WORK and _may_run(pod) and "terminated" not in own_state(pod)
-
-
-def _may_run(pod: Manifest) -> bool:
-    return pod["status"].get("phase") in _MAY_RUN
+    return role_of(pod) in _AT_WORK and may_run(pod) and "terminated" not in own_state(pod)
 
 
 def _is_taken(job: JobObjects) -> JobExistsError:

@@ -16,7 +16,7 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
     Resource,
 )
-from elastic.platforms.kubernetes.job_status import job_status, needs_warnings, published_status
+from elastic.platforms.kubernetes.job_status import job_status, published_status
 from elastic.platforms.kubernetes.names import (
     CONTROL_KEY,
     STATUS_KEY,
@@ -28,7 +28,8 @@ from elastic.platforms.kubernetes.names import (
     tensorboard_name,
     token_name,
 )
-from elastic.platforms.kubernetes.presence import needs_pods, with_seen_workers
+from elastic.platforms.kubernetes.pods.masters import needs_warnings
+from elastic.platforms.kubernetes.pods.observation import needs_pods, with_seen_workers
 from elastic.platforms.kubernetes.record import (
     StatusUnreadableError,
     Submission,

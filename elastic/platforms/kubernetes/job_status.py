@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl
-from elastic.platforms.kubernetes import master_pod, starting
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.end_record import end_of
-from elastic.platforms.kubernetes.master_pod import Finding
 from elastic.platforms.kubernetes.names import JOB_LABEL, SUBMISSION_LABEL
+from elastic.platforms.kubernetes.pods import masters
+from elastic.platforms.kubernetes.pods.end_record import end_of
+from elastic.platforms.kubernetes.pods.masters import Finding
+from elastic.platforms.kubernetes.pods.observation import MASTER_DELETED
 from elastic.platforms.kubernetes.podspec import keeps_versions
-from elastic.platforms.kubernetes.presence import MASTER_DELETED
 from elastic.platforms.kubernetes.record import (
     StatusUnreadableError,
     control_of,
@@ -91,14 +91,14 @@ def _job_status(
     end = None if master is None else end_of(master, base.model_copy(update={"workers": ()}))
     if end is not None:
         return end
-    has_begun = bool(problem) or starting.has_begun(published)
+    has_begun = bool(problem) or masters.has_begun(published)
     spec, control = _spec_of(record), _control_of(record)
     if master is None:
         is_new = not has_begun and now_s - submission.submitted_s < SUBMITTING_S
         finding: Finding | None = _without_master(is_new, spec)
     else:
         told = published if has_begun else None
-        finding = master_pod.find(master, warnings, told, now_s, _advice(spec))
+        finding = masters.find(master, warnings, told, now_s, _advice(spec))
         if not has_begun:
             finding = _before_beginning(finding, spec, master, now_s)
     if control.cancelled:
@@ -122,27 +122,20 @@ def _corrected(base: JobStatus, finding: Finding | None, num_desired: int) -> Jo
     return base.model_copy(update=update)
 
 
-def needs_warnings(master: Manifest | None) -> bool:
-    """Whether the events of the pod may tell more than the pod itself."""
-    if master is None or master["status"].get("phase") != "Pending":
-        return False
-    return bool(master["spec"].get("nodeName"))
-
-
 def _before_beginning(
     found: Finding | None, spec: JobSpec | None, master: Manifest, now_s: float
 ) -> Finding | None:
     """What was found, or that the job's master has not begun in time."""
     if spec is None or (found is not None and found.phase.is_final):
         return found
-    if starting.is_given_up(master, spec.start_timeout, now_s):
-        return starting.too_late(master, spec.start_timeout, _why_not_begun(master, found))
+    if masters.is_given_up(master, spec.start_timeout, now_s):
+        return masters.too_late(master, spec.start_timeout, _why_not_begun(master, found))
     return found
 
 
 def _why_not_begun(master: Manifest, found: Finding | None) -> str:
     # The same whether its container runs again in this very moment or not.
-    if end := master_pod.last_end(master):
+    if end := masters.last_end(master):
         return f"each time it ended ({end})"
     return "" if found is None else found.message
 

@@ -7,12 +7,11 @@ from typing import Final
 
 from elastic.platforms.base import StillAliveError, unheard
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
-from elastic.platforms.kubernetes.exits import is_deleted
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.job_status import STATUS_UNREADABLE
-from elastic.platforms.kubernetes.names import MASTER, TYPE_LABEL
-from elastic.platforms.kubernetes.own_container import own_state
-from elastic.platforms.kubernetes.presence import needs_pods, with_seen_workers
+from elastic.platforms.kubernetes.names import MASTER
+from elastic.platforms.kubernetes.pods.containers import has_run, is_deleted, is_over, own_state
+from elastic.platforms.kubernetes.pods.observation import needs_pods, role_of, with_seen_workers
 from elastic.spec.status import JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)
@@ -117,30 +116,15 @@ def end_pods(
 
 def _delete(job: JobObjects, pods: Sequence[Manifest], grace_s: float) -> None:
     # The master goes first, so that it starts nothing new for what ends.
-    for pod in sorted(pods, key=lambda pod: pod["metadata"]["labels"].get(TYPE_LABEL) != MASTER):
-        job.delete(PODS, pod["metadata"]["name"], grace_s if _has_run(pod) else 0.0)
-
-
-def _has_run(pod: Manifest) -> bool:
-    """Whether anything of a pod may have to end, or have ended with words that nobody has read."""
-    return any(
-        not {"running", "terminated"}.isdisjoint(container.get("state") or {})
-        or container.get("lastState")
-        for container in _containers(pod)
-    )
-
-
-def _containers(pod: Manifest) -> list[Manifest]:
-    """What the node tells of each, those that prepare the pod included."""
-    kinds = ("initContainerStatuses", "containerStatuses")
-    return [container for kind in kinds for container in pod["status"].get(kind) or ()]
+    for pod in sorted(pods, key=lambda pod: role_of(pod) != MASTER):
+        job.delete(PODS, pod["metadata"]["name"], grace_s if has_run(pod) else 0.0)
 
 
 def _clear(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
     """Forget the deleted pods that have ended; whether the job has no pod any more."""
     pods = job.pods()
     for pod in pods:
-        if _is_over(pod):
+        if is_over(pod):
             # Its node drops it with its next clean-up: seen to take 15 s, or a minute if it has
             # ended just when it was deleted.
             # Only this one: another of its name may have been started since.
@@ -149,13 +133,6 @@ def _clear(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
     if names:
         on_wait(f"{', '.join(names)} to be gone")
     return not names
-
-
-def _is_over(pod: Manifest) -> bool:
-    """Whether nothing of a deleted pod runs: its node starts nothing for it any more."""
-    return is_deleted(pod) and not any(
-        "running" in (container.get("state") or {}) for container in _containers(pod)
-    )
 
 
 def _has_left(job: JobObjects, on_wait: Callable[[str], None]) -> bool:

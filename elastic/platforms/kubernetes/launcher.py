@@ -11,10 +11,10 @@ from functools import partial
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import Replica, ReplicaId
-from elastic.platforms.kubernetes import observation
 from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.launching import Create, Launches, Remove, Wait, next_step
+from elastic.platforms.kubernetes.pods import observation
 from elastic.platforms.kubernetes.worker_pods import NameTakenError, WorkerPods
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase
-from elastic.platforms.kubernetes import observation
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.book import Launch, LaunchBook
-from elastic.platforms.kubernetes.exits import is_deleted
+from elastic.platforms.kubernetes.pods import observation
+from elastic.platforms.kubernetes.pods.containers import is_deleted
 
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 60.0

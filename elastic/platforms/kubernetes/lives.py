@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaRunner, StatusRefusedError
-from elastic.platforms.kubernetes import observation, starting
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.life_log import ERROR, Life, LifeLog
 from elastic.platforms.kubernetes.manifests import MASTER_REPLICA
-from elastic.platforms.kubernetes.own_container import last_terminated, own_status
+from elastic.platforms.kubernetes.pods import masters, observation
+from elastic.platforms.kubernetes.pods.containers import last_terminated, own_status
 from elastic.platforms.last_words import STEP_NAME, read_step
 from elastic.policy.masters import EndJob, RestartMaster, on_exit
 from elastic.spec.job import JobSpec
@@ -131,9 +131,9 @@ def _pod_that_tells(read_pod: Callable[[], Manifest], lives: list[Life]) -> Mani
 
 def _too_late(pod: Manifest, status: JobStatus | None, timeout_s: float) -> EndJob | None:
     """The end of a job that everybody else has taken for failed by now."""
-    if starting.has_begun(status) or not starting.has_missed_its_start(pod, timeout_s, time.time()):
+    if masters.has_begun(status) or not masters.has_missed_its_start(pod, timeout_s, time.time()):
         return None
-    finding = starting.too_late(pod, timeout_s, "")
+    finding = masters.too_late(pod, timeout_s, "")
     return EndJob(finding.phase, finding.reason, finding.message)
 
 

@@ -13,8 +13,8 @@ from elastic.platforms.base import LogLine
 from elastic.platforms.kubernetes.api.cluster import AwayError, Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.log_selection import selected
-from elastic.platforms.kubernetes.own_container import own_status
 from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog
+from elastic.platforms.kubernetes.pods.containers import own_status
 from elastic.platforms.last_look import LastLook
 
 logger = logging.getLogger(__name__)

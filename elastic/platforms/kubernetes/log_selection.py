@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.names import MASTER
-from elastic.platforms.kubernetes.pod_log import replica_name
+from elastic.platforms.kubernetes.pods.observation import replica_name
 
 
 def selected(pods: Iterable[Manifest], names: Sequence[str]) -> list[Manifest]:

@@ -10,9 +10,9 @@ from elastic.platforms.base import LogLine
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.log_selection import in_order, is_named, selected
-from elastic.platforms.kubernetes.observation import why_pending
-from elastic.platforms.kubernetes.own_container import own_status
-from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog, replica_name
+from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog
+from elastic.platforms.kubernetes.pods.containers import own_status
+from elastic.platforms.kubernetes.pods.observation import replica_name, why_pending
 
 _EXCUSE_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 """A busy node takes its time to link the log of a container that it has just begun."""

@@ -11,7 +11,7 @@ from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifes
 from elastic.platforms.kubernetes.board import find_board
 from elastic.platforms.kubernetes.forgetting import forget_job
 from elastic.platforms.kubernetes.job_objects import JobObjects
-from elastic.platforms.kubernetes.job_status import job_status, needs_warnings
+from elastic.platforms.kubernetes.job_status import job_status
 from elastic.platforms.kubernetes.killing import kill_job
 from elastic.platforms.kubernetes.log_following import follow_logs
 from elastic.platforms.kubernetes.logs import read_logs, read_previous_logs
@@ -28,7 +28,8 @@ from elastic.platforms.kubernetes.names import (
     selector,
     status_name,
 )
-from elastic.platforms.kubernetes.presence import needs_pods, with_seen_workers
+from elastic.platforms.kubernetes.pods.masters import needs_warnings
+from elastic.platforms.kubernetes.pods.observation import needs_pods, with_seen_workers
 from elastic.platforms.kubernetes.record import spec_of, submission_of
 from elastic.platforms.kubernetes.submission import BuildImage, submit_job
 from elastic.policy.fleet import WORKER

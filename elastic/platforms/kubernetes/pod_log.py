@@ -11,7 +11,8 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import LogLine
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
-from elastic.platforms.kubernetes.names import CONTAINER, INDEX_LABEL, TYPE_LABEL
+from elastic.platforms.kubernetes.names import CONTAINER
+from elastic.platforms.kubernetes.pods.observation import replica_name
 
 SILENCE_S: Final = 60.0
 """A quiet stream is opened anew after so long, in case its connection has died in silence."""
@@ -135,12 +136,6 @@ class PodLog:
                 # Its line has left with a rotated file: nothing repeats it, and all would be kept.
                 self._last_stamp = stamp
             del self._num_given[oldest]
-
-
-def replica_name(pod: Manifest) -> str:
-    """`worker-0`, as users name it."""
-    labels = pod["metadata"].get("labels") or {}
-    return f"{labels.get(TYPE_LABEL, 'pod')}-{labels.get(INDEX_LABEL, '0')}"
 
 
 def _stamp(moment_s: float) -> str:

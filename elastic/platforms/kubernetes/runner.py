@@ -9,7 +9,6 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl, Replica, ReplicaId
-from elastic.platforms.kubernetes import observation
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.book import LaunchBook
@@ -17,6 +16,7 @@ from elastic.platforms.kubernetes.event_recorder import EventRecorder
 from elastic.platforms.kubernetes.launcher import Launcher
 from elastic.platforms.kubernetes.launching import Launches
 from elastic.platforms.kubernetes.manifests import Owner, worker_pod
+from elastic.platforms.kubernetes.pods import observation
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.status_store import StatusStore
 from elastic.platforms.kubernetes.wishes import Wishes

@@ -14,7 +14,7 @@ from elastic.platforms.kubernetes import manifests, names
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.errors import is_permanent
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
-from elastic.platforms.kubernetes.end_record import dump_end, reduced
+from elastic.platforms.kubernetes.pods.end_record import dump_end, reduced
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import StatusUnreadableError, last_words_of, status_of
 from elastic.spec.status import JobPhase, JobStatus

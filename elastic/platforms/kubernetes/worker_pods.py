@@ -6,12 +6,13 @@ from typing import TypeAlias
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.kubernetes import names, observation
+from elastic.platforms.kubernetes import names
 from elastic.platforms.kubernetes.api.cache import Cache, OnChange
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.api.watch import Watch, Watched
 from elastic.platforms.kubernetes.manifests import Owner
+from elastic.platforms.kubernetes.pods import observation
 from elastic.platforms.kubernetes.podspec import Job
 
 MakePod: TypeAlias = Callable[[Job, ReplicaId, Owner | None], Manifest]

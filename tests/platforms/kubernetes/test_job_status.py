@@ -7,9 +7,10 @@ import pytest
 
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes import manifests
-from elastic.platforms.kubernetes.end_record import dump_end
-from elastic.platforms.kubernetes.job_status import SUBMITTING_S, job_status, needs_warnings
+from elastic.platforms.kubernetes.job_status import SUBMITTING_S, job_status
 from elastic.platforms.kubernetes.names import STATUS_KEY
+from elastic.platforms.kubernetes.pods.end_record import dump_end
+from elastic.platforms.kubernetes.pods.masters import needs_warnings
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission
 from elastic.policy.masters import MAX_MASTER_CRASHES

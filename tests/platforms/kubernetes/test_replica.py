@@ -7,7 +7,7 @@ import pytest
 
 from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason
-from elastic.platforms.kubernetes.exits import parse_termination
+from elastic.platforms.kubernetes.pods.containers import parse_termination
 from elastic.platforms.kubernetes.replica import PodSurroundings
 from elastic.platforms.surroundings import MEMORY_VARIABLE, THREAD_VARIABLES
 

@@ -12,9 +12,9 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import StatusRefusedError
 from elastic.platforms.kubernetes import manifests
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
-from elastic.platforms.kubernetes.end_record import end_of
 from elastic.platforms.kubernetes.job_objects import JobObjects
 from elastic.platforms.kubernetes.names import LAST_WORDS_KEY, STATUS_KEY
+from elastic.platforms.kubernetes.pods.end_record import end_of
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission
 from elastic.platforms.kubernetes.status_store import MAX_LAST_WORDS, StatusStore

@@ -1,4 +1,8 @@
-"""Why a pod's container ended, and whose doing it was. Pure."""
+"""The containers of a pod: how they are, why a replica's ended, and whose doing that was. Pure.
+
+A replica's own is told from others by its name. A cluster_spec, a service mesh or an agent may add
+containers, and a node sorts their states by name: where one stands in a list means nothing.
+"""
 
 import json
 import signal
@@ -10,9 +14,14 @@ from typing import Any, Final
 from elastic.platforms.base import ExitReason
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.life_log import OUT_OF_MEMORY
-from elastic.platforms.kubernetes.names import TYPE_LABEL
-from elastic.platforms.kubernetes.own_container import own_spec
+from elastic.platforms.kubernetes.names import CONTAINER, TYPE_LABEL
 from elastic.platforms.last_words import UNFINISHED, exit_words
+
+QUIET_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Reasons to wait that everything goes through."""
+
+_MAY_RUN: Final = frozenset({"Running", "Unknown"})
+"""The phases of pods of which something may run."""
 
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
 _CODE_NOT_STARTED: Final = 128
@@ -25,6 +34,78 @@ _OUTSIDE: Final = frozenset(
 """What people and systems send; any other deadly signal is the program's own doing."""
 
 _DELETED: Final = "deleted"
+
+
+def own_status(pod: Manifest) -> dict[str, Any]:
+    """What the node has told of the container; empty before it has told anything."""
+    return _own((pod.get("status") or {}).get("containerStatuses"))
+
+
+def own_spec(pod: Manifest) -> dict[str, Any]:
+    """What the container was made from; empty in a pod that is not ours."""
+    return _own(pod["spec"].get("containers"))
+
+
+def own_state(pod: Manifest) -> dict[str, Any]:
+    """The present state: one key of `waiting`, `running`, `terminated`, or none."""
+    state: dict[str, Any] = own_status(pod).get("state") or {}
+    return state
+
+
+def last_terminated(pod: Manifest) -> dict[str, Any] | None:
+    """How the newest run of it that is over has ended; None where none is known."""
+    ended: dict[str, Any] | None = own_state(pod).get("terminated") or (
+        own_status(pod).get("lastState") or {}
+    ).get("terminated")
+    return ended
+
+
+def has_run(pod: Manifest) -> bool:
+    """Whether anything of a pod may have to end, or have ended with words that nobody has read."""
+    return any(
+        not {"running", "terminated"}.isdisjoint(container.get("state") or {})
+        or container.get("lastState")
+        for container in _all(pod)
+    )
+
+
+def is_over(pod: Manifest) -> bool:
+    """Whether nothing of a deleted pod runs: its node starts nothing for it any more."""
+    return is_deleted(pod) and not any(
+        "running" in (container.get("state") or {}) for container in _all(pod)
+    )
+
+
+def may_run(pod: Manifest) -> bool:
+    """Whether something of it may run, as far as its phase tells."""
+    return pod["status"].get("phase") in _MAY_RUN
+
+
+def is_node_silent(pod: Manifest) -> bool:
+    """Whether the control plane has marked a pod as not ready since its node does not answer.
+
+    It marks the pod alone, and leaves what the node told of the containers. A container that has
+    ended or fails its probe is told by the node itself, which marks both.
+    """
+    conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or ()}
+    ready, containers_ready = (conditions.get(k) or {} for k in ("Ready", "ContainersReady"))
+    return (
+        ready.get("status", "True") != "True"
+        and containers_ready.get("status", "True") == "True"
+        # Somebody else's gate: the node does answer.
+        and ready.get("reason") != "ReadinessGatesNotReady"
+        and bool(own_status(pod).get("ready", True))
+    )
+
+
+def _all(pod: Manifest) -> list[Manifest]:
+    """What the node tells of each, those that prepare the pod included."""
+    kinds = ("initContainerStatuses", "containerStatuses")
+    return [container for kind in kinds for container in pod["status"].get(kind) or ()]
+
+
+def _own(entries: list[dict[str, Any]] | None) -> dict[str, Any]:
+    return next((entry for entry in entries or () if entry.get("name") == CONTAINER), {})
 
 
 @dataclass(frozen=True, slots=True)

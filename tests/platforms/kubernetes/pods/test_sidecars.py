@@ -9,14 +9,15 @@ from support.pods import DONE_WORDS, pod, running, terminated
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
-from elastic.platforms.kubernetes import manifests, master_pod
+from elastic.platforms.kubernetes import manifests
 from elastic.platforms.kubernetes.launching import Remove, next_step
 from elastic.platforms.kubernetes.log_following import follow_logs
 from elastic.platforms.kubernetes.logs import read_logs, read_previous_logs
-from elastic.platforms.kubernetes.observation import OVERDUE_S, observe
-from elastic.platforms.kubernetes.own_container import own_spec, own_state
+from elastic.platforms.kubernetes.pods import masters
+from elastic.platforms.kubernetes.pods.containers import own_spec, own_state
+from elastic.platforms.kubernetes.pods.masters import has_missed_its_start
+from elastic.platforms.kubernetes.pods.observation import OVERDUE_S, observe
 from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.starting import has_missed_its_start
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 
@@ -99,22 +100,22 @@ class TestMaster:
     @pytest.mark.parametrize("agent", [AGENT_RUNS, AGENT_ENDED], ids=["runs", "ended"])
     def test_one_that_runs_is_well_whatever_another_container_does(self, agent):
         conditions = UNREADY if agent is AGENT_ENDED else ()
-        assert master_pod.find(master(agent, runs(), conditions=conditions), (), None, 0.0) is None
+        assert masters.find(master(agent, runs(), conditions=conditions), (), None, 0.0) is None
 
     def test_one_that_runs_is_not_pending_with_another_container(self):
-        assert master_pod.find(master(AGENT_WAITS, runs(), "Pending"), (), None, 0.0) is None
+        assert masters.find(master(AGENT_WAITS, runs(), "Pending"), (), None, 0.0) is None
 
     def test_one_whose_node_is_silent_is_said(self):
-        found = master_pod.find(master(AGENT_RUNS, runs(), conditions=SILENT), (), None, 0.0)
+        found = masters.find(master(AGENT_RUNS, runs(), conditions=SILENT), (), None, 0.0)
         assert found.reason == "MasterUnreachable"
 
     def test_one_that_is_not_ready_for_somebody_elses_gate_is_well(self):
         gate = [{**SILENT[0], "reason": "ReadinessGatesNotReady"}, SILENT[1]]
-        assert master_pod.find(master(AGENT_RUNS, runs(), conditions=gate), (), None, 0.0) is None
+        assert masters.find(master(AGENT_RUNS, runs(), conditions=gate), (), None, 0.0) is None
 
     def test_one_that_has_ended_mute_is_not_started_again_for_another_container(self):
         ended = {"state": {"terminated": {"exitCode": 0}}, "restartCount": 0}
-        found = master_pod.find(master(AGENT_RUNS, ended), (), None, 0.0)
+        found = masters.find(master(AGENT_RUNS, ended), (), None, 0.0)
         assert (found.phase, found.reason) == (JobPhase.FAILED, "MasterLost")
 
     def test_one_between_two_lives_is_told_by_its_own_end(self):
@@ -124,12 +125,12 @@ class TestMaster:
             "restartCount": 2,
         }
         for agent, phase in ((AGENT_RUNS, "Running"), (AGENT_WAITS, "Pending")):
-            found = master_pod.find(master(agent, own, phase), (), None, 0.0)
+            found = masters.find(master(agent, own, phase), (), None, 0.0)
             assert found.message == ("the master ended (KeyError: 'x') and is started again")
 
     def test_the_image_that_cannot_be_pulled_is_its_own(self):
         own = {"state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
-        found = master_pod.find(master(AGENT_RUNS, own, "Pending"), (), None, 0.0)
+        found = masters.find(master(AGENT_RUNS, own, "Pending"), (), None, 0.0)
         assert found.message.startswith("image registry/elastic:1 cannot be used: not found: ")
 
     def test_it_has_started_when_its_own_container_has(self):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.own_container import own_state
+from elastic.platforms.kubernetes.pods.containers import own_state
 from elastic.spec.status import JobStatus, StoredStatus
 
 MAX_BYTES: Final = 4096

@@ -6,9 +6,9 @@ from support.fake_platform import FakeReplicaRunner
 from elastic.platforms.kubernetes import manifests
 from elastic.platforms.kubernetes.job_status import job_status
 from elastic.platforms.kubernetes.lives import begin_life
+from elastic.platforms.kubernetes.pods.masters import REPORT_S, has_missed_its_start
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission
-from elastic.platforms.kubernetes.starting import REPORT_S, has_missed_its_start
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 

@@ -6,7 +6,7 @@ import pytest
 from support.pods import DONE_WORDS, pod, running, terminated, waiting, with_state
 
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
-from elastic.platforms.kubernetes.observation import (
+from elastic.platforms.kubernetes.pods.observation import (
     last_words,
     observe,
     observe_removed,

@@ -1,4 +1,9 @@
-"""What the master's pod says about the job: why no master runs, where none does. Pure."""
+"""What the master's pod says about the job: why no master runs, where none does. Pure.
+
+As long as no master has begun, none can decide how long it is waited for. Whoever looks at the job
+decides by the same rule, and so does a master that comes too late, about itself: what was Failed
+for one is Failed for all.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from elastic.platforms.kubernetes import exits, observation
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.manifests import MASTER_REPLICA
-from elastic.platforms.kubernetes.own_container import (
+from elastic.platforms.kubernetes.pods import containers, observation
+from elastic.platforms.kubernetes.pods.containers import (
     is_node_silent,
     last_terminated,
     own_spec,
@@ -28,10 +33,12 @@ _IMAGE_REASONS: Final = {
     "ImageInspectError": "ErrImagePull",
     "RegistryUnavailable": "ErrImagePull",
 }
-_USUAL_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})
-
 
 _BACK_OFF: Final = re.compile(r"back-off (?:(\d+)m)?(?:(\d+)s)? restarting")
+
+START_TIMEOUT: Final = "StartTimeout"
+REPORT_S: Final = 10.0
+"""A master that starts just in time is told of by its node a little later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,13 @@ def find(
     return _hopeless(pod, published) or _between_lives(pod, now_s)
 
 
+def needs_warnings(master: Manifest | None) -> bool:
+    """Whether the events of the pod may tell more than the pod itself."""
+    if master is None or master["status"].get("phase") != "Pending":
+        return False
+    return bool(master["spec"].get("nodeName"))
+
+
 def _pending(pod: Manifest, warnings: Sequence[str]) -> Finding:
     for condition in pod["status"].get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
@@ -107,7 +121,7 @@ def _pending(pod: Manifest, warnings: Sequence[str]) -> Finding:
             f"image {image} cannot be used: {cause or reason}: push it where the nodes can pull "
             "it from, or correct --image, --docker_image_repository or --image_pull_policy",
         )
-    if reason and reason not in _USUAL_WAITS:
+    if reason and reason not in containers.QUIET_WAITS:
         return Finding(JobPhase.PENDING, reason, f"the master cannot start: {cause or reason}")
     if cause:
         return Finding(JobPhase.PENDING, "Starting", f"the master cannot start yet: {cause}")
@@ -174,5 +188,52 @@ def last_end(pod: Manifest) -> str:
 
 def _why(pod: Manifest, terminated: Mapping[str, Any]) -> str:
     """What it said itself, else what ended it: the log of one that was killed has no reason."""
-    message = exits.killed_by(terminated) or exits.classify(pod, terminated)[1]
+    message = containers.killed_by(terminated) or containers.classify(pod, terminated)[1]
     return message or f"exit code {terminated.get('exitCode')}"
+
+
+def has_begun(published: JobStatus | None) -> bool:
+    """Whether a master of this submission has ever told of itself."""
+    # A resumed job has the status of its earlier submission until then, as Pending.
+    return published is not None and published.phase is not JobPhase.PENDING
+
+
+def is_given_up(pod: Manifest, timeout_s: float, now_s: float) -> bool:
+    """Whether a job whose master has told nothing is not waited for any more.
+
+    Args:
+        pod: The master's.
+        timeout_s: The job's `start_timeout`.
+        now_s: By the API server's clock.
+    """
+    if _running_since_s(pod) is not None:
+        return has_missed_its_start(pod, timeout_s, now_s)
+    return now_s > _created_s(pod) + timeout_s + REPORT_S
+
+
+def has_missed_its_start(pod: Manifest, timeout_s: float, now_s: float) -> bool:
+    """Whether the present life of a master began too late; `now_s` if its node has yet to say."""
+    began_s = _running_since_s(pod)
+    return (now_s if began_s is None else began_s) > _created_s(pod) + timeout_s
+
+
+def too_late(pod: Manifest, timeout_s: float, cause: str) -> Finding:
+    """The end of a job whose master did not start in time."""
+    message = f"the master did not start within {timeout_s:g} s (start_timeout={timeout_s:g})"
+    return Finding(
+        JobPhase.FAILED,
+        START_TIMEOUT,
+        f"{message}: {cause or 'it could start only later'}",
+        at_s=_created_s(pod) + timeout_s,
+    )
+
+
+def _running_since_s(pod: Manifest) -> float | None:
+    running = own_state(pod).get("running")
+    if running is None or not running.get("startedAt"):
+        return None
+    return datetime.fromisoformat(running["startedAt"]).timestamp()
+
+
+def _created_s(pod: Manifest) -> float:
+    return datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()

@@ -1,20 +1,32 @@
-"""What a pod's JSON means for the replica in it. Pure: a pod in, a `Replica` out."""
+"""What a pod's JSON means for the replica in it. Pure: a pod in, a `Replica` out.
 
-from collections.abc import Mapping
+The last word of a master that is gone is older than the end of its workers, so of those what is
+seen of their pods counts.
+"""
+
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
-from elastic.platforms.kubernetes import exits
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL
-from elastic.platforms.kubernetes.own_container import is_node_silent, own_state
-
-_QUIET_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})
-"""Reasons to wait that everything goes through."""
+from elastic.platforms.kubernetes.pods import containers
+from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent, own_state
+from elastic.policy.fleet import WORKER
+from elastic.policy.replicas import exit_text, told_phase
+from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 OVERDUE_S: Final = 30.0
 """How long after a pod should have been killed its node may still be about to say so."""
+
+ENDING: Final = "Ending"
+"""The phase of a worker whose pod is there though its job has ended: it is about to end too."""
+
+MASTER_DELETED: Final = "MasterDeleted"
+"""The reason of a job whose workers go with its master's pod."""
+
+_FINAL: Final = frozenset({ReplicaPhase.SUCCEEDED.value, ReplicaPhase.FAILED.value})
 
 
 def replica_id(pod: Manifest) -> ReplicaId | None:
@@ -26,6 +38,17 @@ def replica_id(pod: Manifest) -> ReplicaId | None:
     if not role or not index.isdecimal() or not launch.isdecimal():
         return None
     return ReplicaId(role, int(index), int(launch))
+
+
+def role_of(pod: Manifest) -> str:
+    """What a pod is to its job; empty where it is none of a job's."""
+    return str((pod["metadata"].get("labels") or {}).get(TYPE_LABEL) or "")
+
+
+def replica_name(pod: Manifest) -> str:
+    """`worker-0`, as users name it."""
+    labels = pod["metadata"].get("labels") or {}
+    return f"{labels.get(TYPE_LABEL, 'pod')}-{labels.get(INDEX_LABEL, '0')}"
 
 
 def observe(pod: Manifest, replica: ReplicaId, now_s: float | None = None) -> Replica:
@@ -41,14 +64,14 @@ def observe(pod: Manifest, replica: ReplicaId, now_s: float | None = None) -> Re
     started_s = _started_s(state)
     if "terminated" in state:
         terminated = state["terminated"]
-        reason, message = exits.classify_worker(pod, terminated)
+        reason, message = containers.classify_worker(pod, terminated)
         return _ended(replica, reason, message, terminated.get("exitCode"), started_s)
     if status.get("phase") == "Succeeded":
         return _ended(replica, ExitReason.COMPLETED, "", 0, started_s)
     if status.get("phase") == "Failed":
-        return _ended(replica, *exits.classify_without_container(pod), None, started_s)
+        return _ended(replica, *containers.classify_without_container(pod), None, started_s)
     if "running" in state and _is_lost(pod, now_s):
-        message = f"its node {_node(pod)} does not answer: {exits.deletion_words(pod)}"
+        message = f"its node {_node(pod)} does not answer: {containers.deletion_words(pod)}"
         return _ended(replica, ExitReason.KILLED, message, None, started_s)
     if "running" in state:
         return Replica(replica, ReplicaPhase.RUNNING, started_s=started_s)
@@ -60,18 +83,18 @@ def observe_removed(pod: Manifest, replica: ReplicaId) -> Replica:
     seen = observe(pod, replica)
     if seen.phase.is_final:
         return seen
-    return _ended(replica, ExitReason.KILLED, exits.deletion_words(pod), None, seen.started_s)
+    return _ended(replica, ExitReason.KILLED, containers.deletion_words(pod), None, seen.started_s)
 
 
 def ended_as(pod: Manifest, replica: ReplicaId, terminated: Mapping[str, Any]) -> Replica:
     """A replica whose end is told in the form in which a node tells that of a container."""
-    reason, message = exits.classify(pod, terminated)
+    reason, message = containers.classify(pod, terminated)
     return _ended(replica, reason, message, terminated.get("exitCode"), None)
 
 
 def last_words(pod: Manifest) -> str:
     """What the replica in a pod wrote last before it ended, as far as the pod tells."""
-    return exits.last_words(own_state(pod).get("terminated") or {})
+    return containers.last_words(own_state(pod).get("terminated") or {})
 
 
 def why_pending(pod: Manifest) -> str:
@@ -80,11 +103,11 @@ def why_pending(pod: Manifest) -> str:
     for kind in ("initContainerStatuses", "containerStatuses"):
         for entry in status.get(kind) or []:
             waiting = (entry.get("state") or {}).get("waiting") or {}
-            if waiting.get("reason") and waiting["reason"] not in _QUIET_WAITS:
-                return exits.joined(waiting["reason"], waiting.get("message"))
+            if waiting.get("reason") and waiting["reason"] not in containers.QUIET_WAITS:
+                return containers.joined(waiting["reason"], waiting.get("message"))
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return exits.joined(condition.get("reason"), condition.get("message"))
+            return containers.joined(condition.get("reason"), condition.get("message"))
     return ""
 
 
@@ -128,3 +151,47 @@ def _started_s(state: Mapping[str, Any]) -> float | None:
 
 def _node(pod: Manifest) -> str:
     return str(pod["spec"].get("nodeName", "unknown"))
+
+
+def needs_pods(status: JobStatus) -> bool:
+    """Whether only the pods can tell what became of the workers."""
+    is_over = status.phase.is_final or status.reason == MASTER_DELETED
+    return is_over and any(worker.phase not in _FINAL for worker in status.workers)
+
+
+def with_seen_workers(status: JobStatus, pods: Sequence[Manifest]) -> JobStatus:
+    """The same status, its workers as their pods show them instead of as the master saw them.
+
+    Args:
+        status: One that `needs_pods`.
+        pods: Of the job; which roles are among them does not matter.
+    """
+    seen = {replica_id(pod): pod for pod in pods}
+    workers = tuple(
+        _seen(worker, seen.get(ReplicaId(WORKER, worker.index, worker.launch)), status)
+        for worker in status.workers
+    )
+    return status.model_copy(update={"workers": workers})
+
+
+def _seen(worker: WorkerStatus, pod: Manifest | None, job: JobStatus) -> WorkerStatus:
+    if worker.phase in _FINAL:
+        return worker
+    is_done = job.phase is JobPhase.SUCCEEDED
+    how: dict[str, Any] = {"samples_per_s": 0.0, "message": ""}
+    if pod is None:
+        is_started = worker.phase != ReplicaPhase.PENDING
+        last_exit = "was ended with its job" if is_started else "was not started"
+        phase = ReplicaPhase.SUCCEEDED if is_done else ReplicaPhase.FAILED
+        return worker.model_copy(update=how | _told_end(phase, last_exit))
+    replica = observe(pod, ReplicaId(WORKER, worker.index, worker.launch))
+    if replica.phase.is_final:
+        phase = told_phase(replica, is_needed=not is_done)
+        return worker.model_copy(update=how | _told_end(phase, exit_text(replica)))
+    if job.phase.is_final or is_deleted(pod):
+        return worker.model_copy(update=how | {"phase": ENDING})
+    return worker
+
+
+def _told_end(phase: ReplicaPhase, last_exit: str) -> dict[str, Any]:
+    return {"phase": phase.value, "last_exit": last_exit}
