@@ -117,7 +117,7 @@ def _check_kubernetes(
     # Of no use to the local platform.
     from elastic.platforms.images.checks import check_engine, check_registry
     from elastic.platforms.kubernetes.api.cluster import connect
-    from elastic.platforms.kubernetes.checks import OTHER_CLUSTER, check_cluster
+    from elastic.platforms.kubernetes.job.checks import OTHER_CLUSTER, check_cluster
 
     try:
         cluster = connect(choice.kubeconfig, choice.context, PATIENCE_S)

@@ -204,6 +204,6 @@ def _is_relative(text: str) -> bool:
 
 def _image_path() -> Path:
     """Where the replicas of a cluster have the folder."""
-    from elastic.platforms.kubernetes.names import MODEL_ZOO_PATH
+    from elastic.platforms.kubernetes.objects.names import MODEL_ZOO_PATH
 
     return MODEL_ZOO_PATH

@@ -56,7 +56,7 @@ def open_platform(name: str, choice: ClusterChoice, patience_s: float = PATIENCE
 
         return LocalPlatform()
     from elastic.platforms.kubernetes.api.cluster import connect
-    from elastic.platforms.kubernetes.platform import KubernetesPlatform
+    from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 
     cluster = connect(choice.kubeconfig, choice.context, patience_s)
     return KubernetesPlatform(cluster, choice.namespace, _build_image)

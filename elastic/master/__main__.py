@@ -57,7 +57,7 @@ def main() -> int:
 
 def _surroundings(job_dir: Path | None) -> Surroundings:
     if job_dir is None:
-        from elastic.platforms.kubernetes.replica import PodSurroundings
+        from elastic.platforms.kubernetes.surroundings import PodSurroundings
 
         return PodSurroundings()
     from elastic.platforms.local.replica import LocalSurroundings

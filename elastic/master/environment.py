@@ -101,16 +101,16 @@ def kubernetes_environment() -> MasterEnvironment | None:
     Raises:
         PlatformError: This is no master's pod, or the API server stays away.
     """
-    from elastic.platforms.kubernetes import names
     from elastic.platforms.kubernetes.api.cluster import connect_from_pod
     from elastic.platforms.kubernetes.api.resources import PODS
-    from elastic.platforms.kubernetes.leaving import leave_on_sigterm
-    from elastic.platforms.kubernetes.lives import begin_life
-    from elastic.platforms.kubernetes.manifests import Owner
-    from elastic.platforms.kubernetes.podspec import keeps_versions
-    from elastic.platforms.kubernetes.replica import PodSurroundings, variable
-    from elastic.platforms.kubernetes.runner import PATIENCE_S as REQUEST_PATIENCE_S
-    from elastic.platforms.kubernetes.runner import KubernetesReplicaRunner
+    from elastic.platforms.kubernetes.master.leaving import leave_on_sigterm
+    from elastic.platforms.kubernetes.master.restarts import begin_life
+    from elastic.platforms.kubernetes.master.runner import PATIENCE_S as REQUEST_PATIENCE_S
+    from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
+    from elastic.platforms.kubernetes.objects import names
+    from elastic.platforms.kubernetes.objects.manifests import Owner
+    from elastic.platforms.kubernetes.objects.podspec import keeps_versions
+    from elastic.platforms.kubernetes.surroundings import PodSurroundings, variable
 
     surroundings = PodSurroundings()
     job = surroundings.job()
@@ -145,7 +145,7 @@ def kubernetes_environment() -> MasterEnvironment | None:
 
 def _start_tensorboard(spec: JobSpec) -> "subprocess.Popen[bytes] | None":
     """Serve the curves from here, where no other pod could read them."""
-    from elastic.platforms.kubernetes import tensorboard
+    from elastic.platforms.kubernetes.objects import tensorboard
 
     if not spec.tensorboard_log_dir or tensorboard.is_shared(spec):
         return None

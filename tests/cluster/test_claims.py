@@ -5,7 +5,7 @@ from support.cluster import eventually, needs_cluster
 from support.whole_jobs import CONTROL, Workshop
 
 from elastic.platforms.kubernetes.api.resources import PERSISTENT_VOLUME_CLAIMS
-from elastic.platforms.kubernetes.names import STATE_PATH
+from elastic.platforms.kubernetes.objects.names import STATE_PATH
 from elastic.spec.status import JobPhase
 
 pytestmark = needs_cluster

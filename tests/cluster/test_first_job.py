@@ -16,7 +16,7 @@ from support.whole_jobs import BASE_IMAGE
 
 from elastic.platforms.kubernetes.api.cluster import connect
 from elastic.platforms.kubernetes.api.resources import PODS
-from elastic.platforms.kubernetes.platform import KubernetesPlatform
+from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 
 ROOT = Path(__file__).parents[2]
 REGISTRY = os.environ.get("ELASTIC_TEST_REGISTRY", "")

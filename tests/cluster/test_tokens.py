@@ -7,11 +7,11 @@ from support.cluster import eventually, needs_cluster
 from support.whole_jobs import Workshop
 
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.kubernetes import manifests, names
 from elastic.platforms.kubernetes.api.resources import PODS
-from elastic.platforms.kubernetes.job_objects import JobObjects
-from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.record import spec_of, submission_of
+from elastic.platforms.kubernetes.job.objects import JobObjects
+from elastic.platforms.kubernetes.objects import manifests, names
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 
 pytestmark = needs_cluster
 

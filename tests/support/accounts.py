@@ -2,11 +2,11 @@
 
 import re
 
-from elastic.platforms.kubernetes import access
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.kubeconfig import find_access
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICE_ACCOUNTS
-from elastic.platforms.kubernetes.installing import apply
+from elastic.platforms.kubernetes.job import installing
+from elastic.platforms.kubernetes.job.installing import apply
 from support.cluster import KUBECONFIG, eventually
 
 _FLOWS = "flowcontrol.apiserver.k8s.io"
@@ -27,7 +27,7 @@ class CountedAccount:
         self._cluster = cluster
         self._namespace = namespace
         self._flow = f"counted-{namespace}"
-        list(apply(cluster, access.master_access(namespace, _ACCOUNT)))
+        list(apply(cluster, installing.master_access(namespace, _ACCOUNT)))
         group = cluster.get(f"/apis/{_FLOWS}")["preferredVersion"]["groupVersion"]
         self._flows_path = f"/apis/{group}/flowschemas"
         cluster.create(self._flows_path, self._schema(group))

@@ -10,15 +10,16 @@ import docker
 
 import elastic
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.kubernetes import access, manifests
 from elastic.platforms.kubernetes.api.cluster import RefusedError, connect
 from elastic.platforms.kubernetes.api.resources import PODS
-from elastic.platforms.kubernetes.installing import apply
-from elastic.platforms.kubernetes.job_objects import JobObjects
-from elastic.platforms.kubernetes.manifests import Owner
-from elastic.platforms.kubernetes.platform import KubernetesPlatform
-from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.record import spec_of, submission_of
+from elastic.platforms.kubernetes.job import installing
+from elastic.platforms.kubernetes.job.installing import apply
+from elastic.platforms.kubernetes.job.objects import JobObjects
+from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
+from elastic.platforms.kubernetes.objects import manifests
+from elastic.platforms.kubernetes.objects.manifests import Owner
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.spec.job import JobSpec
 from support.cluster import KUBECONFIG, core, eventually, make_namespace, remove_namespace
 
@@ -29,7 +30,6 @@ FIRST_PROCESS = (
     "platforms/memory_kills.py",
     "platforms/replica_log.py",
     "platforms/kubernetes/__init__.py",
-    "platforms/kubernetes/life_log.py",
     "platforms/kubernetes/supervisor.py",
 )
 """All that the first process of a master's container is made of."""
@@ -78,7 +78,7 @@ class ClusterJobs:
         """In a new namespace."""
         name = make_namespace(connect(KUBECONFIG), "laptop")
         jobs = cls(name)
-        list(apply(jobs.cluster, access.master_access(name, "elastic-master")))
+        list(apply(jobs.cluster, installing.master_access(name, "elastic-master")))
         return jobs
 
     def end_pods(self):

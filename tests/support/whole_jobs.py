@@ -13,11 +13,11 @@ import psutil
 from elastic.errors import ElasticError
 from elastic.master.cuts import read_cut
 from elastic.platforms.images import ImageRequest, build_and_push
-from elastic.platforms.kubernetes import access
 from elastic.platforms.kubernetes.api.cluster import RefusedError, connect
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS
-from elastic.platforms.kubernetes.installing import apply
-from elastic.platforms.kubernetes.platform import KubernetesPlatform
+from elastic.platforms.kubernetes.job import installing
+from elastic.platforms.kubernetes.job.installing import apply
+from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 from support.cluster import KUBECONFIG, make_namespace, remove_namespace
@@ -40,7 +40,7 @@ class Workshop:
         self.num_records = num_records
         self.cluster = connect(KUBECONFIG)
         self.namespace = make_namespace(self.cluster, name)
-        list(apply(self.cluster, access.master_access(self.namespace, "elastic-master")))
+        list(apply(self.cluster, installing.master_access(self.namespace, "elastic-master")))
         self.shared = Path(tempfile.mkdtemp(prefix="elastic-control-"))
         # Pods run as another user than the test.
         self.shared.chmod(0o777)

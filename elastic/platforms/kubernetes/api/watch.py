@@ -161,27 +161,3 @@ class Watch:
             logger.info("the watch of %s goes on", self._path)
             self._failure = None
             self._on_contact()
-
-
-class Watched:
-    """What is kept current by one watch, as whoever asks it starts and ends it."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-
-    def start(self) -> None:
-        """Look at all of it, and follow it from then on.
-
-        Raises:
-            PlatformError: The cluster cannot be read.
-        """
-        self._watch.start()
-
-    def close(self) -> None:
-        """Follow it no longer."""
-        self._watch.close()
-
-    @property
-    def failure(self) -> PlatformError | None:
-        """Why nobody knows at the moment how things are, or None."""
-        return self._watch.failure

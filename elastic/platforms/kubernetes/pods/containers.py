@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from elastic.platforms.base import ExitReason
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.life_log import OUT_OF_MEMORY
-from elastic.platforms.kubernetes.names import CONTAINER, TYPE_LABEL
+from elastic.platforms.kubernetes.objects.names import CONTAINER, TYPE_LABEL
+from elastic.platforms.kubernetes.supervisor import OUT_OF_MEMORY
 from elastic.platforms.last_words import UNFINISHED, exit_words
 
 QUIET_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.manifests import MASTER_REPLICA
+from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA
 from elastic.platforms.kubernetes.pods import containers, observation
 from elastic.platforms.kubernetes.pods.containers import (
     is_node_silent,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL
+from elastic.platforms.kubernetes.objects.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL
 from elastic.platforms.kubernetes.pods import containers
 from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent, own_state
 from elastic.policy.fleet import WORKER

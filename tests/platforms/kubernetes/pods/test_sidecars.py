@@ -9,15 +9,14 @@ from support.pods import DONE_WORDS, pod, running, terminated
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
-from elastic.platforms.kubernetes import manifests
-from elastic.platforms.kubernetes.launching import Remove, next_step
-from elastic.platforms.kubernetes.log_following import follow_logs
-from elastic.platforms.kubernetes.logs import read_logs, read_previous_logs
+from elastic.platforms.kubernetes.job.logs import follow_logs, read_logs, read_previous_logs
+from elastic.platforms.kubernetes.master.launches import Remove, next_step
+from elastic.platforms.kubernetes.objects import manifests
+from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.pods import masters
 from elastic.platforms.kubernetes.pods.containers import own_spec, own_state
 from elastic.platforms.kubernetes.pods.masters import has_missed_its_start
 from elastic.platforms.kubernetes.pods.observation import OVERDUE_S, observe
-from elastic.platforms.kubernetes.podspec import Job
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 
