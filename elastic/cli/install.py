@@ -45,21 +45,21 @@ def command(
     this namespace alone: pods and ConfigMaps.
     """
     # The cluster's client is not needed for --help.
-    from elastic.platforms.kubernetes import access
-    from elastic.platforms.kubernetes.connection import connect
-    from elastic.platforms.kubernetes.installing import apply as apply_manifests
+    from elastic.platforms.kubernetes.api.cluster import connect
+    from elastic.platforms.kubernetes.job import installing
+    from elastic.platforms.kubernetes.job.installing import apply as apply_manifests
 
     choice = cluster_choice(context)
     cluster = None
     if apply or choice.namespace is None:
         cluster = connect(choice.kubeconfig, choice.context)
     namespace = choice.namespace or (cluster.namespace if cluster else "default")
-    manifests = [access.namespace(namespace)] if create_namespace else []
-    manifests += access.master_access(namespace, service_account)
+    manifests = [installing.namespace(namespace)] if create_namespace else []
+    manifests += installing.master_access(namespace, service_account)
     if submitters:
-        manifests += access.submitter_access(namespace, submitters)
+        manifests += installing.submitter_access(namespace, submitters)
     if priority_classes:
-        manifests += access.priority_classes()
+        manifests += installing.priority_classes()
     if apply and cluster is not None:
         for line in apply_manifests(cluster, manifests):
             click.echo(line)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from cli.test_processes import HEAVY, environment, program
 
-from elastic.platforms.kubernetes.transport import READ_TIMEOUT_S
+from elastic.platforms.kubernetes.api.transport import READ_TIMEOUT_S
 
 SHELLS = ("bash", "zsh", "fish")
 

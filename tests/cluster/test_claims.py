@@ -4,7 +4,8 @@ import pytest
 from support.cluster import eventually, needs_cluster
 from support.whole_jobs import CONTROL, Workshop
 
-from elastic.platforms.kubernetes.names import STATE_PATH, collection_path, object_path
+from elastic.platforms.kubernetes.api.resources import PERSISTENT_VOLUME_CLAIMS
+from elastic.platforms.kubernetes.objects.names import STATE_PATH
 from elastic.spec.status import JobPhase
 
 pytestmark = needs_cluster
@@ -64,8 +65,8 @@ def claim(workshop):
         },
     }
     cluster.create(VOLUMES, volume)
-    cluster.create(collection_path("persistentvolumeclaims", namespace), claim)
-    path = object_path("persistentvolumeclaims", namespace, CLAIM)
+    cluster.create(PERSISTENT_VOLUME_CLAIMS.path(namespace), claim)
+    path = PERSISTENT_VOLUME_CLAIMS.path(namespace, CLAIM)
     eventually(lambda: cluster.get(path)["status"]["phase"] == "Bound")
     yield f"claim_name={CLAIM},mount_path={STATE_PATH}"
     cluster.delete(path)

@@ -8,8 +8,8 @@ from support.cluster import eventually, needs_whole_cluster
 from support.room import filler, free_cpu
 from support.whole_jobs import Workshop
 
-from elastic.platforms.kubernetes.names import collection_path, object_path
-from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog
+from elastic.platforms.kubernetes.api.resources import PODS
+from elastic.platforms.kubernetes.job.pod_log import ExcuseError, PodLog
 
 pytestmark = needs_whole_cluster
 
@@ -38,7 +38,7 @@ def _evict(cluster, pod):
         "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
     }
-    cluster.create(object_path("pods", namespace, name) + "/eviction", eviction)
+    cluster.create(PODS.path(namespace, name) + "/eviction", eviction)
 
 
 def _losses(status):
@@ -95,8 +95,8 @@ def test_a_preempted_worker_comes_back_when_there_is_room(workshop):
     job.until(lambda s: [bool(w.records_done) for w in s.workers] == [True, True])
     # It fits only in the place of one worker.
     urgent = filler("urgent", free_cpu(cluster) + 0.2, CRITICAL)
-    cluster.create(collection_path("pods", namespace), urgent)
-    path = object_path("pods", namespace, "urgent")
+    cluster.create(PODS.path(namespace), urgent)
+    path = PODS.path(namespace, "urgent")
     eventually(lambda: cluster.get(path)["status"]["phase"] == "Running")
     alone = job.until(lambda s: any("Insufficient cpu" in w.message for w in s.workers))
     assert len(_losses(alone)) == 1

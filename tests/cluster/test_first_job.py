@@ -14,9 +14,9 @@ from support.cluster import KUBECONFIG, eventually, make_namespace, needs_cluste
 from support.datasets import MODEL_ZOO
 from support.whole_jobs import BASE_IMAGE
 
-from elastic.platforms.kubernetes.connection import connect
-from elastic.platforms.kubernetes.names import collection_path, object_path
-from elastic.platforms.kubernetes.platform import KubernetesPlatform
+from elastic.platforms.kubernetes.api.cluster import connect
+from elastic.platforms.kubernetes.api.resources import PODS
+from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 
 ROOT = Path(__file__).parents[2]
 REGISTRY = os.environ.get("ELASTIC_TEST_REGISTRY", "")
@@ -87,7 +87,7 @@ class Laptop:
 
     def pods(self, name):
         query = {"labelSelector": f"elastic-job-name={name}"}
-        pods = self.cluster.get(collection_path("pods", self.namespace), query)["items"]
+        pods = self.cluster.get(PODS.path(self.namespace), query)["items"]
         return {pod["metadata"]["name"]: pod for pod in pods}
 
     def until_first_step(self, name):
@@ -211,7 +211,7 @@ def test_the_pods_belong_to_the_master_and_go_with_it(laptop):
         }
         assert labels["elastic-job-name"] == "owned"
     began_s = time.monotonic()
-    laptop.cluster.delete(object_path("pods", laptop.namespace, master["name"]))
+    laptop.cluster.delete(PODS.path(laptop.namespace, master["name"]))
     eventually(lambda: not laptop.pods("owned"), 60.0)
     gone_s = time.monotonic() - began_s
     print(f"all pods were gone {gone_s:.1f} s after the master was deleted")

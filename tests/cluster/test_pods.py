@@ -6,11 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from support.cluster import KUBECONFIG, eventually, needs_cluster
+from support.cluster import KUBECONFIG, core, eventually, needs_cluster
 from support.whole_jobs import Workshop
 
 from elastic.errors import JobSpecError
-from elastic.platforms.kubernetes.names import collection_path
 from elastic.spec.status import JobPhase
 
 pytestmark = needs_cluster
@@ -76,7 +75,7 @@ def _prune(workshop, job):
     left = [
         item["metadata"]["name"]
         for kind in ("configmaps", "secrets", "services")
-        for item in workshop.cluster.get(collection_path(kind, workshop.namespace))["items"]
+        for item in workshop.cluster.get(core(kind).path(workshop.namespace))["items"]
     ]
     assert [name for name in left if "given" in name] == []
     assert "keys" in left

@@ -5,7 +5,7 @@ from support.cluster import eventually, exists, needs_whole_cluster
 from support.room import filler, free_cpu
 from support.whole_jobs import Workshop
 
-from elastic.platforms.kubernetes.names import collection_path, object_path
+from elastic.platforms.kubernetes.api.resources import PODS
 
 pytestmark = needs_whole_cluster
 
@@ -24,7 +24,7 @@ def test_two_workers_are_wanted_and_there_is_room_for_one(workshop):
     # The master and one worker fit beside the filler, a second worker does not.
     # What other tests have left is about to go.
     free = eventually(lambda: (cores := free_cpu(cluster)) > 1.0 and cores)
-    cluster.create(collection_path("pods", namespace), filler("filler", free - 0.6))
+    cluster.create(PODS.path(namespace), filler("filler", free - 0.6))
     job = workshop.submit(
         "room",
         num_workers="2",
@@ -40,9 +40,9 @@ def test_two_workers_are_wanted_and_there_is_room_for_one(workshop):
     assert len(waiting) == 1
     assert "Insufficient cpu" in waiting[0].message
     assert status.phase == "Running"
-    cluster.delete(object_path("pods", namespace, "filler"), 0)
+    cluster.delete(PODS.path(namespace, "filler"), 0)
     job.until(lambda s: all(w.records_done > 0 for w in s.workers) and len(s.workers) == 2)
     job.hurry()
     job.succeed()
     assert job.counts() == [20.0] * NUM_RECORDS
-    assert exists(cluster, object_path("pods", namespace, "filler")) is None
+    assert exists(cluster, PODS.path(namespace, "filler")) is None

@@ -7,11 +7,11 @@ from support.cluster import eventually, needs_cluster
 from support.whole_jobs import Workshop
 
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.kubernetes import manifests, names
-from elastic.platforms.kubernetes.job_objects import JobObjects
-from elastic.platforms.kubernetes.names import collection_path, object_path
-from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.record import spec_of, submission_of
+from elastic.platforms.kubernetes.api.resources import PODS
+from elastic.platforms.kubernetes.job.objects import JobObjects
+from elastic.platforms.kubernetes.objects import manifests, names
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 
 pytestmark = needs_cluster
 
@@ -67,8 +67,8 @@ def test_a_worker_of_another_job_is_refused_and_disturbs_nothing(workshop):
         job.until(lambda s: [w.records_done > 0 for w in s.workers] == [True])
     before = {job.name: job.pod("worker-0")["metadata"]["uid"] for job in jobs}
 
-    cluster.create(collection_path("pods", namespace), _stranger(workshop, "theirs", "ours"))
-    path = object_path("pods", namespace, STRANGER)
+    cluster.create(PODS.path(namespace), _stranger(workshop, "theirs", "ours"))
+    path = PODS.path(namespace, STRANGER)
     ended = eventually(lambda: _outcome(cluster, path))
     said = json.loads(ended["message"])
     print("the stranger's last words:", said["message"])

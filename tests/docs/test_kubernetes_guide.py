@@ -18,8 +18,8 @@ from support.cluster import (
 )
 
 from elastic.cli.main import main
-from elastic.platforms.kubernetes.access import MASTER_RIGHTS
-from elastic.platforms.kubernetes.platform import KubernetesPlatform
+from elastic.platforms.kubernetes.job.installing import MASTER_RIGHTS
+from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()

@@ -2,11 +2,11 @@
 
 import re
 
-from elastic.platforms.kubernetes import access
-from elastic.platforms.kubernetes.connection import Cluster
-from elastic.platforms.kubernetes.installing import apply
-from elastic.platforms.kubernetes.kubeconfig import find_access
-from elastic.platforms.kubernetes.names import collection_path, object_path
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.kubeconfig import find_access
+from elastic.platforms.kubernetes.api.resources import PODS, SERVICE_ACCOUNTS
+from elastic.platforms.kubernetes.job import installing
+from elastic.platforms.kubernetes.job.installing import apply
 from support.cluster import KUBECONFIG, eventually
 
 _FLOWS = "flowcontrol.apiserver.k8s.io"
@@ -27,7 +27,7 @@ class CountedAccount:
         self._cluster = cluster
         self._namespace = namespace
         self._flow = f"counted-{namespace}"
-        list(apply(cluster, access.master_access(namespace, _ACCOUNT)))
+        list(apply(cluster, installing.master_access(namespace, _ACCOUNT)))
         group = cluster.get(f"/apis/{_FLOWS}")["preferredVersion"]["groupVersion"]
         self._flows_path = f"/apis/{group}/flowschemas"
         cluster.create(self._flows_path, self._schema(group))
@@ -37,7 +37,7 @@ class CountedAccount:
 
     def connect(self, pace):
         """A connection as this account, from whose first request on all are counted."""
-        path = f"{object_path('serviceaccounts', self._namespace, _ACCOUNT)}/token"
+        path = f"{SERVICE_ACCOUNTS.path(self._namespace, _ACCOUNT)}/token"
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
@@ -49,7 +49,7 @@ class CountedAccount:
         found.configuration.api_key_prefix = {"authorization": "Bearer"}
         found.configuration.refresh_api_key_hook = None
         cluster = Cluster(found, pace)
-        pods = collection_path("pods", self._namespace)
+        pods = PODS.path(self._namespace)
         # A new flow is known after a moment.
         eventually(lambda: cluster.get(pods, {"limit": "1"}) and self.requests() > 0)
         return cluster

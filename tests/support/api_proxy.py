@@ -5,9 +5,9 @@ import socket
 import threading
 from urllib.parse import urlparse
 
-from elastic.platforms.kubernetes.connection import Cluster
-from elastic.platforms.kubernetes.kubeconfig import find_access
-from elastic.platforms.kubernetes.pace import Pace
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.kubeconfig import find_access
+from elastic.platforms.kubernetes.api.transport import Pace
 
 
 class CountingPace(Pace):

@@ -13,12 +13,13 @@ import docker
 import pytest
 
 from elastic.platforms.base import JobControl, ReplicaId
-from elastic.platforms.kubernetes import manifests, names
-from elastic.platforms.kubernetes.connection import RefusedError, connect
-from elastic.platforms.kubernetes.manifests import Owner
-from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.record import Submission, dump_control
-from elastic.platforms.kubernetes.runner import KubernetesReplicaRunner
+from elastic.platforms.kubernetes.api.cluster import RefusedError, connect
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SERVICE_ACCOUNTS, Resource
+from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
+from elastic.platforms.kubernetes.objects import manifests, names
+from elastic.platforms.kubernetes.objects.manifests import Owner
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.record import Submission, dump_control
 from elastic.spec.job import JobSpec
 
 KUBECONFIG = os.environ.get("ELASTIC_TEST_KUBECONFIG", "")
@@ -34,6 +35,12 @@ needs_cluster = [
 ]
 
 needs_whole_cluster = [*needs_cluster, pytest.mark.alone]
+
+
+def core(plural):
+    """A type of object of the core group, by its name in paths."""
+    return Resource("", "v1", plural, "")
+
 
 PROGRAM = """
 import ctypes, os, signal, sys, time
@@ -86,7 +93,7 @@ def make_namespace(cluster, prefix):
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     cluster.create("/api/v1/namespaces", manifest)
     # Pods are refused until a controller has made this one.
-    path = names.object_path("serviceaccounts", name, "default")
+    path = SERVICE_ACCOUNTS.path(name, "default")
     eventually(lambda: exists(cluster, path))
     return name
 
@@ -102,7 +109,7 @@ def exists(cluster, path):
 
 def remove_namespace(cluster, name):
     """Remove a namespace; its pods at once, so that nothing of it keeps a core busy."""
-    cluster_pods = names.collection_path("pods", name)
+    cluster_pods = PODS.path(name)
     for pod in cluster.get(cluster_pods)["items"]:
         cluster.delete(f"{cluster_pods}/{pod['metadata']['name']}", grace_s=0)
     cluster.delete(f"/api/v1/namespaces/{name}")
@@ -126,7 +133,7 @@ def make_owner(cluster, namespace, name="owner"):
             "terminationGracePeriodSeconds": 0,
         },
     }
-    return Owner.of(cluster.create(names.collection_path("pods", namespace), manifest))
+    return Owner.of(cluster.create(PODS.path(namespace), manifest))
 
 
 class PodHarness:
@@ -194,7 +201,7 @@ class PodHarness:
             engine.close()
 
     def ask(self, num_workers=None, cancelled=False):
-        path = names.object_path("configmaps", self.namespace, names.record_name(self.job.name))
+        path = CONFIGMAPS.path(self.namespace, names.record_name(self.job.name))
         control = dump_control(JobControl(num_workers, cancelled))
         self.cluster.patch(path, {"data": {names.CONTROL_KEY: control}})
 
@@ -216,14 +223,14 @@ class PodHarness:
 
     def pods(self):
         query = {"labelSelector": names.job_selector(self.job.name)}
-        return self.cluster.get(names.collection_path("pods", self.namespace), query)["items"]
+        return self.cluster.get(PODS.path(self.namespace), query)["items"]
 
     def pod_path(self, replica):
         name = names.worker_name(self.job.name, replica.index)
-        return names.object_path("pods", self.namespace, name)
+        return PODS.path(self.namespace, name)
 
     def remove_pod(self, name, grace_s=0):
-        self.cluster.delete(names.object_path("pods", self.namespace, name), grace_s=grace_s)
+        self.cluster.delete(PODS.path(self.namespace, name), grace_s=grace_s)
 
     def _uid(self, replica):
         pod = self.cluster.get(self.pod_path(replica))
@@ -231,7 +238,7 @@ class PodHarness:
         return pod["metadata"]["uid"]
 
     def _create(self, kind, manifest):
-        self.cluster.create(names.collection_path(kind, self.namespace), manifest)
+        self.cluster.create(core(kind).path(self.namespace), manifest)
 
     def _make_pod(self, job, replica, owner):
         pod = manifests.worker_pod(job, replica, owner)

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from kubernetes.client.configuration import Configuration
 
-from elastic.platforms.kubernetes.connection import Cluster
-from elastic.platforms.kubernetes.kubeconfig import Access
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.kubeconfig import Access
 
 OK = 200
 

@@ -10,17 +10,18 @@ import docker
 
 import elastic
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.kubernetes import access, manifests
-from elastic.platforms.kubernetes.connection import RefusedError, connect
-from elastic.platforms.kubernetes.installing import apply
-from elastic.platforms.kubernetes.job_objects import JobObjects
-from elastic.platforms.kubernetes.manifests import Owner
-from elastic.platforms.kubernetes.names import collection_path, object_path
-from elastic.platforms.kubernetes.platform import KubernetesPlatform
-from elastic.platforms.kubernetes.podspec import Job
-from elastic.platforms.kubernetes.record import spec_of, submission_of
+from elastic.platforms.kubernetes.api.cluster import RefusedError, connect
+from elastic.platforms.kubernetes.api.resources import PODS
+from elastic.platforms.kubernetes.job import installing
+from elastic.platforms.kubernetes.job.installing import apply
+from elastic.platforms.kubernetes.job.objects import JobObjects
+from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
+from elastic.platforms.kubernetes.objects import manifests
+from elastic.platforms.kubernetes.objects.manifests import Owner
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.spec.job import JobSpec
-from support.cluster import KUBECONFIG, eventually, make_namespace, remove_namespace
+from support.cluster import KUBECONFIG, core, eventually, make_namespace, remove_namespace
 
 IMAGE = "elastic-scripted:test"
 PROGRAMS = Path(__file__).parents[1] / "platforms" / "kubernetes" / "programs"
@@ -29,7 +30,6 @@ FIRST_PROCESS = (
     "platforms/memory_kills.py",
     "platforms/replica_log.py",
     "platforms/kubernetes/__init__.py",
-    "platforms/kubernetes/life_log.py",
     "platforms/kubernetes/supervisor.py",
 )
 """All that the first process of a master's container is made of."""
@@ -78,7 +78,7 @@ class ClusterJobs:
         """In a new namespace."""
         name = make_namespace(connect(KUBECONFIG), "laptop")
         jobs = cls(name)
-        list(apply(jobs.cluster, access.master_access(name, "elastic-master")))
+        list(apply(jobs.cluster, installing.master_access(name, "elastic-master")))
         return jobs
 
     def end_pods(self):
@@ -146,29 +146,29 @@ class ClusterJobs:
         job = Job(spec_of(record), self.namespace, submission.uid, submission.image)
         owner = Owner.of(objects.find_master())
         pod = manifests.worker_pod(job, ReplicaId("worker", index, 1), owner)
-        self.cluster.create(collection_path("pods", self.namespace), pod)
+        self.cluster.create(PODS.path(self.namespace), pod)
         pod_name = pod["metadata"]["name"]
         eventually(lambda: self.get("pods", pod_name)["status"]["phase"] == "Running")
         return pod_name
 
     def get(self, kind, name):
         try:
-            return self.cluster.get(object_path(kind, self.namespace, name))
+            return self.cluster.get(core(kind).path(self.namespace, name))
         except RefusedError as error:
             if error.code == 404:
                 return None
             raise
 
     def list(self, kind):
-        return self.cluster.get(collection_path(kind, self.namespace)).get("items") or []
+        return self.cluster.get(core(kind).path(self.namespace)).get("items") or []
 
     def remove(self, kind, name, grace_s=0.0):
-        self.cluster.delete(object_path(kind, self.namespace, name), grace_s)
+        self.cluster.delete(core(kind).path(self.namespace, name), grace_s)
 
     def create_object(self, kind, manifest):
         metadata = {"namespace": self.namespace, **manifest["metadata"]}
         return self.cluster.create(
-            collection_path(kind, self.namespace), {**manifest, "metadata": metadata}
+            core(kind).path(self.namespace), {**manifest, "metadata": metadata}
         )
 
     def belongings(self):

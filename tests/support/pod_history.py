@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.names import collection_path
+from elastic.platforms.kubernetes.api.resources import PODS
 from support.cluster import eventually
 from support.faults import DELETIONS, KILLS, launch_of, replica_of
 
@@ -48,7 +48,7 @@ class PodHistory:
 
     def __init__(self, job):
         self._cluster = job.cluster
-        self._path = collection_path("pods", job.workshop.namespace)
+        self._path = PODS.path(job.workshop.namespace)
         labels = f"app=elastic,elastic-job-name={job.name},elastic-replica-type=worker"
         self._selector = {"labelSelector": labels}
         self._lock = threading.Lock()

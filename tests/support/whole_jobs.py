@@ -13,11 +13,11 @@ import psutil
 from elastic.checkpoints.cuts import read_cut
 from elastic.errors import ElasticError
 from elastic.platforms.images import ImageRequest, build_and_push
-from elastic.platforms.kubernetes import access
-from elastic.platforms.kubernetes.connection import RefusedError, connect
-from elastic.platforms.kubernetes.installing import apply
-from elastic.platforms.kubernetes.names import collection_path, object_path
-from elastic.platforms.kubernetes.platform import KubernetesPlatform
+from elastic.platforms.kubernetes.api.cluster import RefusedError, connect
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS
+from elastic.platforms.kubernetes.job import installing
+from elastic.platforms.kubernetes.job.installing import apply
+from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 from support.cluster import KUBECONFIG, make_namespace, remove_namespace
@@ -40,7 +40,7 @@ class Workshop:
         self.num_records = num_records
         self.cluster = connect(KUBECONFIG)
         self.namespace = make_namespace(self.cluster, name)
-        list(apply(self.cluster, access.master_access(self.namespace, "elastic-master")))
+        list(apply(self.cluster, installing.master_access(self.namespace, "elastic-master")))
         self.shared = Path(tempfile.mkdtemp(prefix="elastic-control-"))
         # Pods run as another user than the test.
         self.shared.chmod(0o777)
@@ -81,7 +81,7 @@ class Workshop:
         return WholeJob(self, spec)
 
     def config_maps(self):
-        return self.cluster.get(collection_path("configmaps", self.namespace))["items"]
+        return self.cluster.get(CONFIGMAPS.path(self.namespace))["items"]
 
     def _build(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -139,7 +139,7 @@ class WholeJob:
         return "(no logs)"
 
     def pod(self, replica):
-        path = object_path("pods", self.workshop.namespace, f"elastic-{self.name}-{replica}")
+        path = PODS.path(self.workshop.namespace, f"elastic-{self.name}-{replica}")
         try:
             return self.cluster.get(path)
         except RefusedError as error:
@@ -149,7 +149,7 @@ class WholeJob:
 
     def pods(self):
         query = {"labelSelector": f"app=elastic,elastic-job-name={self.name}"}
-        return self.cluster.get(collection_path("pods", self.workshop.namespace), query)["items"]
+        return self.cluster.get(PODS.path(self.workshop.namespace), query)["items"]
 
     def worker_pods(self):
         """Pods of workers whose containers run and that are not being deleted."""
@@ -162,7 +162,7 @@ class WholeJob:
     def delete_pod(self, pod, grace_s):
         """Delete this very pod, not another of its name."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        self.cluster.delete(object_path("pods", self.workshop.namespace, name), grace_s, uid)
+        self.cluster.delete(PODS.path(self.workshop.namespace, name), grace_s, uid)
 
     def kill_container(self, pod):
         """SIGKILL to the first process of a pod's container, as the node sees it; False if it

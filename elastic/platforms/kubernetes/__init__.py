@@ -1,10 +1,10 @@
 """Replicas as pods of a Kubernetes cluster: the API server keeps what every side reads and writes.
 
-`names` says what each object of a job is called, `manifests` makes the objects, `connection` is the
-only module that talks to an API server. The master's side (`runner`) keeps a copy of its pods by
-list and watch, and a small book of its launches that outlives the master's container; what a pod's
-JSON means is decided in `observation`, without any I/O. Objects are plain dicts, as the API server
-sends them.
+`api` talks to an API server and knows nothing of jobs. `objects` says what a job's objects are
+called and made of, and `pods` what the status of its pods means, both without any I/O. On them
+stand the two sides, which do not know each other: `job` is the laptop's, `master` the master's.
+The programs of replicas find in `surroundings` what their pods give them, and `supervisor` is the
+first process of the master's container. Objects are plain dicts, as the API server sends them.
 
 Belongs here: pods, ConfigMaps and everything else that only this platform knows.
 Does not belong here: how many replicas there should be, and what follows a worker's exit.

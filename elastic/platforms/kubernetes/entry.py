@@ -22,7 +22,7 @@ class _KubernetesEntry:
 
     def is_meant(self, choice: ClusterChoice) -> bool:
         """Whether somebody has named a cluster, or one is configured."""
-        from elastic.platforms.kubernetes.kubeconfig import is_configured
+        from elastic.platforms.kubernetes.api.kubeconfig import is_configured
 
         return choice != ClusterChoice() or is_configured()
 
@@ -32,8 +32,8 @@ class _KubernetesEntry:
         Raises:
             PlatformError: No cluster can be used from here.
         """
-        from elastic.platforms.kubernetes.connection import connect
-        from elastic.platforms.kubernetes.platform import KubernetesPlatform
+        from elastic.platforms.kubernetes.api.cluster import connect
+        from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 
         cluster = connect(choice.kubeconfig, choice.context, patience_s)
         return KubernetesPlatform(cluster, choice.namespace, make_image)
@@ -41,8 +41,8 @@ class _KubernetesEntry:
     def checks(self, request: CheckRequest) -> Iterator[Check]:
         """Look at the cluster, the engine that makes images, and their registry."""
         from elastic.platforms.images.checks import check_engine, check_registry
-        from elastic.platforms.kubernetes.checks import OTHER_CLUSTER, check_cluster
-        from elastic.platforms.kubernetes.connection import connect
+        from elastic.platforms.kubernetes.api.cluster import connect
+        from elastic.platforms.kubernetes.job.checks import OTHER_CLUSTER, check_cluster
 
         choice = request.choice
         try:
@@ -61,7 +61,7 @@ class _KubernetesEntry:
 
     def surroundings(self, place: str, replica: ReplicaId | None) -> Surroundings:  # noqa: ARG002 - a pod knows which it is
         """What the pod of a replica is given."""
-        from elastic.platforms.kubernetes.replica import PodSurroundings
+        from elastic.platforms.kubernetes.surroundings import PodSurroundings
 
         return PodSurroundings()
 
@@ -71,7 +71,7 @@ class _KubernetesEntry:
         Raises:
             PlatformError: This is no master's pod, or the API server stays away.
         """
-        from elastic.platforms.kubernetes.environment import open_environment
+        from elastic.platforms.kubernetes.master.environment import open_environment
 
         return open_environment()
 

@@ -5,9 +5,13 @@
 The kubelet lets a container wait longer from one restart to the next (10 s, 20 s, … 5 min); a
 process can be started again at once. What follows an end is decided by the next life of the master,
 which finds here how the one before has ended; a supervisor decides nothing, so that it stays small
-and nothing can end it but what ends the container.
+and nothing can end it but what ends the container: no import of ours but light ones. A life that
+began and did not end has ended together with its container.
+
+Pods name this module, and their images may hold another version of elastic: it stays here.
 """
 
+import json
 import logging
 import os
 import signal
@@ -15,19 +19,26 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
-from elastic.platforms.kubernetes.life_log import LifeLog
 from elastic.platforms.memory_kills import count_kills, own_counter
 from elastic.platforms.replica_log import start_logging
 
 logger = logging.getLogger(__name__)
 
-MAX_WORDS: Final = 2048
+NAME: Final = "lives.jsonl"
+OUT_OF_MEMORY: Final = "OOMKilled"
+ERROR: Final = "Error"
+"""Reasons, as a kubelet gives them for containers."""
+
+MAX_WORDS: Final = 4096
+
+MAX_PRINTED: Final = 2048
 """Of a log, as much as the kubelet would keep of a container that has left no last words."""
 
 SHORT_LIFE_S: Final = 5.0
@@ -40,6 +51,84 @@ _LEFT_S: Final = 5.0
 """For what the program had started to be gone, and with it the last that holds its output."""
 
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life of a master.
+
+    Attributes:
+        number: From 0, over all containers.
+        container: Tells those of one container from those of others.
+        terminated: How it ended, in the form in which a kubelet tells it of a container; None of
+            one that goes on, or has ended with its container.
+        ended_s: When, in seconds since the epoch; None where that is not known.
+    """
+
+    number: int
+    container: str
+    terminated: dict[str, Any] | None = None
+    ended_s: float | None = None
+
+
+class LifeLog:
+    """One line for each beginning and each end, in a folder that outlives the container."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._container = f"{time.time_ns()}"
+
+    def begin(self) -> None:
+        """Write down that a life begins."""
+        self._append({"began": self._container})
+
+    def end(self, exit_code: int, is_memory: bool, words: str) -> None:
+        """Write down how the life that began last has ended.
+
+        Args:
+            exit_code: As a shell tells it: 128 and the number of the signal that ended it.
+            is_memory: Whether the kernel ended it for memory.
+            words: What it said last.
+        """
+        self._append(
+            {
+                "exitCode": exit_code,
+                "reason": OUT_OF_MEMORY if is_memory else ERROR,
+                "message": words[-MAX_WORDS:],
+                "ended_s": time.time(),
+            }
+        )
+
+    def read(self) -> list[Life]:
+        """All lives so far, oldest first; the present one is the last."""
+        lives: list[Life] = []
+        for entry in self._entries():
+            if "began" in entry:
+                lives.append(Life(len(lives), str(entry["began"])))
+            elif lives and lives[-1].terminated is None:
+                ended_s = entry.pop("ended_s", None)
+                last = lives[-1]
+                lives[-1] = Life(last.number, last.container, entry, ended_s)
+        return lives
+
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        with suppress(FileNotFoundError):
+            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+                # One that the container's end, or a full disk, has cut off.
+                with suppress(json.JSONDecodeError):
+                    yield json.loads(line)
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        try:
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                # Begins with the end of a line, so that one cut off before spoils only itself.
+                os.write(file, f"\n{json.dumps(entry)}".encode())
+            finally:
+                os.close(file)
+        except OSError as error:
+            # A full disk: the master matters more than the record of its lives.
+            logger.warning("cannot write %s: %s", self._path, error.strerror)
 
 
 class Supervisor:
@@ -113,7 +202,7 @@ class Supervisor:
 
     def _copy(self, source: int) -> None:
         while chunk := os.read(source, _READ_BYTES):
-            self._printed = (self._printed + chunk)[-MAX_WORDS:]
+            self._printed = (self._printed + chunk)[-MAX_PRINTED:]
             rest = memoryview(chunk)
             while rest:
                 rest = rest[os.write(sys.stdout.fileno(), rest) :]

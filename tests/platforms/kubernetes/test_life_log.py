@@ -3,7 +3,7 @@
 import errno
 import os
 
-from elastic.platforms.kubernetes.life_log import NAME, LifeLog
+from elastic.platforms.kubernetes.supervisor import NAME, LifeLog
 
 
 def test_ends_are_told_as_a_node_would(tmp_path):

@@ -11,8 +11,7 @@ import psutil
 import pytest
 from support.local_jobs import eventually
 
-from elastic.platforms.kubernetes.life_log import LifeLog
-from elastic.platforms.kubernetes.supervisor import MAX_SHORT_LIVES
+from elastic.platforms.kubernetes.supervisor import MAX_SHORT_LIVES, LifeLog
 
 PROGRAM = """
 import os, pathlib, signal, subprocess, sys, time

@@ -1,0 +1,227 @@
+"""Reading and changing objects through one API server: what may be sent twice is sent again.
+
+Nothing else sends requests to an API server.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from elastic.platforms.kubernetes.api.errors import AwayError, RefusedError, pause_before_retry
+from elastic.platforms.kubernetes.api.kubeconfig import Access, find_access, pod_access
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.api.transport import READ_TIMEOUT_S, Pace, Request, Transport
+
+__all__ = ["AwayError", "Cluster", "RefusedError", "connect", "connect_from_pod"]
+
+PATIENCE_S: Final = 10.0
+
+
+class Cluster:
+    """One API server, as one user. Safe to use from several threads."""
+
+    def __init__(
+        self, access: Access, pace: Pace | None = None, patience_s: float = PATIENCE_S
+    ) -> None:
+        """Keep the parts; nothing is sent before the first request.
+
+        Args:
+            access: How to reach the API server.
+            pace: Bounds the requests a second; a default one where not given.
+            patience_s: How long a request is tried again while the API server is away or busy.
+        """
+        self.namespace = access.namespace
+        self._transport = Transport(access, pace or Pace())
+        self._patience_s = patience_s
+        self._rng = random.Random()  # noqa: S311 - jitter, no secret
+
+    @property
+    def server(self) -> str:
+        """Its address."""
+        return self._transport.server
+
+    def now_s(self) -> float:
+        """Seconds since the epoch by the server's clock, see `Transport.now_s`."""
+        return self._transport.now_s()
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Manifest:
+        """Read one object, or a list of them.
+
+        Raises:
+            RefusedError: The API server says no; `code` is 404 where there is no such object.
+            AwayError: It does not answer.
+        """
+        return self._call("GET", path, query)
+
+    def create(self, path: str, manifest: Manifest, dry_run: bool = False) -> Manifest:
+        """Create an object below the path of its collection; returns it as it was stored.
+
+        Raises:
+            RefusedError: See `get`; `is_taken` where one of that name is there.
+            AwayError: It does not answer.
+        """
+        # Servers before 1.25 do not know the second and drop unknown fields in silence.
+        query = {"dryRun": "All", "fieldValidation": "Strict"} if dry_run else None
+        try:
+            return self._call("POST", path, query, manifest)
+        except RefusedError as error:
+            if not error.is_taken or dry_run:
+                raise
+            # An earlier try may have got through, and only its answer was lost.
+            own = self._own_object(path, manifest)
+            if own is None:
+                raise
+            return own
+
+    def patch(self, path: str, change: Manifest) -> Manifest:
+        """Merge a change into an object (RFC 7386: null removes).
+
+        Raises:
+            RefusedError: See `get`.
+            AwayError: It does not answer.
+        """
+        return self._call("PATCH", path, None, change, "application/merge-patch+json")
+
+    def apply(self, path: str, manifest: Manifest, owner: str, force: bool = False) -> Manifest:
+        """Have an object hold these fields, and not those that `owner` applied before and now not.
+
+        Creates it where there is none; fields of others stay (server-side apply, since 1.22 for
+        everybody).
+
+        Args:
+            path: Of the object.
+            manifest: With `apiVersion` and `kind`, and nothing but what is to be so.
+            owner: Whose fields these are (`fieldManager`).
+            force: Take over fields that another owner has applied with other values.
+
+        Raises:
+            RefusedError: See `get`; its code is CONFLICT where another owner has other values.
+            AwayError: It does not answer.
+        """
+        query = {"fieldManager": owner, "force": str(force).lower()}
+        return self._call("PATCH", path, query, manifest, "application/apply-patch+yaml")
+
+    def delete(
+        self,
+        path: str,
+        grace_s: float | None = None,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> None:
+        """Ask for an object to be deleted; it is fine if there is none.
+
+        Args:
+            path: Of the object.
+            grace_s: Seconds a pod may take to end; its own grace by default, 0 removes it at once.
+            uid: Only if the object is still this one; another of the same name is left alone.
+            version: Only if it has not changed since this `resourceVersion`.
+
+        Raises:
+            RefusedError: See `get`; its code is CONFLICT where the object has changed.
+            AwayError: It does not answer.
+        """
+        options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        options["propagationPolicy"] = "Background"
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = int(-(-grace_s // 1))
+        conditions = {"uid": uid, "resourceVersion": version}
+        if wanted := {name: value for name, value in conditions.items() if value is not None}:
+            options["preconditions"] = wanted
+        try:
+            self._call("DELETE", path, None, options)
+        except RefusedError as error:
+            is_other = uid is not None and error.code == HTTPStatus.CONFLICT
+            if error.code != HTTPStatus.NOT_FOUND and not is_other:
+                raise
+
+    def lines(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        read_timeout_s: float = READ_TIMEOUT_S,
+        on_open: Callable[[], None] = lambda: None,
+    ) -> Iterator[bytes]:
+        """The lines of a watch or of a log, as they come, until the API server ends them.
+
+        Args:
+            path: Of what is read.
+            query: Parameters.
+            read_timeout_s: How long nothing may come.
+            on_open: Called when the API server has begun to answer.
+
+        Raises:
+            RefusedError: See `get`.
+            AwayError: It does not answer, or nothing came for `read_timeout_s`.
+        """
+        request = Request("GET", path, query, None, None, read_timeout_s)
+        return self._transport.lines(request, on_open)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _own_object(self, path: str, manifest: Manifest) -> Manifest | None:
+        """What stands in the place of a new object, where it is the very same one."""
+        metadata = manifest["metadata"]
+        try:
+            found = self._look(f"{path}/{metadata['name']}")
+        except RefusedError:
+            return None
+        labels = metadata.get("labels") or {}
+        there = found["metadata"].get("labels") or {}
+        is_own = bool(labels) and labels.items() <= there.items()
+        return found if is_own else None
+
+    def _look(self, path: str) -> Manifest:
+        """Read an object that we may create, and perhaps not read, as the Secrets of a job."""
+        try:
+            return self._call("GET", path)
+        except RefusedError as error:
+            if error.code != HTTPStatus.FORBIDDEN:
+                raise
+        # A change of nothing is answered with the object as it is.
+        return self.patch(path, {})
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Manifest | None = None,
+        content_type: str = "application/json",
+    ) -> Manifest:
+        request = Request(method, path, query, body, content_type)
+        deadline_s = time.monotonic() + self._patience_s
+        num_tries = 0
+        while True:
+            try:
+                return self._transport.json(request)
+            except (AwayError, RefusedError) as error:
+                num_tries += 1
+                left_s = deadline_s - time.monotonic()
+                pause_s = pause_before_retry(
+                    error, num_tries, left_s, self._rng, is_create=method == "POST"
+                )
+                if pause_s is None:
+                    raise
+            time.sleep(pause_s)
+
+
+def connect(
+    kubeconfig: str | None = None, context: str | None = None, patience_s: float = PATIENCE_S
+) -> Cluster:
+    """The cluster that kubectl would use, see `find_access`.
+
+    Raises:
+        PlatformError: Nothing is configured, or what is cannot be used.
+    """
+    return Cluster(find_access(kubeconfig, context), patience_s=patience_s)
+
+
+def connect_from_pod(patience_s: float = PATIENCE_S) -> Cluster:
+    """The cluster of the pod that this process runs in, as the pod's service account.
+
+    Raises:
+        PlatformError: This is no pod, or it has no service account.
+    """
+    return Cluster(pod_access(), patience_s=patience_s)

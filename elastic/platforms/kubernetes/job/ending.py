@@ -1,0 +1,214 @@
+"""Ends all pods of a job: by asking its master, then by deleting them, then by force.
+
+What is left of a job that has ended can be forgotten, and nothing of one that takes its place
+meanwhile.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Final
+
+from elastic.errors import JobExistsError
+from elastic.platforms.base import StillAliveError, unheard
+from elastic.platforms.kubernetes.api.cluster import RefusedError
+from elastic.platforms.kubernetes.api.resources import PODS, Manifest
+from elastic.platforms.kubernetes.job.objects import JobObjects
+from elastic.platforms.kubernetes.job.status import STATUS_UNREADABLE
+from elastic.platforms.kubernetes.objects.names import MASTER
+from elastic.platforms.kubernetes.pods.containers import (
+    has_run,
+    is_deleted,
+    is_over,
+    may_run,
+    own_state,
+)
+from elastic.platforms.kubernetes.pods.observation import needs_pods, role_of, with_seen_workers
+from elastic.policy.fleet import WORKER
+from elastic.spec.status import JobPhase, JobStatus
+
+logger = logging.getLogger(__name__)
+
+POLL_S: Final = 0.25
+MASTER_S: Final = 15.0
+"""What the master gets at the most: one that hears nothing should not use up a patient caller."""
+TERM_GRACE_S: Final = 5.0
+"""What a pod gets to end by itself: its work is thrown away, so only last words are waited for."""
+HURRY_GRACE_S: Final = 1.0
+"""Not 0, with which the API server forgets a pod before anybody knows that it has ended."""
+SETTLE_S: Final = 3.0
+"""Even a hurried caller waits this long for pods to leave."""
+
+_AT_WORK: Final = frozenset({MASTER, WORKER})
+"""The roles of pods that a job is done by; a TensorBoard only shows what they did."""
+
+
+def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] = unheard) -> None:
+    """Cancel a job and wait until none of its pods is left.
+
+    At most half of the time is the master's, to publish the end; then all pods are asked to end,
+    and with the last quarter they are not asked any more. A node that is busy may need long to
+    say that a pod is gone. With no time at all the API server
+    forgets them at once, whether or not their nodes answer.
+
+    Raises:
+        JobNotFoundError: No such job.
+        StillAliveError: A pod was still there after `timeout_s`.
+    """
+    started_s = time.monotonic()
+    uid = job.submission().uid
+    found = job.status()
+    if found.phase.is_final:
+        # One that cannot be read stays for the version that can.
+        if not _has_published_end(job) and found.reason != STATUS_UNREADABLE:
+            # An end that only the pod tells of is lost with the pod.
+            job.write_status(found, uid)
+    else:
+        # Also where nobody waits for it: a master that ends later than its pod may publish once
+        # more, and only the wish tells then how the job has ended.
+        job.ask(cancelled=True)
+        if timeout_s > 0:
+            asked_s = min(MASTER_S, timeout_s / 2)
+            _await(started_s + asked_s, lambda: _has_left(job, on_wait))
+    end_pods(job, started_s, timeout_s, on_wait)
+    if not found.phase.is_final and not _has_published_end(job):
+        job.write_status(_cancelled(job), uid)
+    _keep_ends_of_workers(job, uid)
+    job.delete_belongings()
+
+
+def _has_published_end(job: JobObjects) -> bool:
+    published = job.published()
+    return published is not None and published.phase.is_final
+
+
+def _keep_ends_of_workers(job: JobObjects, uid: str) -> None:
+    """Have nobody look for their pods again: a master that is asked to end waits for none."""
+    published = job.published()
+    if published is not None and needs_pods(published):
+        job.write_status(with_seen_workers(published, job.pods()), uid)
+
+
+def _cancelled(job: JobObjects) -> JobStatus:
+    change = {
+        "phase": JobPhase.CANCELLED,
+        "reason": "Cancelled",
+        "message": "cancelled by its user",
+        "workers": (),
+        "ended_s": job.cluster.now_s(),
+    }
+    return job.status().model_copy(update=change)
+
+
+def end_pods(
+    job: JobObjects,
+    started_s: float,
+    timeout_s: float,
+    on_wait: Callable[[str], None] = unheard,
+) -> None:
+    """Delete all pods of a job and wait until they are gone.
+
+    Raises:
+        StillAliveError: A pod was still there `timeout_s` after `started_s`.
+    """
+    grace_s = min(TERM_GRACE_S, timeout_s / 4)
+    deadline_s = max(started_s + timeout_s, time.monotonic() + SETTLE_S)
+    _delete(job, job.pods(), grace_s)
+    if _await(started_s + 0.75 * timeout_s, lambda: _clear(job, on_wait)):
+        return
+    # Meanwhile the master may have started another worker.
+    _delete(job, job.pods(), HURRY_GRACE_S if timeout_s > 0 else 0.0)
+    if _await(deadline_s, lambda: _clear(job, on_wait)):
+        return
+    left = ", ".join(
+        f"{pod['metadata']['name']} (node {pod['spec'].get('nodeName', 'none')})"
+        for pod in job.pods()
+    )
+    raise StillAliveError(
+        f"pods of job {job.job_name!r} were there after {timeout_s:g} s: {left}: try again with a "
+        "longer --timeout, or where a node is lost for good with --timeout 0"
+    )
+
+
+def _delete(job: JobObjects, pods: Sequence[Manifest], grace_s: float) -> None:
+    # The master goes first, so that it starts nothing new for what ends.
+    for pod in sorted(pods, key=lambda pod: role_of(pod) != MASTER):
+        job.delete(PODS, pod["metadata"]["name"], grace_s if has_run(pod) else 0.0)
+
+
+def _clear(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
+    """Forget the deleted pods that have ended; whether the job has no pod any more."""
+    pods = job.pods()
+    for pod in pods:
+        if is_over(pod):
+            # Its node drops it with its next clean-up: seen to take 15 s, or a minute if it has
+            # ended just when it was deleted.
+            # Only this one: another of its name may have been started since.
+            job.delete(PODS, pod["metadata"]["name"], 0.0, pod["metadata"]["uid"])
+    names = sorted(pod["metadata"]["name"] for pod in pods)
+    if names:
+        on_wait(f"{', '.join(names)} to be gone")
+    return not names
+
+
+def _has_left(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
+    """Whether the master has published the end, or cannot."""
+    on_wait("its master to tell its end")
+    master = job.find_master()
+    if master is None or is_deleted(master):
+        return True
+    if "running" not in own_state(master):
+        return True
+    return job.status().phase.is_final
+
+
+def _await(deadline_s: float, is_so: Callable[[], bool]) -> bool:
+    while not is_so():
+        if time.monotonic() >= deadline_s:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def forget_job(job: JobObjects) -> None:
+    """Delete the pods, the belongings, the status and last the record of a job that has ended.
+
+    Raises:
+        JobNotFoundError: No such job.
+        JobExistsError: It goes on, has a pod that does, or is submitted at this moment.
+    """
+    record = job.record()
+    pods = job.pods()
+    if left := sorted(pod["metadata"]["name"] for pod in pods if _is_at_work(pod)):
+        raise JobExistsError(
+            f"job {job.job_name!r} has running pods ({', '.join(left)}): `elastic kill` it first"
+        )
+    if not job.status(record).phase.is_final:
+        raise JobExistsError(f"job {job.job_name!r} has not ended: `elastic kill` it first")
+    for pod in pods:
+        grace_s = TERM_GRACE_S if may_run(pod) else 0.0
+        job.delete(PODS, pod["metadata"]["name"], grace_s, pod["metadata"]["uid"])
+    # Whoever submits the job again takes its record first, and with it the names of all the rest.
+    version = record["metadata"]["resourceVersion"]
+    if job.record()["metadata"]["resourceVersion"] != version:
+        raise _is_taken(job)
+    job.delete_belongings()
+    try:
+        job.delete_memory(version)
+    except RefusedError as error:
+        if error.code != HTTPStatus.CONFLICT:
+            raise
+        raise _is_taken(job) from error
+
+
+def _is_at_work(pod: Manifest) -> bool:
+    """Whether a replica runs, whatever containers somebody has put beside it."""
+    return role_of(pod) in _AT_WORK and may_run(pod) and "terminated" not in own_state(pod)
+
+
+def _is_taken(job: JobObjects) -> JobExistsError:
+    return JobExistsError(
+        f"job {job.job_name!r} is being submitted by somebody else at this moment: see "
+        f"`elastic status {job.job_name} -n {job.namespace}`"
+    )

@@ -1,0 +1,226 @@
+"""What a namespace needs before jobs can run in it, and bringing a cluster to that.
+
+It is the master's account and its few rights: plain values, as the API takes them. `elastic
+install` prints or applies them, one object at a time, and `manifests/` holds the same text for
+those who keep their clusters in files.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from elastic.errors import PlatformError
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.resources import (
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    Manifest,
+)
+from elastic.platforms.kubernetes.objects.names import APP, APP_LABEL
+
+SUBMITTER: Final = "elastic-submitter"
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+MASTER_RIGHTS: Final = {
+    # Workers are pods; nothing else is started, and nobody's pod is entered or read from.
+    "pods": ("get", "list", "watch", "create", "delete"),
+    # The job's record is read, its status written.
+    "configmaps": ("get", "list", "watch", "create", "patch"),
+    # What happens to the job is told on the master's pod.
+    "events": ("create",),
+}
+"""Resource → verbs, in the namespace of the job, that a master needs. There are no others."""
+
+SUBMITTER_RIGHTS: Final = {
+    "pods": ("get", "list", "create", "delete"),
+    "pods/log": ("get",),
+    # Curves are looked at through the API server.
+    "pods/portforward": ("create",),
+    "configmaps": ("get", "list", "create", "patch", "delete"),
+    "secrets": ("create", "patch", "delete"),
+    "services": ("create", "patch", "delete"),
+    "serviceaccounts": ("get",),
+    "persistentvolumeclaims": ("get",),
+    "events": ("list",),
+}
+"""Resource → verbs that all commands on jobs together need of their user."""
+
+PRIORITIES: Final = {"high": 1000, "low": 0}
+"""The priority classes that a `--worker_pod_priority` between 0 and 1 means."""
+
+_RESOURCES: Final = {
+    each.kind: each
+    for each in (NAMESPACES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, PRIORITY_CLASSES)
+}
+
+_MAX_TRIES: Final = 5
+
+
+def namespace(name: str) -> Manifest:
+    """A namespace for jobs."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def master_access(namespace: str, service_account: str) -> list[Manifest]:
+    """The account of masters, its role and the binding of the two."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": _metadata(service_account, namespace),
+        },
+        _role(service_account, namespace, MASTER_RIGHTS),
+        _binding(
+            service_account,
+            namespace,
+            [{"kind": "ServiceAccount", "name": service_account, "namespace": namespace}],
+        ),
+    ]
+
+
+def submitter_access(namespace: str, users: Sequence[str]) -> list[Manifest]:
+    """A role for people who run jobs, and its binding."""
+    subjects = [{"apiGroup": _RBAC, "kind": "User", "name": user} for user in users]
+    return [
+        _role(SUBMITTER, namespace, SUBMITTER_RIGHTS),
+        _binding(SUBMITTER, namespace, subjects),
+    ]
+
+
+def priority_classes() -> list[Manifest]:
+    """The classes behind a fraction of high-priority workers; they belong to the whole cluster."""
+    return [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name, "labels": {APP_LABEL: APP}},
+            "value": value,
+            "globalDefault": False,
+            "description": f"Workers of elastic jobs with {name} priority",
+        }
+        for name, value in PRIORITIES.items()
+    ]
+
+
+def _role(name: str, namespace: str, rights: Mapping[str, Sequence[str]]) -> Manifest:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "Role",
+        "metadata": _metadata(name, namespace),
+        "rules": [
+            {"apiGroups": [""], "resources": [resource], "verbs": list(verbs)}
+            for resource, verbs in rights.items()
+        ],
+    }
+
+
+def _binding(name: str, namespace: str, subjects: Sequence[Manifest]) -> Manifest:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": _metadata(name, namespace),
+        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
+        "subjects": list(subjects),
+    }
+
+
+def _metadata(name: str, namespace: str) -> Manifest:
+    return {"name": name, "namespace": namespace, "labels": {APP_LABEL: APP}}
+
+
+def apply(cluster: Cluster, manifests: Iterable[Manifest]) -> Iterator[str]:
+    """Create what is missing and change what differs; says what was done with each.
+
+    Whoever has a right already keeps it: subjects of bindings and rules of roles are only added.
+
+    Raises:
+        PlatformError: The namespace is not there.
+        RefusedError: The API server does not let this user do so.
+        AwayError: It does not answer.
+    """
+    for manifest in manifests:
+        yield f"{manifest['kind']} {manifest['metadata']['name']}: {_apply(cluster, manifest)}"
+
+
+def _apply(cluster: Cluster, manifest: Manifest) -> str:
+    num_tries = 0
+    while True:
+        num_tries += 1
+        try:
+            return _apply_once(cluster, manifest)
+        except RefusedError as error:
+            if error.code == HTTPStatus.NOT_FOUND and error.kind == "namespaces":
+                namespace = manifest["metadata"]["namespace"]
+                raise PlatformError(
+                    f"there is no namespace {namespace!r} in {cluster.server}: choose another "
+                    f"--namespace, or make it: elastic install -n {namespace} --create_namespace "
+                    "--apply"
+                ) from error
+            # Somebody else has changed it since it was read: another install, or a controller.
+            if error.code != HTTPStatus.CONFLICT or num_tries == _MAX_TRIES:
+                raise
+
+
+def _apply_once(cluster: Cluster, manifest: Manifest) -> str:
+    metadata = manifest["metadata"]
+    collection = _RESOURCES[manifest["kind"]].path(metadata.get("namespace"))
+    path = f"{collection}/{metadata['name']}"
+    is_new = False
+    try:
+        there = cluster.get(path)
+    except RefusedError as error:
+        if error.code != HTTPStatus.NOT_FOUND:
+            raise
+        # What another install has made in the meantime is given for ours, and may lack a subject.
+        there, is_new = cluster.create(collection, manifest), True
+    if there.get("roleRef") != manifest.get("roleRef"):
+        # The API lets nobody point a binding at another role, whose subjects it was not made for.
+        cluster.delete(path)
+        cluster.create(collection, manifest)
+        return "changed"
+    wanted, added = _with_subjects_of(there, _with_rules_of(there, manifest))
+    if _holds(there, wanted):
+        return "created" if is_new else "unchanged"
+    version = {"resourceVersion": there["metadata"].get("resourceVersion")}
+    cluster.patch(path, {**wanted, "metadata": {**metadata, **version}})
+    return f"changed: added {', '.join(added)}" if added else "changed"
+
+
+def _with_rules_of(there: Manifest, wanted: Manifest) -> Manifest:
+    """What is wanted, with the rules that a role has already: some clusters need more than ours."""
+    if "rules" not in wanted:
+        return wanted
+    rules = there.get("rules") or []
+    return {**wanted, "rules": [*rules, *(rule for rule in wanted["rules"] if rule not in rules)]}
+
+
+def _with_subjects_of(there: Manifest, wanted: Manifest) -> tuple[Manifest, list[str]]:
+    """What is wanted, with the subjects that a binding has already; and those it has not, by name.
+
+    The API replaces lists whole, so a binding of one submitter would end the rights of all others.
+    """
+    if "subjects" not in wanted:
+        return wanted, []
+    subjects = list(there.get("subjects") or [])
+    known = {_identity(subject) for subject in subjects}
+    added = []
+    for subject in wanted["subjects"]:
+        if _identity(subject) not in known:
+            known.add(_identity(subject))
+            subjects.append(subject)
+            added.append(f"{subject['kind']} {subject['name']}")
+    return {**wanted, "subjects": subjects}, added
+
+
+def _identity(subject: Manifest) -> tuple[Any, ...]:
+    return subject.get("kind"), subject.get("name"), subject.get("namespace")
+
+
+def _holds(there: object, wanted: object) -> bool:
+    """Whether an object has all that is wanted; what others have added does not matter."""
+    if isinstance(wanted, dict) and isinstance(there, dict):
+        return all(_holds(there.get(key), value) for key, value in wanted.items())
+    return there == wanted or (not there and not wanted)

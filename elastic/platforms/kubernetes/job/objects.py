@@ -1,0 +1,208 @@
+"""One job's objects in the API server, as the command line reads and changes them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, Final
+
+from elastic.errors import JobNotFoundError, PlatformError
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Manifest,
+    Resource,
+)
+from elastic.platforms.kubernetes.job.status import job_status, published_status
+from elastic.platforms.kubernetes.objects.names import (
+    CONTROL_KEY,
+    STATUS_KEY,
+    job_labels,
+    job_selector,
+    master_name,
+    record_name,
+    status_name,
+    tensorboard_name,
+    token_name,
+)
+from elastic.platforms.kubernetes.objects.record import (
+    StatusUnreadableError,
+    Submission,
+    control_of,
+    dump_control,
+    last_words_of,
+    submission_of,
+)
+from elastic.platforms.kubernetes.pods.masters import needs_warnings
+from elastic.platforms.kubernetes.pods.observation import needs_pods, with_seen_workers
+from elastic.spec.status import JobStatus
+
+_CHANGE_TRIES: Final = 10
+
+
+class JobObjects:
+    """The record, the status, the pods and the rest of the job of this name."""
+
+    def __init__(self, cluster: Cluster, namespace: str, job_name: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.job_name = job_name
+
+    def find(self, resource: Resource, name: str) -> Manifest | None:
+        """One object of the job's namespace, or None where there is none."""
+        try:
+            return self.cluster.get(resource.path(self.namespace, name))
+        except RefusedError as error:
+            if error.code == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    def find_record(self) -> Manifest | None:
+        """What the job was submitted with."""
+        return self.find(CONFIGMAPS, record_name(self.job_name))
+
+    def record(self) -> Manifest:
+        """What the job was submitted with.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        record = self.find_record()
+        if record is None:
+            raise JobNotFoundError(
+                f"no job {self.job_name!r} in namespace {self.namespace!r} of "
+                f"{self.cluster.server}: `elastic status -n {self.namespace}` lists those there"
+            )
+        return record
+
+    def find_master(self) -> Manifest | None:
+        """The master's pod, whatever submission it is of."""
+        return self.find(PODS, master_name(self.job_name))
+
+    def pods(self) -> list[Manifest]:
+        """Every pod of the job, whatever submission it is of."""
+        query = {"labelSelector": job_selector(self.job_name)}
+        found = self.cluster.get(PODS.path(self.namespace), query)
+        items: list[Manifest] = found.get("items") or []
+        return items
+
+    def status(self, record: Manifest | None = None) -> JobStatus:
+        """What the master published last, corrected by what its pod shows.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        record = record or self.record()
+        master = self.find_master()
+        # Read after the look: a master that has left has published its end by now.
+        status_map = self.find(CONFIGMAPS, status_name(self.job_name))
+        warnings = self.warnings_of(master) if master and needs_warnings(master) else ()
+        status = job_status(record, status_map, master, self.cluster.now_s(), warnings)
+        return with_seen_workers(status, self.pods()) if needs_pods(status) else status
+
+    def published(self) -> JobStatus | None:
+        """What the master of the present submission published last, as far as it can be read."""
+        status_map = self.find(CONFIGMAPS, status_name(self.job_name))
+        try:
+            return published_status(status_map, self.submission().uid)
+        except StatusUnreadableError:
+            return None
+
+    def last_words(self) -> dict[str, str]:
+        """By replica, what its launch before the present one wrote last."""
+        status_map = self.find(CONFIGMAPS, status_name(self.job_name))
+        return {} if status_map is None else last_words_of(status_map)
+
+    def warnings_of(self, pod: Manifest) -> Sequence[str]:
+        """What the cluster has warned of about a pod, oldest first."""
+        uid = pod["metadata"]["uid"]
+        query = {"fieldSelector": f"involvedObject.uid={uid},type=Warning"}
+        try:
+            found = self.cluster.get(EVENTS.path(self.namespace), query)
+        except RefusedError as error:
+            if error.code == HTTPStatus.FORBIDDEN:
+                # They only add the cause to what is known without them.
+                return ()
+            raise
+        events = sorted(found.get("items") or (), key=lambda e: str(e.get("lastTimestamp") or ""))
+        return [str(event.get("message", "")) for event in events]
+
+    def ask(self, **changes: Any) -> None:
+        """Change what users want of the job: fields of `JobControl`.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        for _ in range(_CHANGE_TRIES):
+            record = self.record()
+            control = replace(control_of(record), **changes)
+            change = {
+                # Of two who change at once, one is refused and looks again.
+                "metadata": {"resourceVersion": record["metadata"]["resourceVersion"]},
+                "data": {CONTROL_KEY: dump_control(control)},
+            }
+            path = CONFIGMAPS.path(self.namespace, record_name(self.job_name))
+            try:
+                self.cluster.patch(path, change)
+            except RefusedError as error:
+                if error.code != HTTPStatus.CONFLICT:
+                    raise
+            else:
+                return
+        raise PlatformError(f"job {self.job_name!r} is changed by others all the time: try again")
+
+    def write_status(self, status: JobStatus, submission_uid: str) -> None:
+        """Publish in the place of a master that cannot."""
+        name = status_name(self.job_name)
+        labels = job_labels(self.job_name, submission_uid)
+        content = {
+            "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
+            "data": {STATUS_KEY: status.model_dump_json()},
+        }
+        try:
+            self.cluster.patch(CONFIGMAPS.path(self.namespace, name), content)
+        except RefusedError as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            manifest = {"apiVersion": "v1", "kind": "ConfigMap", **content}
+            self.cluster.create(CONFIGMAPS.path(self.namespace), manifest)
+
+    def submission(self) -> Submission:
+        """The submission that the record holds.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        return submission_of(self.record())
+
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        grace_s: float | None = None,
+        uid: str | None = None,
+    ) -> None:
+        """Delete one object, or only the one with this uid; it is fine if there is none."""
+        self.cluster.delete(resource.path(self.namespace, name), grace_s, uid)
+
+    def delete_belongings(self) -> None:
+        """Delete what only serves running pods: the Services and the token."""
+        self.delete(SERVICES, master_name(self.job_name))
+        self.delete(SERVICES, tensorboard_name(self.job_name))
+        self.delete(SECRETS, token_name(self.job_name))
+
+    def delete_memory(self, record_version: str | None = None) -> None:
+        """Delete what outlives the pods: the status, and last the record, by which a job is found.
+
+        Args:
+            record_version: Only if the record is still this one.
+
+        Raises:
+            RefusedError: With the code CONFLICT where it is not.
+        """
+        self.delete(CONFIGMAPS, status_name(self.job_name))
+        path = CONFIGMAPS.path(self.namespace, record_name(self.job_name))
+        self.cluster.delete(path, version=record_version)

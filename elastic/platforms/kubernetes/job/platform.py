@@ -1,0 +1,270 @@
+"""The command line's side of the Kubernetes platform."""
+
+from collections.abc import Callable, Iterator, Sequence
+from urllib.parse import quote
+
+from elastic.errors import JobNotFoundError, JobSpecError
+from elastic.platforms.base import BoardInCluster, LogLine, has_ended, unheard
+from elastic.platforms.images import ImageRequest, build_and_push
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifest, Resource
+from elastic.platforms.kubernetes.job.board import find_board
+from elastic.platforms.kubernetes.job.ending import forget_job, kill_job
+from elastic.platforms.kubernetes.job.logs import follow_logs, read_logs, read_previous_logs
+from elastic.platforms.kubernetes.job.objects import JobObjects
+from elastic.platforms.kubernetes.job.status import job_status
+from elastic.platforms.kubernetes.job.submission import BuildImage, submit_job
+from elastic.platforms.kubernetes.objects.names import (
+    APP,
+    APP_LABEL,
+    JOB_LABEL,
+    MASTER,
+    SPEC_KEY,
+    STATE_KEY,
+    STATE_PATH,
+    TYPE_LABEL,
+    record_name,
+    selector,
+    status_name,
+)
+from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
+from elastic.platforms.kubernetes.pods.masters import needs_warnings
+from elastic.platforms.kubernetes.pods.observation import needs_pods, with_seen_workers
+from elastic.policy.fleet import WORKER
+from elastic.policy.pruning import only_here
+from elastic.spec.job import JobSpec
+from elastic.spec.since import Since
+from elastic.spec.status import JobStatus
+
+
+def _build_silently(request: ImageRequest) -> str:
+    return build_and_push(request, lambda _: None)
+
+
+class KubernetesPlatform:
+    """Jobs of one namespace, all through the API server."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str | None = None,
+        build_image: BuildImage = _build_silently,
+    ) -> None:
+        """Keep the parts; nothing is sent before the first call.
+
+        Args:
+            namespace: Where the jobs are; that of the kubeconfig's context by default.
+            build_image: Makes the image of a submitted job, and may tell how far it is.
+        """
+        self._cluster = cluster
+        self._namespace = namespace or cluster.namespace
+        self._build_image = build_image
+
+    def submit(self, spec: JobSpec) -> None:
+        """Build the job's image, start its master and return.
+
+        Raises:
+            JobSpecError: The job has no name, or a setting names what is not there.
+            JobExistsError: A job of that name runs, or its kept state would be overwritten.
+            ImageError: The image cannot be built or pushed.
+            PlatformError: The cluster does not take the job; nothing was left behind.
+        """
+        if not spec.job_name:
+            raise JobSpecError("the job has no name: pass --job_name")
+        submit_job(self._job(spec.job_name), spec, self._build_image)
+
+    def now_s(self) -> float:
+        """Seconds since the epoch by the API server's clock; by ours before its first answer."""
+        return self._cluster.now_s()
+
+    def jobs(self) -> Sequence[str]:
+        """Names of all known jobs, running or ended, oldest first."""
+        return [record["metadata"]["labels"][JOB_LABEL] for record, _ in self._records()]
+
+    def statuses(self) -> Sequence[JobStatus]:
+        """`status` of all `jobs`, from two lists whatever their number.
+
+        It takes a third where workers were left behind by a job that has ended.
+        """
+        query = {"labelSelector": selector({APP_LABEL: APP, TYPE_LABEL: MASTER})}
+        pods = self._list(PODS, query)
+        masters = {pod["metadata"]["labels"][JOB_LABEL]: pod for pod in pods}
+        # Read after the look: a master that has left has published its end by now.
+        found = []
+        for record, status_map in self._records():
+            name = record["metadata"]["labels"][JOB_LABEL]
+            master = masters.get(name)
+            is_stuck = master is not None and needs_warnings(master)
+            warnings = self._job(name).warnings_of(master) if master and is_stuck else ()
+            now_s = self._cluster.now_s()
+            found.append(job_status(record, status_map, master, now_s, warnings))
+        if not any(map(needs_pods, found)):
+            return found
+        workers: dict[str, list[Manifest]] = {}
+        query = {"labelSelector": selector({APP_LABEL: APP, TYPE_LABEL: WORKER})}
+        for pod in self._list(PODS, query):
+            workers.setdefault(pod["metadata"]["labels"][JOB_LABEL], []).append(pod)
+        return [
+            with_seen_workers(status, workers.get(status.job_name, ()))
+            if needs_pods(status)
+            else status
+            for status in found
+        ]
+
+    def status(self, job_name: str) -> JobStatus:
+        """What the master published last, corrected by what its pod shows.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        return self._job(job_name).status()
+
+    def spec(self, job_name: str) -> JobSpec:
+        """The specification the job was submitted with, as its pods have it.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        return spec_of(self._job(job_name).record())
+
+    def submitted_s(self, job_name: str) -> float:
+        """When it was submitted last, by the API server's clock.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        return submission_of(self._job(job_name).record()).submitted_s
+
+    def board(self, job_name: str) -> BoardInCluster:
+        """The pod of the job's TensorBoard, which is started again where it has ended.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobSpecError: It writes no events, or they went with its master's pod.
+            PlatformError: The pod cannot be started again.
+        """
+        return find_board(self._job(job_name))
+
+    def scale(self, job_name: str, num_workers: int) -> None:
+        """Ask a running job for another number of workers.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobSpecError: The job has ended, or the number is outside its range.
+        """
+        job = self._job(job_name)
+        record = job.record()
+        status = job.status(record)
+        if status.phase.is_final:
+            raise has_ended(job_name, status)
+        allowed = spec_of(record).num_workers
+        if not allowed.minimum <= num_workers <= allowed.maximum:
+            raise JobSpecError(
+                f"{num_workers} workers are outside the range {allowed} of job {job_name!r}: "
+                "choose a number within it, or submit the job with another --num_workers MIN:MAX"
+            )
+        job.ask(num_workers=num_workers)
+
+    def kill(
+        self, job_name: str, timeout_s: float, on_wait: Callable[[str], None] = unheard
+    ) -> None:
+        """Cancel the job and wait until none of its pods is left; idempotent.
+
+        Raises:
+            JobNotFoundError: No such job.
+            StillAliveError: A pod was still there after `timeout_s`.
+        """
+        kill_job(self._job(job_name), timeout_s, on_wait)
+
+    def would_lose(self, status: JobStatus) -> str:
+        """What would be lost if a job that has ended were forgotten; empty where nothing is.
+
+        What a master kept in its pod is lost with that already: nothing can read it there. What it
+        kept on a volume stays, but only the job's record tells in which folder.
+
+        Raises:
+            JobNotFoundError: No such job.
+        """
+        record = self._job(status.job_name).record()
+        return only_here(status, STATE_PATH, STATE_KEY in (record.get("data") or {}))
+
+    def forget(self, job_name: str) -> None:
+        """Delete all objects of a job that has ended.
+
+        Raises:
+            JobNotFoundError: No such job.
+            JobExistsError: It goes on, has a pod that does, or is submitted at this moment.
+        """
+        forget_job(self._job(job_name))
+
+    def logs(
+        self,
+        job_name: str,
+        replicas: Sequence[str],
+        follow: bool,
+        tail: int | None,
+        previous: bool = False,
+        since: Since | None = None,
+    ) -> Iterator[LogLine]:
+        """Lines of the named replicas or roles (all when empty), prefixed by replica.
+
+        With `follow`, goes on until the job has ended; `tail` then limits where it begins. With
+        `previous`, those of the life before: all of a container that was restarted in place, the
+        last ones of a worker that was replaced.
+
+        Raises:
+            JobNotFoundError: No such job.
+            PlatformError: Without `follow`: a replica was named that has no log.
+        """
+        job = self._job(job_name)
+        record = job.record()
+        since_s = None if since is None else since.at_s(self._cluster.now_s())
+        if previous:
+            pods, words = job.pods(), job.last_words()
+            return read_previous_logs(self._cluster, pods, words, replicas, tail, since_s)
+        if not follow:
+            return read_logs(self._cluster, job.pods(), replicas, tail, since_s)
+
+        def look() -> tuple[Sequence[Manifest], bool]:
+            # Asked first: what pods have written by the end is in their logs when they are read.
+            has_ended = self._has_ended(job, record)
+            return job.pods(), has_ended
+
+        return follow_logs(self._cluster, look, replicas, tail, since_s)
+
+    def _has_ended(self, job: JobObjects, record: Manifest) -> bool:
+        try:
+            return job.status(record).phase.is_final
+        except JobNotFoundError:
+            return True
+
+    def _job(self, job_name: str) -> JobObjects:
+        # In a path, what stands before a `#` or a `?` would be the name of another job.
+        if quote(job_name, safe="") != job_name:
+            raise JobNotFoundError(
+                f"no job {job_name!r} in namespace {self._namespace!r}: the name of a job has "
+                "lower-case letters, digits and '-' only"
+            )
+        return JobObjects(self._cluster, self._namespace, job_name)
+
+    def _records(self) -> list[tuple[Manifest, Manifest | None]]:
+        """The record of every job with its status, oldest first."""
+        maps = self._list(CONFIGMAPS, {"labelSelector": selector({APP_LABEL: APP})})
+        by_name = {config_map["metadata"]["name"]: config_map for config_map in maps}
+        records = [
+            config_map
+            for config_map in maps
+            if SPEC_KEY in (config_map.get("data") or {})
+            and config_map["metadata"]["name"]
+            == record_name(config_map["metadata"]["labels"].get(JOB_LABEL, ""))
+        ]
+        records.sort(key=lambda record: submission_of(record).submitted_s)
+        return [
+            (record, by_name.get(status_name(record["metadata"]["labels"][JOB_LABEL])))
+            for record in records
+        ]
+
+    def _list(self, resource: Resource, query: dict[str, str]) -> list[Manifest]:
+        found = self._cluster.get(resource.path(self._namespace), query)
+        items: list[Manifest] = found.get("items") or []
+        return items

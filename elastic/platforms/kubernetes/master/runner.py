@@ -1,0 +1,243 @@
+"""The master's side of the platform: worker pods, asked for and observed."""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from elastic.errors import PlatformError
+from elastic.platforms.base import JobControl, Replica, ReplicaId
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.master.events import EventRecorder
+from elastic.platforms.kubernetes.master.launcher import Launcher
+from elastic.platforms.kubernetes.master.launches import Launches, LaunchRecords
+from elastic.platforms.kubernetes.master.status_store import StatusStore
+from elastic.platforms.kubernetes.master.watched import ControlWatch, MakePod, WorkerPods
+from elastic.platforms.kubernetes.objects.manifests import Owner, worker_pod
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.pods import observation
+from elastic.platforms.untold_ends import UntoldEnds
+from elastic.spec.status import JobStatus
+
+logger = logging.getLogger(__name__)
+
+LAUNCHES_NAME: Final = "launches.json"
+PATIENCE_S: Final = 2.0
+"""For one request: whoever runs replicas tries again by itself, and must not be held up."""
+
+GONE_MESSAGE: Final = "its pod was deleted while the master was away"
+
+
+class KubernetesReplicaRunner:
+    """Workers of one job as pods that belong to the master's pod.
+
+    All launches of an index share the pod's name, so a new one waits until the pod of the old one
+    is gone. What waits is moved on by `wait`: no thread but the caller's ever creates or deletes.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: Job,
+        owner: Owner,
+        state_path: Path,
+        make_pod: MakePod = worker_pod,
+    ) -> None:
+        """Keep the parts; `start` begins to watch.
+
+        Args:
+            cluster: Where the job runs.
+            job: What its pods are made from.
+            owner: The master's pod.
+            state_path: Folder that outlives the master's container.
+            make_pod: Makes the pod of one launch.
+        """
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._is_changed = True
+        self._launches = Launches(LaunchRecords(state_path / LAUNCHES_NAME))
+        self._pods = WorkerPods(cluster, job, owner, make_pod, self._lock, self._on_pod, self._wake)
+        self._launcher = Launcher(
+            self._launches, self._pods, self._lock, self._note_end, self._wake
+        )
+        self._asked = ControlWatch(cluster, job, self._lock, self._wake)
+        self._untold = UntoldEnds()
+        self._status = StatusStore(cluster, job, self._on_stored)
+        self._events = EventRecorder(cluster, job.namespace, owner)
+
+    def start(self) -> None:
+        """Look at everything once, and watch it from then on.
+
+        Raises:
+            PlatformError: The launches or the cluster cannot be read; it may be started again.
+        """
+        with self._lock:
+            self._launches.load()
+        self._asked.start()
+        # After all else that may fail: what pods tell is noted with the launches that were read.
+        self._pods.start()
+        self._status.start()
+        self._events.start()
+        with self._lock:
+            for launch in self._launches:
+                if launch.pod_uid is not None and self._pods.of(launch.replica) is None:
+                    self._note_end(launch.replica, observation.gone(launch.replica, GONE_MESSAGE))
+
+    def close(self) -> None:
+        """Watch no longer; pods go on."""
+        self._pods.close()
+        self._asked.close()
+        self._status.close()
+        self._events.close()
+
+    def end_all(self) -> None:
+        """Have every pod of the job removed at once, for the master's own is."""
+        for pod in self._pods.own():
+            try:
+                self._pods.delete(pod, 0.0)
+            except PlatformError as error:
+                logger.warning("%s", error)
+
+    def tell_now(self) -> None:
+        """Have the newest status stored before this returns.
+
+        Raises:
+            PlatformError: It could not be.
+        """
+        self._status.flush()
+
+    # -- ReplicaRunner
+
+    def launch(self, replica: ReplicaId) -> None:
+        """Ask for a pod; launching twice changes nothing.
+
+        Raises:
+            PlatformError: The request could not be recorded.
+        """
+        with self._lock:
+            is_new = self._launches.ask(replica)
+        if is_new:
+            self._launcher.advance(replica)
+
+    def delete(self, replica: ReplicaId, grace_s: float) -> None:
+        """Ask for a pod to be deleted; a launch that has none yet ends at once.
+
+        Raises:
+            PlatformError: The API server does not answer, or refuses.
+        """
+        with self._lock:
+            launch, pod = self._launches.get(replica), self._pods.of(replica)
+            if launch is None or launch.ended is not None:
+                return
+            if pod is None and launch.pod_uid is None:
+                self._note_end(replica, observation.gone(replica, "deleted before it was created"))
+                return
+        if pod is not None and not observation.observe(pod, replica).phase.is_final:
+            self._pods.delete(pod, grace_s)
+
+    def observe(self) -> Sequence[Replica]:
+        """Every launch that is not forgotten, whatever has become of its pod.
+
+        Raises:
+            PlatformError: The API server is away, so nobody knows how things are.
+        """
+        failure = self._pods.failure or self._asked.failure
+        if failure is not None:
+            raise failure
+        with self._lock:
+            replicas = [
+                self._launches.observed(launch, self._pods.of(launch.replica), time.time())
+                for launch in self._launches
+                if not launch.is_forgotten and launch.replica not in self._untold
+            ]
+        return sorted(replicas, key=lambda r: (r.id.role, r.id.index, r.id.launch))
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until something may have changed, and move on what waits for pods to go."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            self._launcher.advance_all()
+            with self._changed:
+                due_s = map(self._launches.due_s, self._launches.waiting())
+                until_s = min([deadline_s, *due_s])
+                self._changed.wait_for(
+                    lambda: self._is_changed, max(0.0, until_s - time.monotonic())
+                )
+                is_changed, self._is_changed = self._is_changed, False
+            if is_changed:
+                self._launcher.advance_all()
+                return True
+            if time.monotonic() >= deadline_s:
+                return False
+
+    def forget(self, replica: ReplicaId) -> None:
+        """Tell of an ended launch no more; its pod, and so its log, stays until the next.
+
+        The next life of the master finds it again, unless a status has told of a later launch.
+        """
+        self._untold.add(replica)
+
+    def control(self) -> JobControl:
+        """What users have asked for, in the job's record."""
+        return self._asked.control()
+
+    def publish_status(self, status: JobStatus) -> None:
+        """Have the status written soon; a final one is written when this returns.
+
+        Raises:
+            PlatformError: A final status could not be written.
+        """
+        self._status.publish(status)
+        self._events.tell(status)
+
+    def last_status(self) -> JobStatus | None:
+        """The status published last, by this or an earlier life of the master."""
+        return self._status.last()
+
+    def publish_address(self, address: str) -> None:
+        """Nothing: workers know the master by the name of its Service, whichever life it is in."""
+
+    # -- what the watches tell, on their threads
+
+    def _on_pod(self, old: Manifest | None, new: Manifest | None) -> None:
+        with self._lock:
+            pod = new or old
+            assert pod is not None
+            replica = observation.replica_id(pod)
+            if replica is None or not self._pods.is_own(pod):
+                # It may have stood where one of ours belongs.
+                for waiting in self._launches.waiting():
+                    self._launches.release(waiting.index)
+                self._wake()
+                return
+            if new is None:
+                self._launches.release(replica.index)
+            self._launches.adopt(pod, replica)
+            if new is None:
+                self._note_end(replica, observation.observe_removed(pod, replica), pod)
+            seen = None if new is None else observation.observe(new, replica)
+            if seen is None or old is None or seen != observation.observe(old, replica):
+                self._wake()
+
+    def _on_stored(self, status: JobStatus) -> None:
+        with self._lock:
+            for replica in self._untold.told_by(status):
+                self._launches.forget(replica)
+                self._untold.discard(replica)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._is_changed = True
+            self._changed.notify_all()
+
+    def _note_end(self, replica: ReplicaId, ended: Replica, pod: Manifest | None = None) -> None:
+        """Note how a launch has ended, and what it wrote last, which goes with its pod."""
+        with self._lock:
+            words = "" if pod is None else observation.last_words(pod)
+            if words:
+                self._status.keep_last_words(replica.name, words)
+            if self._launches.end(replica, ended):
+                self._wake()

@@ -1,0 +1,138 @@
+"""What the objects of a job are called, and where replicas find what they are given."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from elastic.platforms.base import ReplicaId
+from elastic.policy.fleet import WORKER
+from elastic.spec.cluster_forms import OWN_VARIABLES, STATE_MOUNT
+from elastic.spec.platforms import MODEL_ZOO_PATH as MODEL_ZOO_PATH
+
+Manifest: TypeAlias = dict[str, Any]
+"""A Kubernetes object, as JSON has it."""
+
+MASTER: Final = "master"
+TENSORBOARD: Final = "tensorboard"
+APP: Final = "elastic"
+
+# -- labels and annotations
+APP_LABEL: Final = "app"
+JOB_LABEL: Final = "elastic-job-name"
+TYPE_LABEL: Final = "elastic-replica-type"
+INDEX_LABEL: Final = "elastic-replica-index"
+LAUNCH_LABEL: Final = "elastic-launch"
+SUBMISSION_LABEL: Final = "elastic-submission"
+"""Holds the uid of the submission, so that objects of an earlier job of the same name differ."""
+
+# -- keys of ConfigMaps and of the Secret
+SPEC_KEY: Final = "spec.json"
+SUBMISSION_KEY: Final = "submission.json"
+CONTROL_KEY: Final = "control.json"
+STATUS_KEY: Final = "status.json"
+STATE_KEY: Final = "state_of"
+"""Of the record: the submission whose folder on the state volume holds the job's cuts."""
+
+LAST_WORDS_KEY: Final = "last_words.json"
+TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a key, not a secret
+HOOK_KEYS: Final = {".py": "cluster_spec.py", ".yaml": "cluster_spec.yaml"}
+"""By the suffix of the user's `cluster_spec`, the key of the record that ships it."""
+
+# -- inside the pods
+CONTAINER: Final = "elastic"
+MASTER_PORT: Final = 50001
+TENSORBOARD_PORT: Final = 6006
+METRICS_PORT_NAME: Final = "metrics"
+JOB_PATH: Final = Path("/elastic/job")
+TOKEN_PATH: Final = Path("/elastic/token")
+STATE_PATH: Final = Path(STATE_MOUNT)
+KEPT_FOLDERS: Final = ("cuts", "checkpoints")
+"""Below it, what the next submission of a job may go on from; the rest is of one pod's life."""
+
+TERMINATION_PATH: Final = Path("/dev/termination-log")
+TMP_PATH: Final = Path("/tmp")  # noqa: S108 - of the pod, nobody else is there
+TMP_VOLUME: Final = "elastic-tmp"
+"""Where a pod may write; a cluster_spec names it to say what it is made of."""
+
+USER_ID: Final = 65532
+"""The user of images that name none by number; no account of it needs to exist."""
+
+# -- environment of the replicas
+OWN_PREFIX: Final = OWN_VARIABLES
+
+REPLICA_VARIABLE: Final = "ELASTIC_REPLICA"
+JOB_VARIABLE: Final = "ELASTIC_JOB_NAME"
+NAMESPACE_VARIABLE: Final = "ELASTIC_NAMESPACE"
+ADDRESS_VARIABLE: Final = "ELASTIC_MASTER_ADDRESS"
+POD_NAME_VARIABLE: Final = "ELASTIC_POD_NAME"
+POD_UID_VARIABLE: Final = "ELASTIC_POD_UID"
+POD_IP_VARIABLE: Final = "ELASTIC_POD_IP"
+CORES_VARIABLE: Final = "ELASTIC_CORES"
+"""How many cores the container may use, rounded up."""
+
+SERVICE_ACCOUNT: Final = "elastic-master"
+"""Default of the setting `service_account`: who the master is to the API server."""
+
+
+def record_name(job_name: str) -> str:
+    """The ConfigMap of what the job was submitted with and what users ask of it."""
+    return f"elastic-{job_name}"
+
+
+def status_name(job_name: str) -> str:
+    """The ConfigMap of the published status."""
+    return f"elastic-{job_name}-status"
+
+
+def token_name(job_name: str) -> str:
+    """The Secret of the job's token."""
+    return f"elastic-{job_name}-token"
+
+
+def master_name(job_name: str) -> str:
+    """The master's pod, and the Service before it."""
+    return f"elastic-{job_name}-master"
+
+
+def worker_name(job_name: str, index: int) -> str:
+    """The pod of a worker; every launch of an index has the same name."""
+    return f"elastic-{job_name}-worker-{index}"
+
+
+def tensorboard_name(job_name: str) -> str:
+    """The pod of a job's TensorBoard, and the Service before it."""
+    return f"elastic-{job_name}-tensorboard"
+
+
+def master_address(job_name: str, namespace: str) -> str:
+    """`host:port` that workers reach the master by; the same for every life of it."""
+    return f"{master_name(job_name)}.{namespace}.svc:{MASTER_PORT}"
+
+
+def job_labels(job_name: str, submission_uid: str) -> dict[str, str]:
+    """Labels on every object of a job."""
+    return {APP_LABEL: APP, JOB_LABEL: job_name, SUBMISSION_LABEL: submission_uid}
+
+
+def replica_labels(job_name: str, submission_uid: str, replica: ReplicaId) -> dict[str, str]:
+    """Labels on a pod."""
+    return job_labels(job_name, submission_uid) | {
+        TYPE_LABEL: replica.role,
+        INDEX_LABEL: str(replica.index),
+        LAUNCH_LABEL: str(replica.launch),
+    }
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    """A label selector for objects that carry all of these."""
+    return ",".join(f"{name}={value}" for name, value in labels.items())
+
+
+def job_selector(job_name: str) -> str:
+    """Selects every object of a job, whatever submission it is of."""
+    return selector({APP_LABEL: APP, JOB_LABEL: job_name})
+
+
+def worker_selector(job_name: str) -> str:
+    """Selects the worker pods of a job."""
+    return selector({APP_LABEL: APP, JOB_LABEL: job_name, TYPE_LABEL: WORKER})

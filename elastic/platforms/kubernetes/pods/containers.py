@@ -1,0 +1,252 @@
+"""The containers of a pod: how they are, why a replica's ended, and whose doing that was. Pure.
+
+A replica's own is told from others by its name. A cluster_spec, a service mesh or an agent may add
+containers, and a node sorts their states by name: where one stands in a list means nothing.
+"""
+
+import json
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elastic.platforms.base import ExitReason
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.objects.names import CONTAINER, TYPE_LABEL
+from elastic.platforms.kubernetes.supervisor import OUT_OF_MEMORY
+from elastic.platforms.last_words import UNFINISHED, exit_words
+
+QUIET_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Reasons to wait that everything goes through."""
+
+_MAY_RUN: Final = frozenset({"Running", "Unknown"})
+"""The phases of pods of which something may run."""
+
+_NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
+_CODE_NOT_STARTED: Final = 128
+_SIGNAL_BASE: Final = 128
+"""A container ended by signal n has the exit code 128 + n, as in a shell."""
+
+_OUTSIDE: Final = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+)
+"""What people and systems send; any other deadly signal is the program's own doing."""
+
+_DELETED: Final = "deleted"
+
+
+def own_status(pod: Manifest) -> dict[str, Any]:
+    """What the node has told of the container; empty before it has told anything."""
+    return _own((pod.get("status") or {}).get("containerStatuses"))
+
+
+def own_spec(pod: Manifest) -> dict[str, Any]:
+    """What the container was made from; empty in a pod that is not ours."""
+    return _own(pod["spec"].get("containers"))
+
+
+def own_state(pod: Manifest) -> dict[str, Any]:
+    """The present state: one key of `waiting`, `running`, `terminated`, or none."""
+    state: dict[str, Any] = own_status(pod).get("state") or {}
+    return state
+
+
+def last_terminated(pod: Manifest) -> dict[str, Any] | None:
+    """How the newest run of it that is over has ended; None where none is known."""
+    ended: dict[str, Any] | None = own_state(pod).get("terminated") or (
+        own_status(pod).get("lastState") or {}
+    ).get("terminated")
+    return ended
+
+
+def has_run(pod: Manifest) -> bool:
+    """Whether anything of a pod may have to end, or have ended with words that nobody has read."""
+    return any(
+        not {"running", "terminated"}.isdisjoint(container.get("state") or {})
+        or container.get("lastState")
+        for container in _all(pod)
+    )
+
+
+def is_over(pod: Manifest) -> bool:
+    """Whether nothing of a deleted pod runs: its node starts nothing for it any more."""
+    return is_deleted(pod) and not any(
+        "running" in (container.get("state") or {}) for container in _all(pod)
+    )
+
+
+def may_run(pod: Manifest) -> bool:
+    """Whether something of it may run, as far as its phase tells."""
+    return pod["status"].get("phase") in _MAY_RUN
+
+
+def is_node_silent(pod: Manifest) -> bool:
+    """Whether the control plane has marked a pod as not ready since its node does not answer.
+
+    It marks the pod alone, and leaves what the node told of the containers. A container that has
+    ended or fails its probe is told by the node itself, which marks both.
+    """
+    conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or ()}
+    ready, containers_ready = (conditions.get(k) or {} for k in ("Ready", "ContainersReady"))
+    return (
+        ready.get("status", "True") != "True"
+        and containers_ready.get("status", "True") == "True"
+        # Somebody else's gate: the node does answer.
+        and ready.get("reason") != "ReadinessGatesNotReady"
+        and bool(own_status(pod).get("ready", True))
+    )
+
+
+def _all(pod: Manifest) -> list[Manifest]:
+    """What the node tells of each, those that prepare the pod included."""
+    kinds = ("initContainerStatuses", "containerStatuses")
+    return [container for kind in kinds for container in pod["status"].get(kind) or ()]
+
+
+def _own(entries: list[dict[str, Any]] | None) -> dict[str, Any]:
+    return next((entry for entry in entries or () if entry.get("name") == CONTAINER), {})
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """What a replica wrote about its own end."""
+
+    reason: ExitReason
+    message: str
+    traceback: str = ""
+
+
+def parse_termination(text: str) -> Termination | None:
+    """Read a replica's own words; None where the text is something else, such as its log."""
+    with suppress(ValueError, TypeError, KeyError):
+        record = json.loads(text)
+        reason, message = ExitReason(record["reason"]), str(record["message"])
+        return Termination(reason, message, str(record.get("traceback", "")))
+    return None
+
+
+def last_words(terminated: Mapping[str, Any]) -> str:
+    """What a container wrote last: the traceback of its record, or the end of its log.
+
+    Kubernetes keeps 2048 bytes of the log of a container that failed and left no record.
+    """
+    text = str(terminated.get("message") or "").strip()
+    termination = parse_termination(text)
+    return text if termination is None else termination.traceback or termination.message
+
+
+def classify(pod: Manifest, terminated: Mapping[str, Any]) -> tuple[ExitReason, str]:
+    """Choose the reason of a container's end, and a message for people."""
+    code, reason = terminated.get("exitCode"), str(terminated.get("reason") or "")
+    text = str(terminated.get("message") or "").strip()
+    termination = parse_termination(text)
+    # Docker says so of a container in which any process was killed for memory, however it ended.
+    if reason == OUT_OF_MEMORY and code != 0:
+        return ExitReason.OUT_OF_MEMORY, _out_of_memory(pod)
+    if reason in _NOT_STARTED or (code == _CODE_NOT_STARTED and termination is None):
+        return ExitReason.NEVER_STARTED, text or reason
+    if code == 0:
+        # It may have ended by itself because it was asked to.
+        return ExitReason.COMPLETED, outside_cause(pod) or ""
+    if termination is not None and termination.reason is not ExitReason.COMPLETED:
+        return termination.reason, termination.message
+    cause = outside_cause(pod)
+    if cause is not None:
+        return ExitReason.KILLED, cause
+    number = _signal_number(code, terminated)
+    if number is None:
+        return ExitReason.USER_ERROR, exit_words(code or 0, _last_line(text))
+    if number in _OUTSIDE:
+        return ExitReason.KILLED, f"ended from outside by {_signal_name(number)}"
+    return ExitReason.USER_ERROR, f"crashed with {_signal_name(number)}"
+
+
+def classify_worker(pod: Manifest, terminated: Mapping[str, Any]) -> tuple[ExitReason, str]:
+    """The same of a worker, which says so where it completes: its user's code can exit with 0."""
+    reason, message = classify(pod, terminated)
+    text = str(terminated.get("message") or "").strip()
+    has_cause = bool(message) or parse_termination(text) is not None
+    if reason is ExitReason.COMPLETED and not has_cause:
+        return ExitReason.USER_ERROR, UNFINISHED
+    return reason, message
+
+
+def killed_by(terminated: Mapping[str, Any]) -> str | None:
+    """The signal that ended a container from outside; None where anything else did.
+
+    What such a container logged last has nothing to do with its end.
+    """
+    number = _signal_number(terminated.get("exitCode"), terminated)
+    text = str(terminated.get("message") or "").strip()
+    if terminated.get("reason") == OUT_OF_MEMORY or parse_termination(text) is not None:
+        return None
+    return f"killed by {_signal_name(number)}" if number in _OUTSIDE else None
+
+
+def classify_without_container(pod: Manifest) -> tuple[ExitReason, str]:
+    """A pod that failed before its container ran, or whose node lost all memory of it."""
+    status = pod.get("status") or {}
+    for entry in status.get("initContainerStatuses") or []:
+        terminated = (entry.get("state") or {}).get("terminated") or {}
+        if terminated.get("exitCode"):
+            words = _last_line(str(terminated.get("message") or "")) or terminated.get("reason")
+            return ExitReason.USER_ERROR, f"init container {entry.get('name')} failed: {words}"
+    return ExitReason.KILLED, outside_cause(pod) or "ended by the cluster without a reason"
+
+
+def outside_cause(pod: Manifest) -> str | None:
+    """The cluster's own words for having ended a pod; None where it did not."""
+    status = pod.get("status") or {}
+    if status.get("reason"):
+        # Evicted, Preempting, Shutdown, NodeLost, OutOfcpu, …
+        return joined(status["reason"], status.get("message"))
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return joined(condition.get("reason"), condition.get("message"))
+    return _DELETED if is_deleted(pod) else None
+
+
+def deletion_words(pod: Manifest) -> str:
+    return outside_cause(pod) or _DELETED
+
+
+def is_deleted(pod: Manifest) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _out_of_memory(pod: Manifest) -> str:
+    """What happened, and the setting that helps."""
+    resources = own_spec(pod).get("resources") or {}
+    limit, request = ((resources.get(k) or {}).get("memory") for k in ("limits", "requests"))
+    role = (pod["metadata"].get("labels") or {}).get(TYPE_LABEL)
+    if limit is None:
+        return "out of memory (it has no limit, the node is full)"
+    # What has no limit of its own is limited to what it asks for.
+    setting = "request" if limit == request else "limit"
+    advice = f": raise memory in --{role}_resource_{setting}" if role else ""
+    return f"out of memory (its limit is {limit}){advice}"
+
+
+def _signal_number(code: int | None, terminated: Mapping[str, Any]) -> int | None:
+    if terminated.get("signal"):
+        return int(terminated["signal"])
+    number = 0 if code is None else code - _SIGNAL_BASE
+    # Programs also exit with 255 and the like by themselves.
+    return number if number in signal.valid_signals() else None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+def joined(reason: object, message: object) -> str:
+    return ": ".join(str(part) for part in (reason, message) if part)

@@ -1,0 +1,239 @@
+"""What the master's pod says about the job: why no master runs, where none does. Pure.
+
+As long as no master has begun, none can decide how long it is waited for. Whoever looks at the job
+decides by the same rule, and so does a master that comes too late, about itself: what was Failed
+for one is Failed for all.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA
+from elastic.platforms.kubernetes.pods import containers, observation
+from elastic.platforms.kubernetes.pods.containers import (
+    is_node_silent,
+    last_terminated,
+    own_spec,
+    own_state,
+    own_status,
+)
+from elastic.policy.masters import EndJob, on_exit
+from elastic.spec.status import JobPhase, JobStatus
+
+_IMAGE_REASONS: Final = {
+    "ErrImagePull": "ErrImagePull",
+    # The kubelet goes back and forth between the two; people watch one.
+    "ImagePullBackOff": "ErrImagePull",
+    "ErrImageNeverPull": "ErrImageNeverPull",
+    "InvalidImageName": "InvalidImageName",
+    "ImageInspectError": "ErrImagePull",
+    "RegistryUnavailable": "ErrImagePull",
+}
+
+_BACK_OFF: Final = re.compile(r"back-off (?:(\d+)m)?(?:(\d+)s)? restarting")
+
+START_TIMEOUT: Final = "StartTimeout"
+REPORT_S: Final = 10.0
+"""A master that starts just in time is told of by its node a little later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the master's pod says that the master itself cannot.
+
+    Attributes:
+        at_s: Since when, where that is known; seconds since the epoch.
+    """
+
+    phase: JobPhase
+    reason: str
+    message: str
+    at_s: float | None = None
+
+
+def find(
+    pod: Manifest,
+    warnings: Sequence[str],
+    published: JobStatus | None,
+    now_s: float,
+    advice: str = "submit the job again",
+) -> Finding | None:
+    """What is wrong with the master, None where it works as it should.
+
+    Args:
+        pod: The master's.
+        warnings: Of the cluster about it, oldest first.
+        published: The status that it told last.
+        now_s: By the API server's clock.
+        advice: What to do about a job whose master is gone for good.
+    """
+    status = pod["status"]
+    if pod["metadata"].get("deletionTimestamp"):
+        node = pod["spec"].get("nodeName")
+        return Finding(
+            JobPhase.RECOVERING,
+            "MasterDeleted",
+            f"the master pod is being deleted (node {node}), and its workers with it",
+        )
+    if status.get("phase") == "Failed":
+        why = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+        return Finding(
+            JobPhase.FAILED,
+            "MasterLost",
+            f"the cluster has ended the master pod ({why or 'no reason given'}): {advice}",
+        )
+    # The phase is of all containers: another one may go on for ever, or never start.
+    state = own_state(pod)
+    if "running" in state:
+        return _running(pod)
+    if status.get("phase") == "Succeeded" or (state.get("terminated") or {}).get("exitCode") == 0:
+        message = "the master has ended and has published no end of the job: read its log"
+        return Finding(JobPhase.FAILED, "MasterLost", message)
+    if status.get("phase") == "Pending" and not own_status(pod).get("restartCount"):
+        return _pending(pod, warnings)
+    return _hopeless(pod, published) or _between_lives(pod, now_s)
+
+
+def needs_warnings(master: Manifest | None) -> bool:
+    """Whether the events of the pod may tell more than the pod itself."""
+    if master is None or master["status"].get("phase") != "Pending":
+        return False
+    return bool(master["spec"].get("nodeName"))
+
+
+def _pending(pod: Manifest, warnings: Sequence[str]) -> Finding:
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            message = f"the master waits for a node: {condition.get('message', 'none fits')}"
+            return Finding(JobPhase.PENDING, condition.get("reason", "Unschedulable"), message)
+    waiting = own_state(pod).get("waiting") or {}
+    reason = waiting.get("reason", "")
+    cause = _cause(warnings) or waiting.get("message", "")
+    if reason in _IMAGE_REASONS:
+        image = own_spec(pod).get("image")
+        return Finding(
+            JobPhase.PENDING,
+            _IMAGE_REASONS[reason],
+            f"image {image} cannot be used: {cause or reason}: push it where the nodes can pull "
+            "it from, or correct --image, --docker_image_repository or --image_pull_policy",
+        )
+    if reason and reason not in containers.QUIET_WAITS:
+        return Finding(JobPhase.PENDING, reason, f"the master cannot start: {cause or reason}")
+    if cause:
+        return Finding(JobPhase.PENDING, "Starting", f"the master cannot start yet: {cause}")
+    return Finding(JobPhase.PENDING, "", "the master is being started")
+
+
+def _cause(warnings: Sequence[str]) -> str:
+    """The newest warning that says more than the name of an error."""
+    telling = [text for text in warnings if not text.startswith(("Error: ", "Back-off "))]
+    return " ".join(telling[-1].split()) if telling else ""
+
+
+def _running(pod: Manifest) -> Finding | None:
+    if not is_node_silent(pod):
+        return None
+    message = f"node {pod['spec'].get('nodeName')} of the master does not answer the cluster"
+    return Finding(JobPhase.RECOVERING, "MasterUnreachable", message)
+
+
+def _hopeless(pod: Manifest, published: JobStatus | None) -> Finding | None:
+    """The end of a job whose master is not going to do better when the node tries it again.
+
+    That may be minutes from now; the next life of the master comes to the same by the same rule.
+    """
+    ended = last_terminated(pod)
+    if published is None or ended is None:
+        return None
+    master = observation.ended_as(pod, MASTER_REPLICA, ended)
+    _, verdict = on_exit(published.master_history, master, published, cancelled=False)
+    if not isinstance(verdict, EndJob) or verdict.phase is None:
+        return None
+    return Finding(verdict.phase, verdict.reason, verdict.message, _finished_s(ended))
+
+
+def _between_lives(pod: Manifest, now_s: float) -> Finding:
+    return Finding(
+        JobPhase.RECOVERING,
+        "MasterLost",
+        f"the master ended ({last_end(pod) or 'nobody knows how'}) and {_restarts(pod, now_s)}",
+    )
+
+
+def _restarts(pod: Manifest, now_s: float) -> str:
+    """When its node starts it again: a node waits longer each time, and says for how long."""
+    told = _BACK_OFF.search((own_state(pod).get("waiting") or {}).get("message") or "")
+    finished_s = _finished_s(last_terminated(pod) or {})
+    if told is None or finished_s is None:
+        return "is started again"
+    minutes, seconds = (int(part or 0) for part in told.groups())
+    left_s = finished_s + 60 * minutes + seconds - now_s
+    return f"restarts in about {left_s:.0f} s" if left_s > 1 else "restarts in a moment"
+
+
+def _finished_s(terminated: Mapping[str, Any]) -> float | None:
+    text = terminated.get("finishedAt")
+    return None if not text else datetime.fromisoformat(text).timestamp()
+
+
+def last_end(pod: Manifest) -> str:
+    """How the newest life of the master that is over has ended; empty where none is known."""
+    ended = last_terminated(pod)
+    return _why(pod, ended) if ended else ""
+
+
+def _why(pod: Manifest, terminated: Mapping[str, Any]) -> str:
+    """What it said itself, else what ended it: the log of one that was killed has no reason."""
+    message = containers.killed_by(terminated) or containers.classify(pod, terminated)[1]
+    return message or f"exit code {terminated.get('exitCode')}"
+
+
+def has_begun(published: JobStatus | None) -> bool:
+    """Whether a master of this submission has ever told of itself."""
+    # A resumed job has the status of its earlier submission until then, as Pending.
+    return published is not None and published.phase is not JobPhase.PENDING
+
+
+def is_given_up(pod: Manifest, timeout_s: float, now_s: float) -> bool:
+    """Whether a job whose master has told nothing is not waited for any more.
+
+    Args:
+        pod: The master's.
+        timeout_s: The job's `start_timeout`.
+        now_s: By the API server's clock.
+    """
+    if _running_since_s(pod) is not None:
+        return has_missed_its_start(pod, timeout_s, now_s)
+    return now_s > _created_s(pod) + timeout_s + REPORT_S
+
+
+def has_missed_its_start(pod: Manifest, timeout_s: float, now_s: float) -> bool:
+    """Whether the present life of a master began too late; `now_s` if its node has yet to say."""
+    began_s = _running_since_s(pod)
+    return (now_s if began_s is None else began_s) > _created_s(pod) + timeout_s
+
+
+def too_late(pod: Manifest, timeout_s: float, cause: str) -> Finding:
+    """The end of a job whose master did not start in time."""
+    message = f"the master did not start within {timeout_s:g} s (start_timeout={timeout_s:g})"
+    return Finding(
+        JobPhase.FAILED,
+        START_TIMEOUT,
+        f"{message}: {cause or 'it could start only later'}",
+        at_s=_created_s(pod) + timeout_s,
+    )
+
+
+def _running_since_s(pod: Manifest) -> float | None:
+    running = own_state(pod).get("running")
+    if running is None or not running.get("startedAt"):
+        return None
+    return datetime.fromisoformat(running["startedAt"]).timestamp()
+
+
+def _created_s(pod: Manifest) -> float:
+    return datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()

@@ -1,0 +1,63 @@
+"""What a pod gives the program in it."""
+
+import json
+import os
+
+import pytest
+
+from elastic.errors import PlatformError, legible
+from elastic.platforms.base import ExitReason
+from elastic.platforms.kubernetes.pods.containers import parse_termination
+from elastic.platforms.kubernetes.surroundings import PodSurroundings
+from elastic.platforms.surroundings import MEMORY_VARIABLE, THREAD_VARIABLES
+
+
+@pytest.fixture
+def surroundings(tmp_path):
+    (tmp_path / "token").write_text("secret\n")
+    return PodSurroundings(tmp_path, tmp_path, tmp_path / "termination")
+
+
+@pytest.mark.parametrize("text", ["short", 'é"\n' * 5000, "\U0001f600" * 5000, "\udce9" * 2000])
+def test_a_record_of_any_length_survives_what_kubernetes_keeps(surroundings, tmp_path, text):
+    surroundings.say_end(ExitReason.OUT_OF_MEMORY, text, text)
+    written = (tmp_path / "termination").read_bytes()
+    read = parse_termination(written[:4096].decode())
+    assert read.reason is ExitReason.OUT_OF_MEMORY
+    assert legible(text).startswith(read.message)
+    assert read.message
+
+
+def test_the_token_and_the_masters_address(surroundings, monkeypatch):
+    assert surroundings.token() == "secret"
+    monkeypatch.delenv("ELASTIC_MASTER_ADDRESS", raising=False)
+    with pytest.raises(PlatformError, match="ELASTIC_MASTER_ADDRESS is not set"):
+        surroundings.address()
+    monkeypatch.setenv("ELASTIC_MASTER_ADDRESS", "m:1")
+    assert surroundings.address() == "m:1"
+
+
+def test_a_folder_without_a_job_is_named(surroundings):
+    with pytest.raises(PlatformError, match=r"spec\.json.*no pod of a job"):
+        surroundings.spec()
+
+
+def test_frameworks_use_the_containers_cores(surroundings, monkeypatch):
+    for variable in (*THREAD_VARIABLES, MEMORY_VARIABLE):
+        # Set first, so that whatever comes after is undone.
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("ELASTIC_CORES", "3")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    surroundings.prepare(1)
+    assert os.environ["TF_NUM_INTRAOP_THREADS"] == "3"
+    assert os.environ[MEMORY_VARIABLE] == "true"
+    # What the user has said stands.
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+def test_words_that_are_no_record_are_a_log():
+    assert parse_termination("Traceback") is None
+    assert parse_termination(json.dumps(["reason"])) is None
+    assert parse_termination(json.dumps({"reason": "Odd", "message": "x"})) is None
