@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from elastic.policy.patience import Patience, goal_of
+from elastic.policy.evaluation import Patience, goal_of
 
 __all__ = ["HOOKS", "BestCheckpoint", "Callback", "EarlyStopping", "StopTraining"]
 

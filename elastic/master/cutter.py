@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from elastic.checkpoints.cuts import Cut, prune, write_cut
 from elastic.checkpoints.destinations import advice, in_words
-from elastic.master.running import RunningJob
+from elastic.master.coordination.running import RunningJob
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 
 from elastic.errors import PlatformError, TrainingError
-from elastic.master.running import RunningJob
-from elastic.master.status_board import StatusBoard
+from elastic.master.coordination.running import RunningJob
+from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.base import JobControl, Replica, ReplicaRunner
 from elastic.policy.fleet import (
     Action,

@@ -10,10 +10,12 @@ import grpc
 
 from elastic.checkpoints.destinations import check_destinations
 from elastic.errors import ElasticError, JobSpecError, TrainingError, UserError
-from elastic.master.commit_log import CommitLog
-from elastic.master.one_pass import open_one_pass, pinned
-from elastic.master.parameters import Watched, unwatched
-from elastic.master.preparation import (
+from elastic.master.coordination.running import Listeners, RunningJob
+from elastic.master.kinds.one_pass import open_one_pass, pinned
+from elastic.master.kinds.training import open_training
+from elastic.master.kinds.work import JobParts, Work
+from elastic.master.parameters.store import Watched, unwatched
+from elastic.master.prepare.preparation import (
     Sources,
     build_store,
     check_evaluation,
@@ -21,15 +23,13 @@ from elastic.master.preparation import (
     choose_sample,
     total_updates,
 )
-from elastic.master.preparing import Preparation
+from elastic.master.prepare.progress import Preparation
+from elastic.master.prepare.restoring import with_group_of_cut
 from elastic.master.replica_manager import ReplicaManager
-from elastic.master.restoring import with_group_of_cut
-from elastic.master.running import Listeners, RunningJob
+from elastic.master.report.commit_log import CommitLog
+from elastic.master.report.status_board import StatusBoard
+from elastic.master.report.telemetry import Telemetry
 from elastic.master.servicer import MasterServicer
-from elastic.master.status_board import StatusBoard
-from elastic.master.telemetry import Telemetry
-from elastic.master.training import open_training
-from elastic.master.work import JobParts, Work
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.ending import Ending
 from elastic.policy.fleet import Fleet, FleetRules

@@ -12,13 +12,13 @@ import grpc
 
 from elastic.errors import TrainingError
 from elastic.frameworks.base import MetricState
-from elastic.master.evaluation import EvaluationRound
-from elastic.master.failures import FailureReport
-from elastic.master.prediction import PredictionRound
-from elastic.master.running import RunningJob
-from elastic.master.sessions import WorkerSession
-from elastic.master.strategy import Incoming
-from elastic.master.updates import GradientReport
+from elastic.master.coordination.failures import FailureReport
+from elastic.master.coordination.rounds import EvaluationRound
+from elastic.master.coordination.running import RunningJob
+from elastic.master.coordination.sessions import WorkerSession
+from elastic.master.coordination.updates import GradientReport
+from elastic.master.kinds.prediction import PredictionRound
+from elastic.master.parameters.strategy import Incoming
 from elastic.policy.aggregation import RefuseStale
 from elastic.policy.ledger import NoTask
 from elastic.policy.oddities import Oddity

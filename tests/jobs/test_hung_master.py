@@ -6,7 +6,7 @@ from support.local_job import LocalJob
 from support.statuses import each_epoch
 from support.thread_job import events, obedient_spec, write_records
 
-from elastic.master.parameters import INLINE_BYTES
+from elastic.master.parameters.store import INLINE_BYTES
 
 NUM_RECORDS = 40
 

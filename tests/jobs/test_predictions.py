@@ -243,7 +243,7 @@ class TestFolder:
         assert message == f"{10 * len(written)} of 50 records have been predicted already"
 
     def test_a_file_that_goes_before_the_end_fails_the_job(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("elastic.master.one_pass.SIGHT_S", 0.0)
+        monkeypatch.setattr("elastic.master.kinds.one_pass.SIGHT_S", 0.0)
         data = write_records(tmp_path / "data.npz")
         save_model(tmp_path / "model.safetensors")
         gate = Gate(tmp_path / "gate")

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 import torch
 
-from elastic.master.attributes import plain_attributes, set_attributes
-from elastic.policy.patience import Goal
+from elastic.master.evaluation.attributes import plain_attributes, set_attributes
+from elastic.policy.evaluation import Goal
 
 
 def _again(value, present=None):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.master.contributions import Contribution, WeightedSum
+from elastic.master.parameters.contributions import Contribution, WeightedSum
 from elastic.rpc.layout import Layout
 
 DTYPES = {

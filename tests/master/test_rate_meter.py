@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from elastic.master.sessions import WINDOW_S, RateMeter
+from elastic.master.coordination.sessions import WINDOW_S, RateMeter
 
 RECORDS = 32
 

@@ -3,9 +3,9 @@
 from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
 
-from elastic.master.status_board import StatusBoard
-from elastic.master.time_keeper import TimeKeeper
-from elastic.policy.resumption import resumed
+from elastic.master.report.status_board import StatusBoard
+from elastic.master.report.time_keeper import TimeKeeper
+from elastic.policy.ended_jobs import resumed
 from elastic.policy.time_account import split_at
 from elastic.spec.status import JobPhase, JobStatus
 from elastic.spec.time_split import TimeCategory, TimeSplit

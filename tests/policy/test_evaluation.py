@@ -4,15 +4,20 @@ import math
 
 import pytest
 
-from elastic.policy.best_version import (
+from elastic.policy.evaluation import (
     MAX_EVALUATIONS,
     BestRule,
     Evaluation,
+    EvaluationRule,
+    Goal,
+    Patience,
+    goal_of,
+    is_better,
+    is_evaluation_due,
     is_new_best,
+    may_evaluate,
     remembered,
 )
-from elastic.policy.evaluation import EvaluationRule, is_evaluation_due, may_evaluate
-from elastic.policy.patience import Goal, Patience, goal_of, is_better
 
 RULE = EvaluationRule(steps=10, throttle_s=5.0, start_delay_s=60.0)
 

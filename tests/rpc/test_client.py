@@ -10,7 +10,7 @@ import pytest
 from support.served_master import NUM_RECORDS, PATIENCE_S, TOKEN, ServedMaster
 
 from elastic.errors import RpcError
-from elastic.master.version_buffers import ModelBuffer
+from elastic.master.parameters.versions import ModelBuffer
 from elastic.rpc import client as rpc_client
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient

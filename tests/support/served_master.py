@@ -6,10 +6,15 @@ import contextlib
 import grpc
 import numpy as np
 
-from elastic.master.commit_log import CommitLog
-from elastic.master.evaluation import EvaluationRound
-from elastic.master.preparation import build_store, check_sources, choose_sample, training_ledger
-from elastic.master.running import Listeners, RunningJob
+from elastic.master.coordination.rounds import EvaluationRound
+from elastic.master.coordination.running import Listeners, RunningJob
+from elastic.master.prepare.preparation import (
+    build_store,
+    check_sources,
+    choose_sample,
+    training_ledger,
+)
+from elastic.master.report.commit_log import CommitLog
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness

@@ -19,8 +19,8 @@ from elastic.platforms.local.logs import follow_logs, read_logs
 from elastic.platforms.local.presence import with_seen_workers
 from elastic.platforms.local.submission import job_lock, lock_of, submit_job
 from elastic.platforms.local.supervisor import start_supervisor
+from elastic.policy.ended_jobs import only_here
 from elastic.policy.fleet import desired_workers
-from elastic.policy.pruning import only_here
 from elastic.spec.job import JobSpec
 from elastic.spec.names import other_jobs
 from elastic.spec.roles import MASTER, ROLES

@@ -30,8 +30,8 @@ from elastic.platforms.kubernetes.objects.names import (
 from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.platforms.kubernetes.pods.masters import needs_warnings
 from elastic.platforms.kubernetes.pods.observation import needs_pods, with_seen_workers
+from elastic.policy.ended_jobs import only_here
 from elastic.policy.fleet import WORKER
-from elastic.policy.pruning import only_here
 from elastic.spec.job import JobSpec
 from elastic.spec.since import Since
 from elastic.spec.status import JobStatus

@@ -34,7 +34,7 @@ from elastic.platforms.kubernetes.objects.record import (
     status_of,
     submission_of,
 )
-from elastic.policy.resumption import resumed
+from elastic.policy.ended_jobs import resumed
 from elastic.spec.cluster_forms import STATE_MOUNT, state_volume
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus

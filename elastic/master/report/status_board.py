@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import PlatformError, legible
-from elastic.master.audit_runs import audit_runs
-from elastic.master.callback_runner import CallbackRunner
-from elastic.master.running import RunningJob
-from elastic.master.sessions import WorkerSession
-from elastic.master.time_keeper import TimeKeeper
+from elastic.master.coordination.running import RunningJob
+from elastic.master.coordination.sessions import WorkerSession
+from elastic.master.evaluation.callbacks import CallbackRunner
+from elastic.master.report.audit_runs import audit_runs
+from elastic.master.report.time_keeper import TimeKeeper
 from elastic.platforms.base import (
     Replica,
     ReplicaId,

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from elastic.master.commit_log import CommitLog
-from elastic.master.preparing import Preparation
-from elastic.master.running import Listeners, RunningJob
-from elastic.master.status_board import StatusBoard
-from elastic.master.telemetry import Telemetry
+from elastic.master.coordination.running import Listeners, RunningJob
+from elastic.master.prepare.progress import Preparation
+from elastic.master.report.commit_log import CommitLog
+from elastic.master.report.status_board import StatusBoard
+from elastic.master.report.telemetry import Telemetry
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.spec.job import JobSpec
 

@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from elastic.policy.pruning import ended_before, ended_s, only_here
+from elastic.policy.ended_jobs import ended_before, ended_s, only_here
 from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobPhase, JobStatus
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic.errors import CheckpointError
-from elastic.master.evaluation import FIRST_TASK_ID, Round
+from elastic.master.coordination.rounds import FIRST_TASK_ID, Round
 from elastic.policy.fixed_ranges import FixedRangeLedger
 from elastic.policy.ledger import LedgerConfig, Refusal, tell_difference
 from elastic.policy.records import RecordRange, Shard, TaskKind

@@ -7,10 +7,10 @@ version of the model, of which one is open at a time.
 import logging
 from collections.abc import Callable
 
-from elastic.master.evaluation import FIRST_TASK_ID, Round
-from elastic.master.failures import FailureReport, Failures, JobFailure
-from elastic.master.sessions import Sessions, WorkerSession
-from elastic.master.updates import Updates
+from elastic.master.coordination.failures import FailureReport, Failures, JobFailure
+from elastic.master.coordination.rounds import FIRST_TASK_ID, Round
+from elastic.master.coordination.sessions import Sessions, WorkerSession
+from elastic.master.coordination.updates import Updates
 from elastic.policy.evaluation import may_evaluate
 from elastic.policy.failing import Retry
 from elastic.policy.ledger import Ledger, NoTask, Refusal, SkipRecord

@@ -12,10 +12,10 @@ from typing import Any
 from elastic.callbacks import Callback, StopTraining
 from elastic.errors import ModelDefError
 from elastic.frameworks.user_code import user_code
-from elastic.master.attributes import plain_attributes, set_attributes
-from elastic.master.strategy import AnyStrategy
-from elastic.policy.best_version import BestRule, Evaluation, is_new_best, remembered
+from elastic.master.evaluation.attributes import plain_attributes, set_attributes
+from elastic.master.parameters.strategy import AnyStrategy
 from elastic.policy.ending import Ending
+from elastic.policy.evaluation import BestRule, Evaluation, is_new_best, remembered
 from elastic.spec.user_frames import stuck_in
 
 

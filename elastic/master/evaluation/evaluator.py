@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from elastic.errors import UserError
-from elastic.master.best import BestVersions
-from elastic.master.callback_runner import CallbackRunner
+from elastic.master.coordination.rounds import EvaluationRound
+from elastic.master.coordination.running import RunningJob
 from elastic.master.cutter import Cutter
-from elastic.master.evaluation import EvaluationRound
-from elastic.master.running import RunningJob
-from elastic.policy.best_version import Evaluation
+from elastic.master.evaluation.best import BestVersions
+from elastic.master.evaluation.callbacks import CallbackRunner
 from elastic.policy.ending import Ending
 from elastic.policy.epochs import EpochResult
-from elastic.policy.evaluation import EvaluationRule, is_evaluation_due
+from elastic.policy.evaluation import Evaluation, EvaluationRule, is_evaluation_due
 from elastic.policy.records import Shard
 from elastic.spec.job import JobSpec
 

@@ -13,14 +13,14 @@ from elastic.data.predictions.files import SystemFiles
 from elastic.data.predictions.folder import Part, PredictionFolder
 from elastic.data.predictions.parts import part_name
 from elastic.errors import JobSpecError, TrainingError
-from elastic.master.commit_log import CommitLog
-from elastic.master.evaluation import EvaluationRound, Round
-from elastic.master.parameters import ParameterStore
-from elastic.master.prediction import Counted, Journal, PredictionRound, replace_text
-from elastic.master.preparation import Sources, checkpoint_path
-from elastic.master.running import RunningJob
-from elastic.master.status_board import StatusBoard
-from elastic.master.work import JobParts, Until
+from elastic.master.coordination.rounds import EvaluationRound, Round
+from elastic.master.coordination.running import RunningJob
+from elastic.master.kinds.prediction import Counted, Journal, PredictionRound, replace_text
+from elastic.master.kinds.work import JobParts, Until
+from elastic.master.parameters.store import ParameterStore
+from elastic.master.prepare.preparation import Sources, checkpoint_path
+from elastic.master.report.commit_log import CommitLog
+from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig

@@ -13,8 +13,8 @@ from elastic.checkpoints.cuts import (
 )
 from elastic.checkpoints.manifest import read_manifest
 from elastic.errors import CheckpointError
-from elastic.master.best import BEST, EVALUATED
-from elastic.master.parameters import ParameterStore
+from elastic.master.evaluation.best import BEST, EVALUATED
+from elastic.master.parameters.store import ParameterStore
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.ledger import Ledger, LedgerError
 from elastic.spec.job import JobSpec

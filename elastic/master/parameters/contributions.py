@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from elastic.frameworks.base import Array
-from elastic.master.strategy import Incoming
+from elastic.master.parameters.strategy import Incoming
 from elastic.rpc.layout import (
     DTYPES,
     Assembler,

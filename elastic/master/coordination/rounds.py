@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from elastic.frameworks.base import MetricState
-from elastic.master.sums import MetricSums
+from elastic.master.coordination.sums import MetricSums
 from elastic.policy.ledger import Ledger, LedgerConfig, NoTask, Refusal
 from elastic.policy.records import Shard, Task, TaskKind
 from elastic.policy.task_sizes import default_records_per_task

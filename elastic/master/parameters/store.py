@@ -10,9 +10,9 @@ import numpy as np
 
 from elastic.errors import CheckpointError, TrainingError
 from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState
-from elastic.master.contributions import Contribution, GradientReceiver, WeightedSum
-from elastic.master.strategy import Incoming
-from elastic.master.version_buffers import ModelBuffer, ModelBuffers, PackedModel
+from elastic.master.parameters.contributions import Contribution, GradientReceiver, WeightedSum
+from elastic.master.parameters.strategy import Incoming
+from elastic.master.parameters.versions import ModelBuffer, ModelBuffers, PackedModel
 from elastic.rpc.layout import Layout
 
 INLINE_BYTES: Final = 1 << 20

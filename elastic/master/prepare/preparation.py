@@ -15,12 +15,12 @@ from elastic.data.base import Chunks, DataReader
 from elastic.errors import CheckpointError, DataError, ModelDefError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch, Model
-from elastic.master.parameters import ParameterStore, Watched, unwatched
-from elastic.master.sampling import first_part, sample_batch
+from elastic.master.parameters.store import ParameterStore, Watched, unwatched
+from elastic.master.prepare.sampling import first_part, sample_batch
+from elastic.policy.ending import minibatches_of_epoch, updates_of_job
 from elastic.policy.ledger import LedgerConfig
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.records import Places, RecordRange, Shard, Task, TaskKind
-from elastic.policy.steps import minibatches_of_epoch, updates_of_job
 from elastic.policy.task_sizes import default_records_per_task
 from elastic.policy.training_ledger import TaskCut, TrainingLedger
 from elastic.spec.export_form import export_target

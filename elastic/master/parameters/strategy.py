@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from elastic.frameworks.base import Array, Model, Tensors, UpdaterState
-from elastic.master.version_buffers import PackedModel
+from elastic.master.parameters.versions import PackedModel
 from elastic.rpc.layout import Layout
 from elastic.rpc.shared import SharedHandle
 

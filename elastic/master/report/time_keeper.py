@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from elastic.master.running import RunningJob
+from elastic.master.coordination.running import RunningJob
 from elastic.policy.time_account import Moment, TimeAccount
 from elastic.spec.status import JobPhase, JobStatus
 from elastic.spec.time_split import TimeCategory, TimeSplit

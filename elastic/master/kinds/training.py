@@ -9,15 +9,15 @@ from pathlib import Path
 from elastic.checkpoints.cuts import Cut
 from elastic.checkpoints.destinations import advice, in_words
 from elastic.errors import CheckpointError, JobSpecError, TrainingError
-from elastic.master.best import BestVersions
-from elastic.master.callback_runner import CallbackRunner
+from elastic.master.coordination.running import RunningJob
 from elastic.master.cutter import CutPlan, Cutter
-from elastic.master.evaluator import Evaluator
-from elastic.master.parameters import ParameterStore
-from elastic.master.preparation import Sources, build_callbacks, training_ledger
-from elastic.master.restoring import restore
-from elastic.master.running import RunningJob
-from elastic.master.work import JobParts, Until
+from elastic.master.evaluation.best import BestVersions
+from elastic.master.evaluation.callbacks import CallbackRunner
+from elastic.master.evaluation.evaluator import Evaluator
+from elastic.master.kinds.work import JobParts, Until
+from elastic.master.parameters.store import ParameterStore
+from elastic.master.prepare.preparation import Sources, build_callbacks, training_ledger
+from elastic.master.prepare.restoring import restore
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
 from elastic.policy.records import Shard

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from elastic.errors import JobSpecError
-from elastic.master.running import RunningJob
-from elastic.master.status_board import StatusBoard
+from elastic.master.coordination.running import RunningJob
+from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.epochs import EpochResult
 from elastic.policy.ledger import Ledger

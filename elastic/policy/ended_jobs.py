@@ -1,10 +1,36 @@
-"""Which jobs may go with all that is kept of them, and what would be lost with it. Pure."""
+"""What is kept of a job that has ended: what a resumed one goes on with, which ones may go."""
 
 from collections.abc import Sequence
 from pathlib import PurePath
 
 from elastic.spec.kinds import JobKind
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import NO_MASTERS, JobPhase, JobStatus
+from elastic.spec.time_split import TimeCategory
+
+
+def resumed(status: JobStatus, submitted_s: float | None) -> JobStatus:
+    """The status until the new master tells its own: what was reached stays, how it ended does not.
+
+    The account of its time goes on too, from the first submission.
+
+    Args:
+        status: Of the job that has ended.
+        submitted_s: When that was submitted, as far as its platform knows; a master may not.
+    """
+    waits = {"current": TimeCategory.QUEUE}
+    return status.model_copy(
+        update={
+            "phase": JobPhase.PENDING,
+            "reason": "",
+            "message": "",
+            "ended_s": None,
+            # Who resumes a job has mended what failed it.
+            "master_history": NO_MASTERS,
+            "workers": (),
+            "submitted_s": submitted_s if status.submitted_s is None else status.submitted_s,
+            "time_split": status.time_split.model_copy(update=waits),
+        }
+    )
 
 
 def ended_s(status: JobStatus) -> float | None:

@@ -1,0 +1,1 @@
+"""What each kind of job does from its preparation to its result."""
