@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from elastic.data.predictions.files import SystemFiles
-from elastic.data.predictions.folder import Part, PredictionFolder
+from elastic.data.predictions.folder import Part, PredictionFolder, SystemFiles
 from elastic.data.predictions.parts import part_name
 from elastic.errors import JobSpecError, TrainingError
 from elastic.master.commit_log import CommitLog
