@@ -68,12 +68,14 @@ $(VENV)-proto/.done:
 	@touch $@
 
 .PHONY: proto
-proto: $(VENV)-proto/.done ## Generate elastic/rpc/elastic_pb2.py from protos/
+proto: $(VENV)-proto/.done ## Generate elastic/rpc/elastic_pb2.py and elastic/data/elastic_example_pb2.py from protos/
 	@$(VENV)-proto/bin/python -m grpc_tools.protoc --proto_path=protos \
 		--python_out=elastic/rpc --pyi_out=elastic/rpc protos/elastic.proto
+	@$(VENV)-proto/bin/python -m grpc_tools.protoc --proto_path=protos \
+		--python_out=elastic/data --pyi_out=elastic/data protos/elastic_example.proto
 
 .PHONY: proto-check
 proto-check: ## Fail if the committed stubs are not those of protos/
 	@$(MAKE) --no-print-directory proto
-	@git diff --exit-code -- elastic/rpc/elastic_pb2.py elastic/rpc/elastic_pb2.pyi \
+	@git diff --exit-code -- 'elastic/*_pb2.py' 'elastic/*_pb2.pyi' \
 		|| (echo "stubs are stale: commit the result of make proto"; exit 1)

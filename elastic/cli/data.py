@@ -13,8 +13,8 @@ from elastic.errors import JobSpecError
 from elastic.spec.text_forms import read_params
 
 if TYPE_CHECKING:
-    from elastic.data.conversion import Plan, Work
-    from elastic.data.conversion_folder import ConversionFolder
+    from elastic.data.convert.folder import ConversionFolder
+    from elastic.data.convert.plan import Plan, Work
     from elastic.data.inspection import Inspection
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
@@ -121,7 +121,7 @@ def convert(
     an order of the seed. Text, arrays and Parquet files are shuffled by chunks,
     and then within a window of many, which is all that is kept in memory.
     """
-    from elastic.data.conversion import Plan
+    from elastic.data.convert.plan import Plan
 
     if seed is not None and not shuffle:
         raise click.UsageError("--seed is of --shuffle: say that too, or leave it out")
@@ -148,10 +148,10 @@ def convert(
 
 
 def _convert(plan: "Plan", num_workers: int) -> None:
-    from elastic.data.conversion import cut_work
-    from elastic.data.conversion_folder import ConversionFolder
+    from elastic.data.convert.folder import ConversionFolder
+    from elastic.data.convert.plan import cut_work
+    from elastic.data.convert.writers import WRITERS
     from elastic.data.extras import check_extra
-    from elastic.data.writers import WRITERS
 
     if extra := WRITERS[plan.format].extra:
         check_extra(extra, f"{plan.format} files")
@@ -168,7 +168,7 @@ def _convert(plan: "Plan", num_workers: int) -> None:
 
 
 def _fill(folder: "ConversionFolder", plan: "Plan", work: "Work", num_workers: int) -> None:
-    from elastic.data.conversion_processes import write_units
+    from elastic.data.convert.units import write_units
     from elastic.telemetry.preparation import ConversionProgress, open_conversion_display
 
     done = folder.open()

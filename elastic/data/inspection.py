@@ -1,19 +1,102 @@
-"""What somebody who writes a `dataset_fn` wants to know of a source."""
+"""What records hold, told from the records themselves, and what a source does.
+
+The latter is what somebody who writes a `dataset_fn` wants to know.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from elastic.data.base import DataReader, ReadTask
-from elastic.data.fields import FieldForm, forms_of
 from elastic.data.formats.registry import is_folder
 from elastic.data.image_folders import class_names, list_images
 from elastic.policy.records import Shard
 
+VALUE_FIELD = "value"
+"""What the one field of a record is called that is no dict and no tuple."""
+
 SAMPLE: Final = 100
 """Records that the forms of fields are told from."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldForm:
+    """What one field holds in all records that were looked at.
+
+    Attributes:
+        kind: `str`, `bytes`, a dtype of NumPy, or the type of another Python object; several are
+            joined by `|`.
+        shape: Of arrays; None stands for a length that differs, and all of it is None where the
+            number of dimensions differs.
+    """
+
+    kind: str
+    shape: tuple[int | None, ...] | None = ()
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.kind} (of several shapes)"
+        sizes = ", ".join("*" if size is None else str(size) for size in self.shape)
+        return f"{self.kind} ({sizes})" if self.shape else self.kind
+
+    def joined(self, other: "FieldForm") -> "FieldForm":
+        """What holds for both."""
+        kinds = dict.fromkeys((*self.kind.split("|"), *other.kind.split("|")))
+        shape: tuple[int | None, ...] | None = None
+        if None not in (self.shape, other.shape) and len(self.shape or ()) == len(
+            other.shape or ()
+        ):
+            pairs = zip(self.shape or (), other.shape or (), strict=True)
+            shape = tuple(one if one == another else None for one, another in pairs)
+        return FieldForm("|".join(kinds), shape)
+
+
+def fields_of(record: Any) -> Mapping[str, Any]:
+    """A record as a dict: tuples have the fields `c0`, `c1`, …, everything else has one."""
+    if isinstance(record, Mapping):
+        return record
+    if isinstance(record, tuple):
+        return {f"c{index}": value for index, value in enumerate(record)}
+    return {"text" if isinstance(record, str) else VALUE_FIELD: record}
+
+
+def form_of_value(value: Any) -> FieldForm:
+    """What one value is."""
+    if isinstance(value, np.ndarray):
+        kind = {"U": "str", "S": "bytes"}.get(value.dtype.kind, str(value.dtype))
+        return FieldForm(kind, value.shape)
+    if isinstance(value, (str, bytes)):
+        return FieldForm("str" if isinstance(value, str) else "bytes")
+    if isinstance(value, (bool, int, float, complex, np.generic)):
+        return FieldForm(str(np.asarray(value).dtype))
+    if isinstance(value, (list, tuple)):
+        try:
+            return form_of_value(np.asarray(value))
+        except ValueError:
+            # Of lists that differ in length.
+            return FieldForm(type(value).__name__)
+    return FieldForm(type(value).__name__)
+
+
+def form_of_rows(rows: NDArray[Any]) -> FieldForm:
+    """What every record has of an array that holds a row for each."""
+    return replace(form_of_value(rows), shape=rows.shape[1:])
+
+
+def forms_of(records: Iterable[Any]) -> dict[str, FieldForm]:
+    """What the fields of some records hold; a field that some lack is there all the same."""
+    forms: dict[str, FieldForm] = {}
+    for record in records:
+        for name, value in fields_of(record).items():
+            form = form_of_value(value)
+            known = forms.get(name)
+            forms[name] = form if known is None or known == form else known.joined(form)
+    return forms
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from elastic.data.base import Chunks, FormatReader, PickReader, RawReader, ReadTask
 from elastic.data.formats.options import check_used, parse_options
 from elastic.data.formats.registry import build_reader, format_of, is_folder
-from elastic.data.raw_picking import RawPicking
+from elastic.data.picking import RawPicking
 from elastic.data.sources import common_format, list_files, open_files
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard

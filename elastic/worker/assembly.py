@@ -5,7 +5,7 @@ from pathlib import Path
 
 from elastic.data import open_reader
 from elastic.data.base import read_task
-from elastic.data.predictions.files import SystemFiles
+from elastic.data.predictions.folder import SystemFiles
 from elastic.frameworks import load_framework
 from elastic.policy.records import TaskKind
 from elastic.policy.replicas import ReplicaId

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.predictions.files import Files, write_whole
+from elastic.data.predictions.folder import Files, write_whole
 from elastic.data.predictions.parts import Predictions, encode, part_name
 from elastic.errors import JobSpecError, ModelDefError
 from elastic.policy.failing import FaultSearch

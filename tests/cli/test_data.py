@@ -15,7 +15,7 @@ from PIL import Image
 from rich.console import Console
 
 from elastic.cli import data
-from elastic.data.writers import WRITERS
+from elastic.data.convert.writers import WRITERS
 from elastic.telemetry.preparation import (
     ConversionProgress,
     LiveConversionDisplay,

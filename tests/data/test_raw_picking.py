@@ -9,7 +9,7 @@ import pytest
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.data.formats.tfrecord import masked_crc32c
-from elastic.data.raw_picking import RawPicking
+from elastic.data.picking import RawPicking
 from elastic.errors import DataError
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.records import Places
@@ -155,7 +155,7 @@ def test_a_chunk_is_read_once_and_dropped_with_its_last_record(tmp_path):
         come += picking.read(Counted, reader.read_records, part)
     assert list(map(int, come)) == numbers
     assert sorted(begun, key=lambda shard: shard.start) == list(picks.shards)
-    assert not picking._kept
+    assert not picking._window._held
 
 
 def test_nothing_is_given_of_a_chunk_during_whose_reading_the_file_changed(tmp_path):

@@ -3,9 +3,9 @@
 import json
 from contextlib import closing
 
-from elastic.data.conversion import cut_work
-from elastic.data.conversion_folder import ConversionFolder
-from elastic.data.conversion_processes import write_units
+from elastic.data.convert.folder import ConversionFolder
+from elastic.data.convert.plan import cut_work
+from elastic.data.convert.units import write_units
 
 
 def convert(plan, num_processes=1, stop_after=None):

@@ -1,24 +1,88 @@
-"""The folder of a job's predictions: whose it is, and when it is whole.
+"""The folder of a job's predictions: files that are whole or not there, and whose it is.
 
-A file `_job.json` says whose the folder is while the job runs. When every range has its file,
-`_manifest.json` is written and `_job.json` removed: a folder with a manifest is whole.
+A file is there whole or not at all, whenever its writer is killed. A file `_job.json` says whose
+the folder is while the job runs. When every range has its file, `_manifest.json` is written and
+`_job.json` removed: a folder with a manifest is whole.
 """
 
+import contextlib
 import json
+import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from elastic.data.predictions.files import BEGUN, Files, write_whole
 from elastic.data.predictions.parts import range_of
 from elastic.errors import JobSpecError
+
+BEGUN: Final = ".begun"
+"""Ends the name of a file that is being written; nobody reads those."""
 
 MANIFEST: Final = "_manifest.json"
 OWNER: Final = "_job.json"
 FORMAT: Final = 1
 _WRITER: Final = "master"
+
+
+class Files(Protocol):
+    """The operations of a file system that such a file is made of, each done or not done."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Make or replace a file; a writer that is killed may leave a part of it."""
+
+    def sync(self, path: Path) -> None:
+        """Have a file, or the names in a folder, outlast the machine."""
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Give a file another name in one step; who had that name is gone."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+
+
+class SystemFiles:
+    """The file system of this machine."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        path.write_bytes(data)
+
+    def sync(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, path: Path, target: Path) -> None:
+        path.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+
+def write_whole(files: Files, target: Path, data: bytes, writer: str) -> None:
+    """Make or replace `target`, which afterwards is there whole, or as it was.
+
+    Args:
+        files: Where.
+        target: What readers look for.
+        data: All of it.
+        writer: Tells apart those who may write the same file at one time.
+
+    Raises:
+        OSError: The disk is full, or not writable; what was begun has been removed.
+    """
+    begun = target.with_name(f".{target.name}.{writer}{BEGUN}")
+    try:
+        files.write(begun, data)
+        files.sync(begun)
+        files.rename(begun, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.remove(begun)
+        raise
+    files.sync(target.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +169,7 @@ class PredictionFolder:
 
     def _owner(self) -> dict[str, Any] | None:
         for name in (OWNER, MANIFEST):
-            with suppress(FileNotFoundError, ValueError):
+            with contextlib.suppress(FileNotFoundError, ValueError):
                 found = json.loads((self.path / name).read_text(encoding="utf-8"))
                 if isinstance(found, dict):
                     return found

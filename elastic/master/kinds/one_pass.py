@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from elastic.checkpoints.destinations import advice, in_words
-from elastic.data.predictions.files import SystemFiles
-from elastic.data.predictions.folder import Part, PredictionFolder
+from elastic.data.predictions.folder import Part, PredictionFolder, SystemFiles
 from elastic.data.predictions.parts import part_name
 from elastic.errors import JobSpecError, TrainingError
 from elastic.master.coordination.rounds import EvaluationRound, Round

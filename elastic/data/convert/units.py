@@ -1,172 +1,116 @@
-"""Records of sources, or what the user's `prepare_data` makes of them, written as files.
+"""The units of a conversion done: their records read or prepared, and written as whole files.
 
-The work is cut into units that need nothing of each other: a range of records is one file, as they
-stand or of a shuffled order; a source of `prepare_data` is as many as its records fill.
+One after the other, or by several processes.
 """
 
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data import open_reader
-from elastic.data.base import DataReader, ReadTask
-from elastic.data.conversion_order import ShuffledRecords
+from elastic.data.base import ReadTask
+from elastic.data.convert.plan import (
+    ALL_FIELDS,
+    FILE_PREFIX,
+    Plan,
+    ShuffledRecords,
+    Unit,
+    WrittenFile,
+    opened,
+)
+from elastic.data.convert.writers import WRITERS
 from elastic.data.exact import array_of
-from elastic.data.fields import FieldForm, fields_of
-from elastic.data.writers import WRITERS
-from elastic.errors import DataError, ElasticError, JobSpecError
-from elastic.policy.records import Shard
+from elastic.data.inspection import FieldForm, fields_of
+from elastic.errors import DataError, ElasticError, PlatformError
 from elastic.spec.model_contract import PREPARE_DATA
 from elastic.spec.model_def import load_function
 from elastic.spec.user_frames import describe
 
-ALL_FIELDS: Final = "*"
-FILE_PREFIX: Final = "part-"
+_writers: "list[UnitWriter]" = []
+"""The one writer of a process of the pool."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that decides what is written.
+def write_units(
+    plan: Plan,
+    units: Sequence[Unit],
+    num_processes: int,
+    shuffled: ShuffledRecords | None = None,
+) -> Iterator[tuple[Unit, WrittenFile | None]]:
+    """Do units, and tell each file; None instead of a file says that all of its unit are there.
 
-    Attributes:
-        sources: What is read; for `prepare_data`, whatever it takes.
-        destination: The folder of the files.
-        format: One of `WRITERS`.
-        records_per_file: Records of each file; the last one of a unit may have fewer.
-        reader_params: As `--data_reader_params`, for the built-in formats.
-        model_zoo: The folder of the module with `prepare_data`.
-        model_def: That module with its model, or empty to convert files as they are.
-        prepare_data: The name of the function.
-        prepare_params: What it is called with besides the source.
-        types: dtype by field, `*` for all others.
-        shuffle_seed: Of the order in which records are written; None leaves them as they stand.
-    """
-
-    sources: tuple[str, ...]
-    destination: str
-    format: str = "npz"
-    records_per_file: int = 10_000
-    reader_params: Mapping[str, Any] = field(default_factory=dict)
-    model_zoo: str = "."
-    model_def: str = ""
-    prepare_data: str = PREPARE_DATA.field
-    prepare_params: Mapping[str, Any] = field(default_factory=dict)
-    types: Mapping[str, str] = field(default_factory=dict)
-    shuffle_seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Records `[start, end)` of a shard of the source with that index."""
-
-    source: int
-    shard: Shard
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Places `[start, end)` of a shuffled order, and what that is made of."""
-
-    start: int
-    end: int
-    layout: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Work that is done or not done as a whole.
-
-    Attributes:
-        index: Its place, and the number in the names of its files.
-        parts: The records of its file, as they stand in the sources.
-        num_records: How many there are, or None where only `prepare_data` can tell.
-        span: The records of its file, where they are shuffled. Without parts and span, the unit is
-            what `prepare_data` makes of the source `index`.
-    """
-
-    index: int
-    parts: tuple[Part, ...] = ()
-    num_records: int | None = None
-    span: Span | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """One finished file of the destination."""
-
-    name: str
-    num_records: int
-    forms: dict[str, FieldForm]
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """All that a plan comes to.
-
-    Attributes:
-        units: The parts of it.
+    Args:
+        plan: What they are of.
+        units: Those to do.
+        num_processes: That do them at once.
         shuffled: The order that their spans are of.
-    """
-
-    units: list[Unit]
-    shuffled: ShuffledRecords | None = None
-
-
-def cut_work(plan: Plan) -> Work:
-    """The whole work; reads the built-in sources once where their format needs it.
 
     Raises:
-        DataError: A source is missing, unreadable, empty or malformed, or cannot be shuffled.
-        JobSpecError: A reader parameter has no meaning.
+        DataError: A record cannot be read, made or written.
+        ModelDefError: The module has no usable `prepare_data`.
+        PlatformError: A process was killed.
     """
-    if plan.shuffle_seed is None:
-        return Work(_units_in_order(plan))
-    if plan.model_def:
-        raise JobSpecError(
-            "--shuffle has no meaning with --model_def, whose prepare_data gives records one after "
-            "the other: leave it out, and then convert what that has written with --shuffle"
-        )
-    found = [_opened(plan, origin).create_chunks() for origin in plan.sources]
-    shuffled = ShuffledRecords(plan.sources, found, plan.shuffle_seed)
-    layout, total = shuffled.layout(), shuffled.num_records
-    units: list[Unit] = []
-    for start in range(0, total, plan.records_per_file):
-        end = min(start + plan.records_per_file, total)
-        units.append(Unit(len(units), (), end - start, Span(start, end, layout)))
-    return Work(units, shuffled)
+    if min(num_processes, len(units)) < 2:
+        writer = UnitWriter(plan, shuffled)
+        for unit in units:
+            for file in writer.write(unit):
+                yield unit, file
+            yield unit, None
+        return
+    yield from _write_in_processes(plan, units, num_processes, shuffled)
 
 
-def _units_in_order(plan: Plan) -> list[Unit]:
-    if plan.model_def:
-        return [Unit(index) for index in range(len(plan.sources))]
-    units: list[Unit] = []
-    parts: list[Part] = []
-    room = plan.records_per_file
-    for source, origin in enumerate(plan.sources):
-        for shard in _opened(plan, origin).create_shards():
-            start = shard.start
-            while start < shard.end:
-                end = min(shard.end, start + room)
-                parts.append(Part(source, shard, start, end))
-                room -= end - start
-                start = end
-                if not room:
-                    units.append(Unit(len(units), tuple(parts), plan.records_per_file))
-                    parts, room = [], plan.records_per_file
-    if parts:
-        units.append(Unit(len(units), tuple(parts), plan.records_per_file - room))
-    return units
+def _write_in_processes(
+    plan: Plan, units: Sequence[Unit], num_processes: int, shuffled: ShuffledRecords | None
+) -> Iterator[tuple[Unit, WrittenFile | None]]:
+    # A framework that the user's module imports does not survive a fork of its threads.
+    context = multiprocessing.get_context("spawn")
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(min(num_processes, len(units)), context, _start, (plan, shuffled))
+    try:
+        futures = {pool.submit(_write, unit): unit for unit in units}
+        for future in as_completed(futures):
+            for file in future.result():
+                yield futures[future], file
+            yield futures[future], None
+        pool.shutdown()
+    except BrokenProcessPool as error:
+        raise PlatformError(
+            "a process of the conversion was killed, perhaps for its memory: take fewer "
+            "--num_workers or --records_per_file; the same command goes on from here"
+        ) from error
+    finally:
+        # After an error or Ctrl-C nobody waits for what the others are doing.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - before:
+            process.terminate()
 
 
-def _opened(plan: Plan, origin: str) -> DataReader:
-    return open_reader(origin, plan.records_per_file, plan.reader_params, None)
+def _start(plan: Plan, shuffled: ShuffledRecords | None) -> None:
+    # Ctrl-C reaches every process of the terminal; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _writers.append(UnitWriter(plan, shuffled))
+
+
+def _end_with_parent() -> None:
+    """Write nothing any more once the first process was killed: its command may be repeated."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only the processes of the pool come here"
+    parent.join()
+    os._exit(1)
+
+
+def _write(unit: Unit) -> list[WrittenFile]:
+    return list(_writers[0].write(unit))
 
 
 class UnitWriter:
@@ -176,7 +120,7 @@ class UnitWriter:
         self._plan = plan
         self._shuffled = shuffled
         # Made without any I/O.
-        self._readers = [] if plan.model_def else [_opened(plan, each) for each in plan.sources]
+        self._readers = [] if plan.model_def else [opened(plan, each) for each in plan.sources]
         self._prepare: Callable[..., Any] | None = None
 
     def write(self, unit: Unit) -> Iterator[WrittenFile]:

@@ -12,12 +12,12 @@ import pytest
 from support.converting import convert
 
 from elastic.data import exact
-from elastic.data.conversion import Plan, _cast, cut_work
-from elastic.data.conversion_folder import ConversionFolder
-from elastic.data.conversion_processes import write_units
+from elastic.data.convert.folder import ConversionFolder
+from elastic.data.convert.plan import Plan, cut_work
+from elastic.data.convert.units import _cast, write_units
+from elastic.data.convert.writers import WRITERS
 from elastic.data.exact import unrounded
-from elastic.data.fields import forms_of
-from elastic.data.writers import WRITERS
+from elastic.data.inspection import forms_of
 from elastic.errors import DataError, ModelDefError
 
 MODULE = """\

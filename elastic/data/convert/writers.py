@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from elastic.data.exact import RoundedError, common_type, unrounded
 from elastic.data.extras import Extra
-from elastic.data.fields import FieldForm, fields_of, form_of_rows, form_of_value, forms_of
+from elastic.data.inspection import FieldForm, fields_of, form_of_rows, form_of_value, forms_of
 from elastic.errors import DataError, legible
 
 _IMAGE_DIMENSIONS: Final = (2, 3)
@@ -275,7 +275,7 @@ def _write_lines(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
 
 
 def _write_parquet(records: Sequence[Any], path: Path) -> dict[str, FieldForm]:
-    from elastic.data.parquet_writer import write_parquet
+    from elastic.data.convert.parquet_writer import write_parquet
 
     return write_parquet(columns_of(records), path)
 

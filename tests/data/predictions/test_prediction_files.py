@@ -11,8 +11,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from elastic.data.predictions.files import BEGUN, SystemFiles, write_whole
-from elastic.data.predictions.folder import MANIFEST, OWNER, Part, PredictionFolder
+from elastic.data.predictions.folder import (
+    BEGUN,
+    MANIFEST,
+    OWNER,
+    Part,
+    PredictionFolder,
+    SystemFiles,
+    write_whole,
+)
 from elastic.data.predictions.parts import Predictions, columns, encode, part_name, range_of
 from elastic.errors import JobSpecError, ModelDefError
 from elastic.policy.records import RecordRange

@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from elastic.data.conversion import FILE_PREFIX, Plan, Unit, WrittenFile
-from elastic.data.fields import FieldForm
+from elastic.data.convert.plan import FILE_PREFIX, Plan, Unit, WrittenFile
+from elastic.data.inspection import FieldForm
 from elastic.data.sources import MANIFEST, UNFINISHED
 from elastic.errors import DataError
 
