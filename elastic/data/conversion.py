@@ -21,8 +21,8 @@ from elastic.data.fields import FieldForm, fields_of
 from elastic.data.writers import WRITERS
 from elastic.errors import DataError, ElasticError, JobSpecError
 from elastic.policy.records import Shard
-from elastic.spec.model_contract import PREPARE_DATA
 from elastic.spec.model_def import load_function
+from elastic.spec.model_def.contract import PREPARE_DATA
 from elastic.spec.user_frames import describe
 
 ALL_FIELDS: Final = "*"

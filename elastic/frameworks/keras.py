@@ -15,7 +15,7 @@ from elastic.frameworks.keras_model import KerasModel, total_loss
 from elastic.frameworks.keras_updater import KerasUpdater
 from elastic.frameworks.own_callbacks import made_callbacks
 from elastic.frameworks.user_code import metric_functions
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 

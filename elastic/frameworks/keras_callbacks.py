@@ -18,7 +18,7 @@ from elastic.frameworks.keras_updater import KerasUpdater
 from elastic.frameworks.own_callbacks import own_callback
 from elastic.frameworks.user_code import user_code
 from elastic.policy.patience import Goal
-from elastic.spec.callback_check import UNSERVED_HOOKS, unserved
+from elastic.spec.model_def.check import UNSERVED_HOOKS, unserved
 
 _RATE_CHANGING: Final = (
     keras.callbacks.LearningRateScheduler,

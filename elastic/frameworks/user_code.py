@@ -11,8 +11,8 @@ import numpy as np
 
 from elastic.errors import ElasticError, ModelDefError
 from elastic.frameworks.base import Array
-from elastic.spec.mode import Mode
-from elastic.spec.model_contract import TOTAL_STEPS
+from elastic.spec.kinds import Mode
+from elastic.spec.model_def.contract import TOTAL_STEPS
 from elastic.spec.user_frames import describe
 
 MAX_EXAMPLES_PER_RECORD: Final = 100

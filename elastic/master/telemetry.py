@@ -19,7 +19,7 @@ from elastic.policy.fleet import WORKER
 from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import ExitReason, ReplicaPhase
 from elastic.policy.sampling import is_point_due
-from elastic.spec.time_split import TimeCategory
+from elastic.spec.status.time_split import TimeCategory
 from elastic.telemetry.event_log import EventLog
 from elastic.telemetry.job_text import job_text
 from elastic.telemetry.kept_counts import KeptCounts

@@ -1,7 +1,7 @@
 """What a job that is submitted again with --resume keeps of its status. Pure."""
 
 from elastic.spec.status import NO_MASTERS, JobPhase, JobStatus
-from elastic.spec.time_split import TimeCategory
+from elastic.spec.status.time_split import TimeCategory
 
 
 def resumed(status: JobStatus, submitted_s: float | None) -> JobStatus:

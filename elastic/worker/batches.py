@@ -11,7 +11,7 @@ from elastic.data.base import DataReader, read_task
 from elastic.errors import DataError
 from elastic.frameworks.base import Batch, Framework
 from elastic.policy.records import RecordRange, Task, TaskKind
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 AHEAD: Final = 3

@@ -13,7 +13,7 @@ from elastic.platforms.kubernetes.names import Manifest, collection_path, object
 from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.record import Submission
 from elastic.platforms.kubernetes.refusals import explained
-from elastic.spec.cluster_forms import parse_volumes
+from elastic.spec.settings.cluster_forms import parse_volumes
 
 KINDS: Final = {
     "ConfigMap": "configmaps",

@@ -22,8 +22,8 @@ from elastic.platforms.kubernetes.record import (
 )
 from elastic.platforms.kubernetes.undoing import Undo
 from elastic.policy.resumption import resumed
-from elastic.spec.cluster_forms import STATE_MOUNT, state_volume
 from elastic.spec.job import JobSpec
+from elastic.spec.settings.cluster_forms import STATE_MOUNT, state_volume
 from elastic.spec.status import JobStatus
 
 ENDING_TIMEOUT_S: Final = 60.0
