@@ -10,7 +10,7 @@ import click
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.terminal import as_ctrl_c
 from elastic.errors import JobSpecError
-from elastic.spec.text_forms import read_params
+from elastic.spec.settings.text_forms import read_params
 
 if TYPE_CHECKING:
     from elastic.data.convert.folder import ConversionFolder

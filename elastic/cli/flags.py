@@ -9,8 +9,8 @@ import click
 
 from elastic.client.settings import Given
 from elastic.spec.describe import Setting, flag_settings, settings
-from elastic.spec.job import Place
 from elastic.spec.kinds import JobKind
+from elastic.spec.settings import Place
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

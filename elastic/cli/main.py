@@ -184,7 +184,7 @@ def _meant_flag(flag: str, context: click.Context | None) -> str:
     parameters = context.command.params if context else []
     if any(parameter.name == "minibatch_size" for parameter in parameters):
         # Only a mistake pays for the import.
-        from elastic.spec.elasticdl import INSTEAD
+        from elastic.spec.describe import INSTEAD
 
         instead = INSTEAD.get(flag.removeprefix("--"))
         if instead is not None:

@@ -15,7 +15,7 @@ from elastic.client.following import all_statuses, statuses
 from elastic.errors import InfrastructureError
 from elastic.policy.time_account import as_of
 from elastic.spec.status import JobStatus
-from elastic.spec.status_document import document, status_schema
+from elastic.spec.status.document import document, status_schema
 from elastic.spec.yaml_text import dump_value
 from elastic.telemetry.display import can_move_cursor
 from elastic.telemetry.screens import job_screen, jobs_table

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import elastic
 from elastic.cli.exit_codes import ExitCode
 from elastic.errors import ElasticError, JobSpecError
-from elastic.spec.model_contract import RULES
 from elastic.spec.model_def import SymbolNames
+from elastic.spec.model_def.contract import RULES
 from elastic.spec.names import nearest
 from elastic.spec.paths import is_file
 from elastic.spec.yaml_text import load_value

@@ -23,10 +23,10 @@ from elastic.cli.zoo_models import (
 )
 from elastic.client.opening import ClusterChoice, default_platform
 from elastic.errors import JobSpecError, PlatformError
-from elastic.spec.job import MAX_JOB_NAME_LENGTH
 from elastic.spec.job_file import FOLDER_FILE
 from elastic.spec.packages import installed_version, pip_install
 from elastic.spec.platforms import HERE
+from elastic.spec.settings.work import MAX_JOB_NAME_LENGTH
 from elastic.spec.yaml_text import dump_value
 
 _PACKAGES: Final[dict[Framework, str]] = {"torch": "torch", "keras": "tensorflow"}

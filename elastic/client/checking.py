@@ -55,7 +55,7 @@ def _check_model(spec: JobSpec) -> None:
     """Find what is wrong with the user's module."""
     # Not needed for --help and --dry_run.
     from elastic.spec.export_form import export_target
-    from elastic.spec.model_check import check_source, is_in_image, written_for
+    from elastic.spec.model_def.check import check_source, is_in_image, written_for
 
     if is_in_image(spec.image, spec.model_zoo):
         return
@@ -94,7 +94,7 @@ def _check_data(spec: JobSpec) -> None:
         DataError: Nothing is there.
     """
     from elastic.data.sources import list_files
-    from elastic.spec.model_check import may_have
+    from elastic.spec.model_def.check import may_have
     from elastic.spec.origins import absolute_origin
 
     if may_have(spec.model_zoo, spec.model_def, spec.custom_data_reader):
@@ -123,7 +123,7 @@ def _check_predictions(spec: JobSpec) -> None:
     Raises:
         JobSpecError: They have nowhere to go, or no form.
     """
-    from elastic.spec.model_check import is_in_image, may_have
+    from elastic.spec.model_def.check import is_in_image, may_have
 
     if spec.prediction_format == "parquet" and find_spec("pyarrow") is None:
         raise JobSpecError(

@@ -12,13 +12,21 @@ from pydantic import ValidationError
 
 from elastic.errors import DataError, JobSpecError
 from elastic.spec import paths
-from elastic.spec.cluster_forms import parse_volumes, state_volume
-from elastic.spec.describe import Setting, problem_text, settings
-from elastic.spec.elasticdl import INSTEAD
-from elastic.spec.job import MAX_JOB_NAME_LENGTH, JobSpec, Place
-from elastic.spec.job_file import known_name, nearest_setting, read_job_file
+from elastic.spec.describe import (
+    INSTEAD,
+    Setting,
+    known_name,
+    nearest_setting,
+    problem_text,
+    settings,
+)
+from elastic.spec.job import JobSpec
+from elastic.spec.job_file import read_job_file
 from elastic.spec.kinds import JobKind
 from elastic.spec.origins import absolute_origin
+from elastic.spec.settings import Place
+from elastic.spec.settings.cluster_forms import parse_volumes, state_volume
+from elastic.spec.settings.work import MAX_JOB_NAME_LENGTH
 
 _NAME_SUFFIX_LENGTH: Final = 4
 _ASYNC_ONLY: Final = ("lr_staleness_modulation", "max_staleness")

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from numpy.typing import NDArray
 
 from elastic.callbacks import Callback
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 Array: TypeAlias = NDArray[Any]

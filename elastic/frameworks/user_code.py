@@ -12,9 +12,9 @@ import numpy as np
 from elastic.callbacks import HOOKS, Callback
 from elastic.errors import ElasticError, ModelDefError
 from elastic.frameworks.base import Array
-from elastic.spec.mode import Mode
-from elastic.spec.model_contract import TOTAL_STEPS
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
+from elastic.spec.model_def.contract import TOTAL_STEPS
 from elastic.spec.user_frames import describe
 
 MAX_EXAMPLES_PER_RECORD: Final = 100

@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 from elastic.spec.kinds import JobKind
 from elastic.spec.status import NO_MASTERS, JobPhase, JobStatus
-from elastic.spec.time_split import TimeCategory
+from elastic.spec.status.time_split import TimeCategory
 
 
 def resumed(status: JobStatus, submitted_s: float | None) -> JobStatus:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from elastic.spec.status import JobPhase, JobStatus
-from elastic.spec.time_split import TimeCategory, TimeSplit
+from elastic.spec.status.time_split import TimeCategory, TimeSplit
 
 STALL_S: Final = 10.0
 """Training that counts nothing for so long stands still."""

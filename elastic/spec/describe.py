@@ -1,4 +1,4 @@
-"""Settings in words: what a field accepts, and what a failed check means to a person."""
+"""Settings in words: their names, what each accepts, and what a failed check means to a person."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,11 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from elastic.spec.job import JobSpec, Place, WorkerRange
+from elastic.spec.job import JobSpec, WorkerRange
 from elastic.spec.kinds import JobKind
+from elastic.spec.names import nearest
 from elastic.spec.platforms import PlatformName
+from elastic.spec.settings import Place
 
 _KINDS: Final = {
     int: ("N", "a whole number"),
@@ -24,6 +26,34 @@ _KINDS: Final = {
     PlatformName: ("|".join(PlatformName), f"one of {', '.join(PlatformName)}"),
     JobKind: ("|".join(JobKind), f"one of {', '.join(JobKind)}"),
 }
+
+_NO_SERVERS: Final = "the master holds the parameters, there are no parameter servers"
+
+INSTEAD: Final = {
+    "feed": "name the function with --dataset_fn; it gets no third argument",
+    "num_minibatches_per_task": (
+        "give --records_per_task instead: as many minibatches times --minibatch_size"
+    ),
+    "sync_version_tolerance": (
+        "give --max_staleness with --use_async; without it a gradient of an older version is "
+        "always refused"
+    ),
+    "relaunch_on_worker_failure": (
+        "give --max_worker_failures instead, which counts crashes of your code in the whole job"
+    ),
+    "num_ps_pods": f"leave it out: {_NO_SERVERS}",
+    "ps_resource_request": f"give --master_resource_request instead: {_NO_SERVERS}",
+    "ps_resource_limit": f"give --master_resource_limit instead: {_NO_SERVERS}",
+    "ps_pod_priority": f"give --master_pod_priority instead: {_NO_SERVERS}",
+    "distribution_strategy": (
+        "leave it out: --grads_to_wait, --use_async and --get_model_steps choose it"
+    ),
+    "log_loss_steps": "leave it out: `elastic status` and `elastic train` show the loss",
+    "populate_env_names": "give the variables with --envs instead",
+    "cluster_spec_json": "give a file with --cluster_spec instead",
+    "yaml": "--dry_run prints the whole job, and --config runs what was printed",
+}
+"""Settings of ElasticDL with another name here, or none: what its users are told of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +191,18 @@ def problem_text(error: ErrorDetails, label: Callable[[str], str]) -> str:
         return f"{label(name)} is empty: leave it out, or give it {setting.expected}"
     advice = ", so put it in quotes" if error["type"] == "string_type" else ""
     return f"{label(name)} is {value!r}: expected {setting.expected}{advice}"
+
+
+def known_name(name: str) -> str | None:
+    """The setting that a key or flag means: `-` and `_` are alike, aliases are known."""
+    plain = name.replace("-", "_")
+    for setting in settings():
+        if plain == setting.name or plain in setting.aliases:
+            return setting.name
+    return None
+
+
+def nearest_setting(name: str) -> str | None:
+    """`names.nearest` among the settings and their aliases."""
+    known = [n for setting in settings() for n in (setting.name, *setting.aliases)]
+    return nearest(name.replace("-", "_"), known)

@@ -9,7 +9,6 @@ import yaml
 from elastic.errors import JobSpecError
 from elastic.spec.describe import settings
 from elastic.spec.job import JobSpec, WorkerRange
-from elastic.spec.names import nearest
 from elastic.spec.yaml_text import dump_value, load_value
 
 FOLDER_FILE: Final = "elastic.yaml"
@@ -56,18 +55,3 @@ def write_job_file(spec: JobSpec) -> str:
 
 def _workers(workers: WorkerRange) -> int | str:
     return workers.minimum if workers.minimum == workers.maximum else str(workers)
-
-
-def known_name(name: str) -> str | None:
-    """The setting that a key or flag means: `-` and `_` are alike, aliases are known."""
-    plain = name.replace("-", "_")
-    for setting in settings():
-        if plain == setting.name or plain in setting.aliases:
-            return setting.name
-    return None
-
-
-def nearest_setting(name: str) -> str | None:
-    """`names.nearest` among the settings and their aliases."""
-    known = [n for setting in settings() for n in (setting.name, *setting.aliases)]
-    return nearest(name.replace("-", "_"), known)

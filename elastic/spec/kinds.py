@@ -1,9 +1,18 @@
-"""What a job can do with its records, and which settings that takes."""
+"""What a job can do with its records, and which settings that takes.
+
+`import elastic` brings this module, so it imports nothing large.
+"""
 
 from enum import StrEnum
 from typing import Final
 
-from elastic.spec.mode import Mode
+
+class Mode(StrEnum):
+    """What `dataset_fn(dataset, mode)` is asked to prepare records for."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    PREDICTION = "prediction"
 
 
 class JobKind(StrEnum):

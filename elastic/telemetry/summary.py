@@ -8,7 +8,7 @@ from elastic.policy.replicas import ReplicaPhase
 from elastic.policy.time_account import split_at
 from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobEvent, JobPhase, JobStatus, Progress, WorkerStatus
-from elastic.spec.time_split import TimeCategory
+from elastic.spec.status.time_split import TimeCategory
 
 SHORTEST_TOLD_S: Final = 0.05
 """What a job spent less time on would be told as 0.0s."""

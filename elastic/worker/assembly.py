@@ -11,8 +11,7 @@ from elastic.policy.records import TaskKind
 from elastic.policy.replicas import ReplicaId
 from elastic.rpc.client import MasterClient, Session
 from elastic.spec.job import JobSpec
-from elastic.spec.kinds import JobKind
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import JobKind, Mode
 from elastic.spec.model_def import ModelDef, load_model_def
 from elastic.worker.batches import BatchStream
 from elastic.worker.loop import Parts

@@ -15,7 +15,7 @@ from elastic.errors import DataError
 from elastic.frameworks.base import Array, Batch, Framework
 from elastic.policy.oddities import FirstMinibatches, Looked, Oddity
 from elastic.policy.records import RecordRange, Task, TaskKind
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 AHEAD: Final = 3

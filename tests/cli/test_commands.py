@@ -16,7 +16,7 @@ from elastic.errors import JobNotFoundError, PlatformError
 from elastic.platforms.base import StillAliveError
 from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
-from elastic.spec.time_split import TimeCategory, TimeSplit
+from elastic.spec.status.time_split import TimeCategory, TimeSplit
 from elastic.telemetry import progress
 
 LOCAL = (*REQUIRED, "--platform=local")

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from elastic.policy.sampling import DENSE_UPDATES
-from elastic.spec.job import METRICS_PORT
+from elastic.spec.settings.work import METRICS_PORT
 from elastic.telemetry.event_log import QUEUE_LENGTH, RETRY_S
 from elastic.telemetry.metrics import MASTER_METRICS, WORKER_METRICS, series_names, tables
 

@@ -11,7 +11,7 @@ from PIL import Image
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.frameworks import load_framework
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 

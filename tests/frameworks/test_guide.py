@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from elastic.frameworks import load_framework
-from elastic.spec.mode import Mode
-from elastic.spec.model_check import check_source
-from elastic.spec.model_contract import KERAS_OPTIMIZER, RULES, TORCH_OPTIMIZER
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import SymbolNames, load_model_def
+from elastic.spec.model_def.check import check_source
+from elastic.spec.model_def.contract import KERAS_OPTIMIZER, RULES, TORCH_OPTIMIZER
 
 GUIDE = Path(__file__).parents[2] / "docs" / "model_def.md"
 

@@ -12,8 +12,8 @@ from support.thread_job import obedient_spec, write_records
 
 from elastic.policy.time_account import as_of
 from elastic.spec.status import JobPhase
-from elastic.spec.status_document import document, status_schema
-from elastic.spec.time_split import TimeCategory
+from elastic.spec.status.document import document, status_schema
+from elastic.spec.status.time_split import TimeCategory
 
 SCHEMA = json.loads(json.dumps(status_schema()))
 NUM_RECORDS = 100

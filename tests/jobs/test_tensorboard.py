@@ -20,7 +20,7 @@ from elastic.checkpoints.cuts import list_cuts
 from elastic.checkpoints.manifest import read_manifest
 from elastic.policy.sampling import DENSE_UPDATES
 from elastic.spec.status import JobPhase
-from elastic.spec.time_split import TimeCategory
+from elastic.spec.status.time_split import TimeCategory
 
 SYNCHRONOUS = {
     "train/loss", "train/learning_rate", "throughput/samples_per_s", "workers/running",

@@ -8,7 +8,7 @@ from elastic.master.report.time_keeper import TimeKeeper
 from elastic.policy.ended_jobs import resumed
 from elastic.policy.time_account import split_at
 from elastic.spec.status import JobPhase, JobStatus
-from elastic.spec.time_split import TimeCategory, TimeSplit
+from elastic.spec.status.time_split import TimeCategory, TimeSplit
 
 
 class Clock:

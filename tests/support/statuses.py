@@ -9,7 +9,7 @@ from elastic.spec.status import (
     Progress,
     WorkerStatus,
 )
-from elastic.spec.time_split import TimeCategory, TimeSplit
+from elastic.spec.status.time_split import TimeCategory, TimeSplit
 
 SUBMITTED_S = 1_700_000_000.0
 

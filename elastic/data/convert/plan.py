@@ -20,7 +20,7 @@ from elastic.data.picking import LEAST_MIXED, cut_shard
 from elastic.errors import DataError, JobSpecError
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.records import Picks, Places, Shard
-from elastic.spec.model_contract import PREPARE_DATA
+from elastic.spec.model_def.contract import PREPARE_DATA
 
 ALL_FIELDS: Final = "*"
 FILE_PREFIX: Final = "part-"

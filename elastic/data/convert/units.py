@@ -31,8 +31,8 @@ from elastic.data.convert.writers import WRITERS
 from elastic.data.exact import array_of
 from elastic.data.inspection import FieldForm, fields_of
 from elastic.errors import DataError, ElasticError, PlatformError
-from elastic.spec.model_contract import PREPARE_DATA
 from elastic.spec.model_def import load_function
+from elastic.spec.model_def.contract import PREPARE_DATA
 from elastic.spec.user_frames import describe
 
 _writers: "list[UnitWriter]" = []

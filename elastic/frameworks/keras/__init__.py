@@ -14,7 +14,7 @@ from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel, total_loss
 from elastic.frameworks.keras.updater import KerasUpdater
 from elastic.frameworks.user_code import made_callbacks, metric_functions
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from elastic.errors import ModelDefError
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.user_code import check_pair, dataset_code, max_examples, too_many_examples
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 
 _ALL: Final = 1 << 40
 """A batch size above any number of examples."""

@@ -17,7 +17,7 @@ from elastic.frameworks.keras.model import KerasModel
 from elastic.frameworks.keras.updater import KerasUpdater
 from elastic.frameworks.user_code import own_callback, user_code
 from elastic.policy.evaluation import Goal
-from elastic.spec.callback_check import UNSERVED_HOOKS, unserved
+from elastic.spec.model_def.check import UNSERVED_HOOKS, unserved
 
 _RATE_CHANGING: Final = (
     keras.callbacks.LearningRateScheduler,

@@ -21,7 +21,7 @@ from elastic.frameworks.user_code import (
     too_many_examples,
     user_code,
 )
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 

@@ -22,8 +22,8 @@ from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
 from elastic.policy.records import Shard
 from elastic.policy.task_sizes import idle_workers
-from elastic.spec.cluster_forms import state_volume
 from elastic.spec.job import JobSpec
+from elastic.spec.settings.cluster_forms import state_volume
 from elastic.spec.status import JobPhase
 
 

@@ -25,8 +25,7 @@ from elastic.policy.task_sizes import default_records_per_task
 from elastic.policy.training_ledger import TaskCut, TrainingLedger
 from elastic.spec.export_form import export_target
 from elastic.spec.job import JobSpec
-from elastic.spec.kinds import JobKind
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import JobKind, Mode
 from elastic.spec.model_def import ModelDef, load_model_def
 
 log = logging.getLogger(__name__)

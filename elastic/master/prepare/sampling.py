@@ -9,7 +9,7 @@ from elastic.data.base import DataReader, read_task
 from elastic.errors import ModelDefError, UserError
 from elastic.frameworks.base import Batch, Framework
 from elastic.policy.records import RecordRange, Task
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 R = TypeVar("R")

@@ -18,7 +18,7 @@ from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import ExitReason, ReplicaPhase
 from elastic.policy.sampling import is_point_due
 from elastic.spec.roles import WORKER
-from elastic.spec.time_split import TimeCategory
+from elastic.spec.status.time_split import TimeCategory
 from elastic.telemetry.event_log import EventLog, job_text
 from elastic.telemetry.meter import JobMeter, KeptCounts
 from elastic.telemetry.samples import EVALUATION, STALE, Counts, JobSample, Point, Window

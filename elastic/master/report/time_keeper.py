@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from elastic.master.coordination.running import RunningJob
 from elastic.policy.time_account import Moment, TimeAccount
 from elastic.spec.status import JobPhase, JobStatus
-from elastic.spec.time_split import TimeCategory, TimeSplit
+from elastic.spec.status.time_split import TimeCategory, TimeSplit
 
 
 class TimeKeeper:

@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from elastic.spec.model_contract import find_module
+from elastic.spec.model_def.contract import find_module
 from elastic.spec.packages import DISTRIBUTION
 
 _MODULE_OF_PACKAGE: Final = {"torch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow"}

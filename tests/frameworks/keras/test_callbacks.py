@@ -5,7 +5,7 @@ import pytest
 
 from elastic.errors import ModelDefError
 from elastic.frameworks import load_framework
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 FRAMEWORK = load_framework("keras")

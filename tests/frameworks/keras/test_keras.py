@@ -10,7 +10,7 @@ import pytest
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch, MetricState
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 FRAMEWORK = load_framework("keras")

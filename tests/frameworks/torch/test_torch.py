@@ -17,7 +17,7 @@ from torch.optim import lr_scheduler as schedules
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch
-from elastic.spec.mode import Mode
+from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
 FRAMEWORK = load_framework("torch")

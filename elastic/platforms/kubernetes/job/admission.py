@@ -24,8 +24,8 @@ from elastic.platforms.kubernetes.objects.hooks import check_fields
 from elastic.platforms.kubernetes.objects.names import TENSORBOARD, TYPE_LABEL
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission
-from elastic.spec.cluster_forms import parse_volumes
 from elastic.spec.job import JobSpec
+from elastic.spec.settings.cluster_forms import parse_volumes
 
 KINDS: Final = {each.kind: each for each in (CONFIGMAPS, SECRETS, SERVICES, PODS)}
 """What a job is made of, by the kind of the object."""

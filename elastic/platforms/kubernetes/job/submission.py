@@ -35,8 +35,8 @@ from elastic.platforms.kubernetes.objects.record import (
     submission_of,
 )
 from elastic.policy.ended_jobs import resumed
-from elastic.spec.cluster_forms import STATE_MOUNT, state_volume
 from elastic.spec.job import JobSpec
+from elastic.spec.settings.cluster_forms import STATE_MOUNT, state_volume
 from elastic.spec.status import JobStatus
 
 BuildImage: TypeAlias = Callable[[ImageRequest], str]

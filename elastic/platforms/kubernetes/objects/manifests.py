@@ -26,8 +26,8 @@ from elastic.platforms.kubernetes.objects.record import (
     dump_submission,
 )
 from elastic.policy.fleet import WORKER
-from elastic.spec.cluster_forms import state_volume, worker_priority
 from elastic.spec.job import JobSpec
+from elastic.spec.settings.cluster_forms import state_volume, worker_priority
 from elastic.spec.status import JobStatus
 
 MASTER_REPLICA = ReplicaId(names.MASTER, 0, 1)

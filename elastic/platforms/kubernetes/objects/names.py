@@ -6,8 +6,8 @@ from typing import Any, Final, TypeAlias
 
 from elastic.platforms.base import ReplicaId
 from elastic.policy.fleet import WORKER
-from elastic.spec.cluster_forms import OWN_VARIABLES, STATE_MOUNT
 from elastic.spec.platforms import MODEL_ZOO_PATH as MODEL_ZOO_PATH
+from elastic.spec.settings.cluster_forms import OWN_VARIABLES, STATE_MOUNT
 
 Manifest: TypeAlias = dict[str, Any]
 """A Kubernetes object, as JSON has it."""

@@ -8,7 +8,8 @@ from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.hooks import Hook
 from elastic.policy.fleet import WORKER
-from elastic.spec.cluster_forms import (
+from elastic.spec.job import JobSpec
+from elastic.spec.settings.cluster_forms import (
     TolerationForm,
     VolumeForm,
     parse_node_selector,
@@ -18,7 +19,6 @@ from elastic.spec.cluster_forms import (
     parse_volumes,
     state_volume,
 )
-from elastic.spec.job import JobSpec
 
 WORKER_GRACE_S: Final = 30
 """As long as the fleet lets a worker take for its minibatch."""

@@ -15,8 +15,8 @@ from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA, Owner
 from elastic.platforms.kubernetes.objects.podspec import Job, container, pod_spec, resources
-from elastic.spec.cluster_forms import parse_volumes
 from elastic.spec.job import JobSpec
+from elastic.spec.settings.cluster_forms import parse_volumes
 
 REPLICA: Final = ReplicaId(names.TENSORBOARD, 0, 1)
 REQUEST: Final = "cpu=0.1,memory=256Mi"

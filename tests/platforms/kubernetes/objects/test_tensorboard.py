@@ -15,7 +15,8 @@ from elastic.platforms.kubernetes.objects.hooks import Hook
 from elastic.platforms.kubernetes.objects.manifests import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission
-from elastic.spec.job import METRICS_PORT, JobSpec
+from elastic.spec.job import JobSpec
+from elastic.spec.settings.work import METRICS_PORT
 from elastic.spec.status import JobPhase, JobStatus
 
 OWNER = Owner("elastic-a1-master", "uid-m")

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import ModelDefError
-from elastic.spec import model_contract as contract
-from elastic.spec.model_check import definitions
-from elastic.spec.model_contract import ModuleFile
-from elastic.spec.model_def import SymbolNames
+from elastic.spec.model_def import SymbolNames, contract
+from elastic.spec.model_def.check import definitions
+from elastic.spec.model_def.contract import ModuleFile
 
 _USUAL_NAMES: Final = ("CustomModel", "custom_model")
 _BASES: Final = frozenset({"Module", "Model", "Sequential"})

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
-from elastic.spec.text_forms import Envs
+from elastic.spec.settings.text_forms import Envs
 
 _CPU: Final = re.compile(r"\d+(\.\d+)?m?")
 _BYTES: Final = re.compile(r"\d+(\.\d+)?([kMGTPE]|[KMGTPE]i)?")

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from elastic.spec.kinds import JobKind
-from elastic.spec.time_split import TimeSplit
+from elastic.spec.status.time_split import TimeSplit
 
 SCHEMA_VERSION: Final = 1
 """Of a status as documents; see `docs/status.md` for when it rises."""

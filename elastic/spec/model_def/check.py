@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from elastic.spec import model_contract as contract
-from elastic.spec.callback_check import check_callbacks
-from elastic.spec.model_contract import ModuleFile, Parameters, SymbolRule
-from elastic.spec.model_def import SymbolNames, is_needed
+from elastic.errors import ModelDefError
+from elastic.spec.model_def import SymbolNames, contract, is_needed
+from elastic.spec.model_def.contract import ModuleFile, Parameters, SymbolRule
 from elastic.spec.paths import exists
 
 _LITERALS: Final = {
@@ -24,6 +23,17 @@ _LITERALS: Final = {
     ast.JoinedStr: "str",
 }
 _FRAMEWORK_OF_PACKAGE: Final = {"torch": "torch", "keras": "keras", "tensorflow": "keras"}
+_WHEN: Final = ("begin", "end")
+UNSERVED_HOOKS: Final = (
+    *(f"on_{what}batch_{when}" for what in ("", "train_", "test_", "predict_") for when in _WHEN),
+    *(f"on_{what}_{when}" for what in ("test", "predict") for when in _WHEN),
+)
+"""Hooks around work that is the workers', or that the master does not do."""
+
+_KERAS_WITH_UNSERVED: Final = {
+    "BackupAndRestore": "on_train_batch_end",
+    "TensorBoard": "on_train_batch_end",
+}
 _FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -226,3 +236,44 @@ def _parameters(arguments: ast.arguments) -> Parameters:
         ),
         varkw=arguments.kwarg.arg if arguments.kwarg else None,
     )
+
+
+def unserved(name: str, hook: str) -> ModelDefError:
+    """The error of a callback with a hook that cannot be called."""
+    return ModelDefError(
+        f"callbacks gives a {name}, whose hook {hook} cannot be called: minibatches are the "
+        "workers', and the master calls callbacks; leave it out, or use on_epoch_begin, "
+        "on_epoch_end, on_train_begin and on_train_end"
+    )
+
+
+def check_callbacks(tree: ast.Module, function_name: str) -> None:
+    """Look at what the module's callbacks function makes, as far as its text shows it.
+
+    Raises:
+        ModelDefError: One of them has a hook that cannot be called.
+    """
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    for call in _calls(tree, function_name):
+        name = _name_of(call.func)
+        own = classes.get(name)
+        if own is not None:
+            hooks = [each.name for each in own.body if isinstance(each, ast.FunctionDef)]
+        else:
+            hooks = [_KERAS_WITH_UNSERVED.get(name, ""), *(key.arg or "" for key in call.keywords)]
+        for hook in hooks:
+            if hook in UNSERVED_HOOKS:
+                raise unserved(name, hook)
+
+
+def _calls(tree: ast.Module, function_name: str) -> Iterator[ast.Call]:
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == function_name:
+            yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+
+
+def _name_of(function: ast.expr) -> str:
+    match function:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
