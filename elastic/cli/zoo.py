@@ -11,9 +11,8 @@ from elastic.cli import zoo_models
 from elastic.cli.exit_codes import ExitCode
 from elastic.platforms.images.build import build, push
 from elastic.platforms.images.context import files_of
-from elastic.platforms.images.framework import Framework, framework_of, frameworks_in
-from elastic.platforms.images.request import ImageRequest
-from elastic.platforms.images.starter import write_starter
+from elastic.platforms.images.recipe import write_starter
+from elastic.platforms.images.request import Framework, ImageRequest, framework_of, frameworks_in
 from elastic.spec.describe import settings
 from elastic.spec.paths import is_dir
 from elastic.telemetry.image_display import open_image_display
