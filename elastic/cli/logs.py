@@ -11,6 +11,7 @@ from elastic.cli.moments import read_moment
 from elastic.cli.platform import open_platform, platform_option
 from elastic.client.replicas import replica_names
 from elastic.platforms.base import LogLine, Platform
+from elastic.spec.roles import ROLES
 from elastic.spec.since import Since
 from elastic.spec.status import JobPhase
 from elastic.telemetry.display import takes_colours
@@ -36,7 +37,7 @@ Examples:
 @click.option("--since", "--since_time", "since", callback=read_moment, metavar="WHEN",
               help="Only lines from then on: 90s, 10m, 1h30m, 2d, or a moment.")  # fmt: skip
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
-@click.option("--role", type=click.Choice(["master", "worker"]),
+@click.option("--role", type=click.Choice(list(ROLES)),
               help="Only replicas of this role.")  # fmt: skip
 @click.option("--index", type=click.IntRange(min=0), metavar="I",
               help="Only the replica of this index; a worker unless --role says else.")  # fmt: skip

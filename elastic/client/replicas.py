@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from elastic.platforms.base import Platform, unheard
+from elastic.spec.roles import WORKER
 from elastic.spec.status import JobStatus
 from elastic.telemetry.progress_view import waits_because
 from elastic.telemetry.summary import first_line, is_running
@@ -15,7 +16,7 @@ POLL_S: Final = 0.5
 def replica_names(role: str | None, index: int | None) -> list[str]:
     """What `Platform.logs` is asked for; an index without a role is a worker's."""
     if index is not None:
-        return [f"{role or 'worker'}-{index}"]
+        return [f"{role or WORKER}-{index}"]
     return [role] if role else []
 
 

@@ -24,19 +24,20 @@ from elastic.master.preparation import (
     total_updates,
 )
 from elastic.master.preparing import Preparation
+from elastic.master.replica_manager import ReplicaManager
 from elastic.master.restoring import with_group_of_cut
 from elastic.master.servicer import MasterServicer
 from elastic.master.status_board import StatusBoard
 from elastic.master.telemetry import Telemetry
 from elastic.master.training import open_training
 from elastic.master.work import JobParts, Work
-from elastic.master.worker_manager import WorkerManager
 from elastic.policy.ending import Ending
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.policy.masters import PREPARING
 from elastic.policy.records import Task
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.spec.kinds import JobKind
+from elastic.spec.roles import WORKER
 from elastic.spec.status import JobPhase
 from elastic.spec.user_frames import user_traceback
 
@@ -75,11 +76,8 @@ class Master:
             partial(self._board.explain, PREPARING),
         )
         spec = self._spec
-        self._fleet = Fleet(
-            FleetRules(spec.max_worker_failures, spec.start_timeout),
-            failures=self._board.worker_failures,
-        )
-        self._manager = WorkerManager(
+        self._fleet = Fleet(FleetRules.of(spec), {WORKER: self._board.worker_failures})
+        self._manager = ReplicaManager(
             spec,
             environment.runner,
             environment.room,
@@ -220,9 +218,8 @@ class Master:
         prediction_dir: Path | None,
         total_steps: int,
     ) -> grpc.aio.Server:
-        servicer = MasterServicer(
-            coordinator, sample, self._fleet.current_launch, prediction_dir, total_steps
-        )
+        launch_of = partial(self._fleet.current_launch, WORKER)
+        servicer = MasterServicer(coordinator, sample, launch_of, prediction_dir, total_steps)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers((MasterHandler(servicer, self._env.token),))
         host, port = self._env.host, self._spec.master_port

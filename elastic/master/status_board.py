@@ -22,10 +22,10 @@ from elastic.platforms.base import (
     StatusRefusedError,
 )
 from elastic.policy.epochs import EpochResult
-from elastic.policy.fleet import WORKER
 from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import told_phase
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import WORKER
 from elastic.spec.status import (
     NO_MASTERS,
     BestStatus,

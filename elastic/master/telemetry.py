@@ -15,10 +15,10 @@ from elastic.master.cutter import Cutter
 from elastic.master.environment import MasterEnvironment
 from elastic.master.status_board import StatusBoard
 from elastic.policy.epochs import EpochResult
-from elastic.policy.fleet import WORKER
 from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import ExitReason, ReplicaPhase
 from elastic.policy.sampling import is_point_due
+from elastic.spec.roles import WORKER
 from elastic.spec.time_split import TimeCategory
 from elastic.telemetry.event_log import EventLog
 from elastic.telemetry.job_text import job_text

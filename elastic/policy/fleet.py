@@ -1,13 +1,28 @@
-"""Desired workers against observed ones: what to launch, what to delete, when to give up."""
+"""Desired replicas against observed ones: what to launch, what to delete, when to give up."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
-from elastic.spec.job import WorkerRange
+from elastic.spec.job import JobSpec, WorkerRange
+from elastic.spec.roles import FLEET, WORKER, Quorum, Role
 
-WORKER: Final = "worker"
+__all__ = [
+    "WORKER",
+    "Action",
+    "Delete",
+    "FailJob",
+    "Fleet",
+    "FleetRules",
+    "Forget",
+    "Launch",
+    "NoteExit",
+    "backoff_s",
+    "desired_replicas",
+    "desired_workers",
+]
+
 MAX_BACKOFF_S: Final = 60.0
 ASK_AGAIN_S: Final = 5.0
 """A launch or a deletion that shows no effect for so long may never have reached the platform."""
@@ -15,20 +30,29 @@ ASK_AGAIN_S: Final = 5.0
 FREE_LAUNCHES: Final = 2
 """Kills in a row without any progress between, before even a kill is answered with back-off."""
 
+_OWN_FAULTS: Final = frozenset(
+    {ExitReason.USER_ERROR, ExitReason.OUT_OF_MEMORY, ExitReason.NEVER_STARTED}
+)
+
 
 @dataclass(frozen=True, slots=True)
 class FleetRules:
-    """Limits of a job's workers.
+    """Limits of a job's replicas.
 
     Attributes:
-        max_worker_failures: Exits by the user's own fault that are answered with a new launch.
-        start_timeout_s: How long a job may be without any running worker.
-        grace_s: How long a worker that is scaled away may take for its minibatch.
+        max_failures: By role, exits by the user's own fault that are answered with a new launch.
+        start_timeout_s: How long a job may be without the running replicas that it needs.
+        grace_s: How long a replica that is scaled away may take for what it has in work.
     """
 
-    max_worker_failures: int
+    max_failures: Mapping[str, int]
     start_timeout_s: float
     grace_s: float = 30.0
+
+    @classmethod
+    def of(cls, spec: JobSpec, roles: Iterable[Role] = FLEET) -> "FleetRules":
+        """Those that the settings of a job say."""
+        return cls({role.name: role.max_failures(spec) for role in roles}, spec.start_timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +87,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class FailJob:
-    """Nothing more can be done with these workers."""
+    """Nothing more can be done with these replicas."""
 
     reason: str
     message: str
@@ -74,7 +98,7 @@ Action: TypeAlias = Launch | Delete | NoteExit | Forget | FailJob
 
 @dataclass(slots=True)
 class _Slot:
-    """One worker index over all of its launches."""
+    """One index of a role over all of its launches."""
 
     launch: int = 0
     exits_in_a_row: int = 0
@@ -85,88 +109,65 @@ class _Slot:
 
 
 @dataclass(slots=True)
-class Fleet:
-    """Decides about the workers of one job from what is observed, whole, each time.
+class _Group:
+    """The replicas of one role, of which only what the platform cannot tell is held."""
 
-    It holds only what the platform cannot tell: exits already noted and back-off. Losing it with
-    the master costs a repeated note, never a healthy worker.
-    """
-
+    role: Role
     rules: FleetRules
     failures: int = 0
     first_failure: str = ""
-    _slots: dict[int, _Slot] = field(default_factory=dict)
-    _noted: set[ReplicaId] = field(default_factory=set)
-    _alone_since_s: float | None = None
+    slots: dict[int, _Slot] = field(default_factory=dict)
+    noted: set[ReplicaId] = field(default_factory=set)
+    lacking_since_s: float | None = None
 
-    def made_progress(self, index: int) -> None:
-        """A worker's gradient counted: its index owes no more back-off."""
-        if index in self._slots:
-            self._slots[index].exits_in_a_row = 0
-
-    def current_launch(self, index: int) -> int:
-        """The newest launch of a worker index; 0 when it never ran."""
-        return self._slots[index].launch if index in self._slots else 0
-
-    def adopt_exits(
-        self, observed: Sequence[Replica], is_told: Callable[[ReplicaId], bool]
-    ) -> None:
-        """Take exits that an earlier life of the master has told as known.
-
-        The others happened while there was no master: they are noted, and count, as any.
-        """
-        self._noted.update(
-            r.id for r in observed if r.id.role == WORKER and r.phase.is_final and is_told(r.id)
-        )
-
-    def plan(self, observed: Sequence[Replica], desired: int, now_s: float) -> list[Action]:
-        """Compare, and say what to do; doing it, or none of it, and asking again is safe."""
-        workers = [replica for replica in observed if replica.id.role == WORKER]
-        newest = {r.id.index: r for r in sorted(workers, key=lambda r: r.id.launch)}
+    def look_at(self, replicas: Sequence[Replica], now_s: float) -> list[Action]:
+        """Note what has ended, and forget what was replaced."""
+        newest = _newest(replicas)
         actions: list[Action] = []
-        for replica in sorted(workers, key=lambda r: (r.id.index, r.id.launch)):
-            actions += self._look_at(replica, newest[replica.id.index], now_s)
-        if self.failures > self.rules.max_worker_failures:
-            return [*actions, self._too_many_failures()]
+        for replica in sorted(replicas, key=lambda r: (r.id.index, r.id.launch)):
+            actions += self._look_at_one(replica, newest[replica.id.index], now_s)
+        return actions
+
+    def adjust(self, replicas: Sequence[Replica], desired: int, now_s: float) -> list[Action]:
+        """Launch what is missing, delete what is too much."""
+        newest = _newest(replicas)
+        actions: list[Action] = []
         for index in range(desired):
             actions += self._want(index, newest.get(index), now_s)
         for index, replica in sorted(newest.items()):
             if index >= desired:
                 actions += self._unwant(replica, now_s)
-        return actions + self._check_alone(workers, desired, now_s)
+        return actions + self._check_quorum(replicas, desired, now_s)
 
-    def next_wake_s(self, now_s: float) -> float | None:
-        """Seconds until a back-off ends, or None when none is pending."""
-        waits = [s.not_before_s - now_s for s in self._slots.values() if s.not_before_s > now_s]
-        return min(waits) if waits else None
+    def too_many_failures(self) -> FailJob | None:
+        limit = self.rules.max_failures[self.role.name]
+        if self.failures <= limit:
+            return None
+        return FailJob(
+            f"{self.role.title}Failures",
+            f"{self.role.plural} failed {self.failures} times ({self.role.failures}={limit}); "
+            f"the first was {self.first_failure}",
+        )
 
-    def _look_at(self, replica: Replica, newest: Replica, now_s: float) -> list[Action]:
-        slot = self._slots.setdefault(replica.id.index, _Slot())
+    def _look_at_one(self, replica: Replica, newest: Replica, now_s: float) -> list[Action]:
+        slot = self.slots.setdefault(replica.id.index, _Slot())
         if replica.id.launch >= slot.launch:
             slot.launch = replica.id.launch
             slot.asked_to_launch_s = None
         if not replica.phase.is_final:
             return []
         actions: list[Action] = []
-        if replica.id not in self._noted:
-            self._noted.add(replica.id)
+        if replica.id not in self.noted:
+            self.noted.add(replica.id)
             actions.append(self._note_exit(slot, replica, now_s))
         # Not before the next life is seen: until then this record holds the launch number.
         if replica is not newest:
-            self._noted.discard(replica.id)
+            self.noted.discard(replica.id)
             actions.append(Forget(replica.id))
         return actions
 
     def _note_exit(self, slot: _Slot, replica: Replica, now_s: float) -> NoteExit:
-        is_failure = (
-            replica.exit_reason
-            in (
-                ExitReason.USER_ERROR,
-                ExitReason.OUT_OF_MEMORY,
-                ExitReason.NEVER_STARTED,
-            )
-            and slot.asked_to_delete_s is None
-        )
+        is_failure = replica.exit_reason in _OWN_FAULTS and slot.asked_to_delete_s is None
         if is_failure:
             self.failures += 1
             self.first_failure = self.first_failure or f"{replica.id.name}: {replica.message}"
@@ -176,23 +177,23 @@ class Fleet:
         return NoteExit(replica, is_failure)
 
     def _want(self, index: int, newest: Replica | None, now_s: float) -> list[Action]:
-        slot = self._slots.setdefault(index, _Slot())
+        slot = self.slots.setdefault(index, _Slot())
         if newest is not None and not newest.phase.is_final:
             return []
         if slot.asked_to_launch_s is not None:
             if now_s - slot.asked_to_launch_s < ASK_AGAIN_S:
                 return []
             slot.asked_to_launch_s = now_s
-            return [Launch(ReplicaId(WORKER, index, slot.launch))]
+            return [Launch(ReplicaId(self.role.name, index, slot.launch))]
         if now_s < slot.not_before_s:
             return []
         slot.launch += 1
         slot.asked_to_launch_s = now_s
         slot.asked_to_delete_s = None
-        return [Launch(ReplicaId(WORKER, index, slot.launch))]
+        return [Launch(ReplicaId(self.role.name, index, slot.launch))]
 
     def _unwant(self, replica: Replica, now_s: float) -> list[Action]:
-        slot = self._slots[replica.id.index]
+        slot = self.slots[replica.id.index]
         asked_s = slot.asked_to_delete_s
         if replica.phase.is_final or (asked_s is not None and now_s - asked_s < ASK_AGAIN_S):
             return []
@@ -202,30 +203,126 @@ class Fleet:
         # A grace that is running goes on: asking again does not begin it anew.
         return [Delete(replica.id, max(0.0, slot.delete_by_s - now_s))]
 
-    def _check_alone(self, workers: Sequence[Replica], desired: int, now_s: float) -> list[Action]:
-        if desired == 0 or any(r.phase is ReplicaPhase.RUNNING for r in workers):
-            self._alone_since_s = None
+    def _check_quorum(
+        self, replicas: Sequence[Replica], desired: int, now_s: float
+    ) -> list[Action]:
+        running = {r.id.index for r in replicas if r.phase is ReplicaPhase.RUNNING}
+        lacking = set(range(desired)) - running
+        is_enough = bool(running) if self.role.quorum is Quorum.ONE else not lacking
+        if is_enough or not desired:
+            self.lacking_since_s = None
             return []
-        if self._alone_since_s is None:
-            self._alone_since_s = now_s
-        waited_s = now_s - self._alone_since_s
+        if self.lacking_since_s is None:
+            self.lacking_since_s = now_s
+        waited_s = now_s - self.lacking_since_s
         if waited_s <= self.rules.start_timeout_s:
             return []
-        last = next((r.message for r in reversed(workers) if r.message), "no worker could start")
+        name, plural = self.role.name, self.role.plural
+        last = next((r.message for r in reversed(replicas) if r.message), f"no {name} could start")
+        what = f"{len(lacking)} of {desired} {plural} did not run" if running else f"no {name} ran"
         return [
             FailJob(
-                "NoWorkers",
-                f"no worker ran for {waited_s:.0f} s (start_timeout="
+                f"No{plural.capitalize()}",
+                f"{what} for {waited_s:.0f} s (start_timeout="
                 f"{self.rules.start_timeout_s:g}): {last}",
             )
         ]
 
-    def _too_many_failures(self) -> FailJob:
-        return FailJob(
-            "WorkerFailures",
-            f"workers failed {self.failures} times (max_worker_failures="
-            f"{self.rules.max_worker_failures}); the first was {self.first_failure}",
-        )
+
+def _newest(replicas: Sequence[Replica]) -> dict[int, Replica]:
+    """By index, the newest launch."""
+    return {r.id.index: r for r in sorted(replicas, key=lambda r: r.id.launch)}
+
+
+class Fleet:
+    """Decides about the replicas of one job from what is observed, whole, each time.
+
+    It holds only what the platform cannot tell: exits already noted and back-off. Losing it with
+    the master costs a repeated note, never a healthy replica.
+    """
+
+    def __init__(
+        self,
+        rules: FleetRules,
+        failures: Mapping[str, int] | None = None,
+        roles: Sequence[Role] = FLEET,
+    ) -> None:
+        """Begin.
+
+        Args:
+            rules: Of the job.
+            failures: By role, the own failures that an earlier master has counted.
+            roles: Those whose replicas it decides about; it passes over all others.
+        """
+        counted = failures or {}
+        self._groups = {role.name: _Group(role, rules, counted.get(role.name, 0)) for role in roles}
+
+    def failures(self, role: str) -> int:
+        """Exits by the user's own fault."""
+        return self._groups[role].failures
+
+    def made_progress(self, role: str, index: int) -> None:
+        """Work of a replica counted: its index owes no more back-off."""
+        slot = self._groups[role].slots.get(index)
+        if slot is not None:
+            slot.exits_in_a_row = 0
+
+    def current_launch(self, role: str, index: int) -> int:
+        """The newest launch of an index; 0 when it never ran."""
+        slot = self._groups[role].slots.get(index)
+        return 0 if slot is None else slot.launch
+
+    def adopt_exits(
+        self, observed: Sequence[Replica], is_told: Callable[[ReplicaId], bool]
+    ) -> None:
+        """Take exits that an earlier life of the master has told as known.
+
+        The others happened while there was no master: they are noted, and count, as any.
+        """
+        for name, group in self._groups.items():
+            ended = (r.id for r in observed if r.id.role == name and r.phase.is_final)
+            group.noted.update(replica for replica in ended if is_told(replica))
+
+    def plan(
+        self, observed: Sequence[Replica], desired: Mapping[str, int], now_s: float
+    ) -> list[Action]:
+        """Compare, and say what to do; doing it, or none of it, and asking again is safe.
+
+        Args:
+            observed: All launches that the platform knows.
+            desired: By role, how many there are to be; none of a role that is not named.
+            now_s: The monotonic time.
+        """
+        of_role = {name: [r for r in observed if r.id.role == name] for name in self._groups}
+        actions: list[Action] = []
+        for name, group in self._groups.items():
+            actions += group.look_at(of_role[name], now_s)
+        for group in self._groups.values():
+            verdict = group.too_many_failures()
+            if verdict is not None:
+                return [*actions, verdict]
+        for name, group in self._groups.items():
+            actions += group.adjust(of_role[name], desired.get(name, 0), now_s)
+        return actions
+
+
+def desired_replicas(
+    spec: JobSpec, wanted: int | None, room: int | None, roles: Sequence[Role] = FLEET
+) -> dict[str, int]:
+    """By role, how many replicas a job is to have.
+
+    Args:
+        spec: Of the job.
+        wanted: Of the role that can be scaled, by the user since; None where nobody has asked.
+        room: How many of them the platform has room for, as far as it can tell.
+        roles: Those whose replicas the master launches.
+    """
+    return {
+        role.name: desired_workers(role.limits(spec), wanted, room)
+        if role.is_scaled
+        else role.limits(spec).maximum
+        for role in roles
+    }
 
 
 def desired_workers(limits: WorkerRange, wanted: int | None, room: int | None = None) -> int:

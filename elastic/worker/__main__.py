@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from elastic.errors import PlatformError, RpcError, told
 from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import Surroundings
-from elastic.policy.fleet import WORKER
 from elastic.policy.replicas import ExitReason, ReplicaId
 from elastic.rpc.client import MasterClient, SupersededError
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import WORKER
 from elastic.worker.memory import keep_freed_memory
 
 if TYPE_CHECKING:

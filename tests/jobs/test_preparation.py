@@ -14,7 +14,7 @@ from support.thread_job import (
     write_records,
 )
 
-from elastic.master.worker_manager import SET_UP_GRACE_S
+from elastic.master.replica_manager import SET_UP_GRACE_S
 from elastic.policy.masters import PREPARING
 from elastic.policy.replicas import ReplicaId
 from elastic.spec.status import JobPhase

@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HOME_VARIABLE: Final = "ELASTIC_HOME"
-MASTER_ROLE: Final = "master"
 
 
 @dataclass(frozen=True, slots=True)

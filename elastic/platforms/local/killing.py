@@ -11,10 +11,11 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import StillAliveError, unheard
-from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
+from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.processes import Member, find_members, is_stopped, signal_members
 from elastic.platforms.local.reconciler import publish_end
 from elastic.policy.masters import CANCEL
+from elastic.spec.roles import MASTER
 from elastic.spec.status import JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ def _await_clean_end(directory: JobDirectory, watch: _Watch, deadline_s: float) 
 
 def _can_end_itself(members: list[Member]) -> bool:
     """Whether a supervisor or a master is there, either of which ends the rest, and none halts."""
-    deciders = [m for m in members if m.replica is None or m.replica.role == MASTER_ROLE]
+    deciders = [m for m in members if m.replica is None or m.replica.role == MASTER]
     return bool(deciders) and not any(is_stopped(m.pid) for m in deciders)
 
 

@@ -1,7 +1,8 @@
 """Which of a job's own processes are alive, asked from outside."""
 
-from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
+from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.processes import Member, find_members
+from elastic.spec.roles import MASTER
 
 
 def members_of(directory: JobDirectory) -> list[Member]:
@@ -18,6 +19,6 @@ def has_supervisor(directory: JobDirectory) -> bool:
 def has_master(directory: JobDirectory) -> bool:
     """Whether a master is alive, with or without a supervisor."""
     return any(
-        member.is_leader and member.replica is not None and member.replica.role == MASTER_ROLE
+        member.is_leader and member.replica is not None and member.replica.role == MASTER
         for member in members_of(directory)
     )

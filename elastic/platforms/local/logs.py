@@ -9,9 +9,10 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import LogLine
-from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory
+from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.files import entries
 from elastic.platforms.local.log_times import LineClock
+from elastic.spec.roles import ROLES
 
 POLL_S: Final = 0.1
 CHUNK_BYTES: Final = 1 << 20
@@ -119,9 +120,11 @@ def _is_named(replica: str, names: Sequence[str]) -> bool:
 
 
 def _paths(directory: JobDirectory) -> list[Path]:
-    def order(path: Path) -> tuple[bool, str, int]:
+    ranks = {role: rank for rank, role in enumerate(ROLES)}
+
+    def order(path: Path) -> tuple[int, str, int]:
         role, _, index = path.stem.rpartition("-")
-        return role != MASTER_ROLE, role, int(index) if index.isdecimal() else 0
+        return ranks.get(role, len(ranks)), role, int(index) if index.isdecimal() else 0
 
     logs = [path for path in entries(directory.logs_path) if path.suffix == ".log"]
     return sorted(logs, key=order)

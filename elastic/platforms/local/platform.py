@@ -11,7 +11,7 @@ from typing import Final
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import BoardFolder, LogLine, has_ended, unheard, writes_no_events
-from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, default_home
+from elastic.platforms.local.directory import JobDirectory, default_home
 from elastic.platforms.local.files import entries, exists
 from elastic.platforms.local.killing import kill_job
 from elastic.platforms.local.liveness import has_master, has_supervisor, members_of
@@ -23,15 +23,16 @@ from elastic.policy.fleet import desired_workers
 from elastic.policy.pruning import only_here
 from elastic.spec.job import JobSpec
 from elastic.spec.names import other_jobs
+from elastic.spec.roles import MASTER, ROLES
 from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus, with_present_speed
 
 COMMANDS: Final = {
     # -P: a file of the working folder must not stand in for one of our imports.
-    MASTER_ROLE: (sys.executable, "-P", "-m", "elastic.master"),
-    "worker": (sys.executable, "-P", "-m", "elastic.worker"),
+    role.name: (sys.executable, "-P", "-m", role.module)
+    for role in ROLES.values()
 }
-"""By role, the program of a replica; it is given `--job-dir`, workers `--index` and `--launch`."""
+"""By role, the program of a replica; it is given `--job-dir`, and which one it is."""
 
 SUBMIT_LOCK_TIMEOUT_S: Final = 0.5
 """Whoever only asks whether the lock is held holds it for an instant."""
@@ -256,7 +257,7 @@ class LocalPlatform:
 
     def _between_masters(self, directory: JobDirectory, status: JobStatus) -> JobStatus:
         """Say so where the last master has ended and its supervisor holds back the next."""
-        masters = [o.replica for o in directory.observed() if o.replica.id.role == MASTER_ROLE]
+        masters = [o.replica for o in directory.observed() if o.replica.id.role == MASTER]
         newest = max(masters, key=lambda master: master.id.launch, default=None)
         if newest is None or newest.exit_reason is None:
             return status

@@ -8,8 +8,8 @@ from typing import Final
 
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.liveness import members_of
-from elastic.policy.fleet import WORKER
 from elastic.policy.replicas import Replica, ReplicaId, ReplicaPhase, exit_text, told_phase
+from elastic.spec.roles import WORKER
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 ENDING: Final = "Ending"

@@ -10,13 +10,14 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.base import Replica, ReplicaId
 from elastic.platforms.last_words import read_step
-from elastic.platforms.local.directory import MASTER_ROLE, JobDirectory, Submission
+from elastic.platforms.local.directory import JobDirectory, Submission
 from elastic.platforms.local.exits import MemoryKills
 from elastic.platforms.local.files import exists
 from elastic.platforms.local.processes import find_members, signal_members
 from elastic.platforms.local.replicas import ReplicaTable
 from elastic.platforms.memory_kills import own_counter
 from elastic.policy.masters import CANCEL, EndJob, RestartMaster, on_exit
+from elastic.spec.roles import MASTER, is_kept_by_platform
 from elastic.spec.status import JobStatus, MasterHistory
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Reconciler:
             self._selector,
             MemoryKills(own_counter()),
         )
-        self._master = ReplicaId(MASTER_ROLE, 0, 0)
+        self._master = ReplicaId(MASTER, 0, 0)
         self._start_master_at_s = 0.0
         self._final_since_s: float | None = None
         self._is_ending = False
@@ -129,7 +130,7 @@ class Reconciler:
         elif self._directory.is_cancelled():
             self._end_job(CANCEL)
         elif time.monotonic() >= self._start_master_at_s:
-            last, self._master = self._master, ReplicaId(MASTER_ROLE, 0, self._master.launch + 1)
+            last, self._master = self._master, ReplicaId(MASTER, 0, self._master.launch + 1)
             # Set before the start: one that fails for a full disk is tried again a tick later.
             self._start_master_at_s = time.monotonic() + TICK_S
             failed = self._table.start(self._master)
@@ -216,7 +217,7 @@ class Reconciler:
         if command is None:
             raise ValueError(f"no program is known for the role {replica.role!r}")
         arguments = ["--job-dir", str(self._directory.path)]
-        if not _is_master(replica):
+        if not is_kept_by_platform(replica.role):
             arguments += ["--index", str(replica.index), "--launch", str(replica.launch)]
         return [*command, *arguments]
 
@@ -240,4 +241,4 @@ def publish_end(directory: JobDirectory, status: JobStatus | None, end: EndJob) 
 
 
 def _is_master(replica: ReplicaId) -> bool:
-    return replica.role == MASTER_ROLE
+    return replica.role == MASTER

@@ -11,7 +11,6 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.directory import (
-    MASTER_ROLE,
     JobDirectory,
     Observed,
     Submission,
@@ -28,6 +27,7 @@ from elastic.platforms.local.processes import (
     replica_name,
     signal_members,
 )
+from elastic.spec.roles import is_kept_by_platform
 
 logger = logging.getLogger(__name__)
 
@@ -229,7 +229,7 @@ class ReplicaTable:
             was_deleted=was_deleted,
             memory_message=self._memory_kills.take() if code == -signal.SIGKILL else None,
             last_line=self._last_line(replica.id),
-            says_end=is_told and replica.id.role != MASTER_ROLE,
+            says_end=is_told and not is_kept_by_platform(replica.id.role),
         )
         reason, message = classify(facts)
         is_completed = reason is ExitReason.COMPLETED

@@ -10,10 +10,11 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl, Replica, ReplicaId, ReplicaPhase
-from elastic.platforms.local.directory import MASTER_ROLE, Desired, JobDirectory
+from elastic.platforms.local.directory import Desired, JobDirectory
 from elastic.platforms.local.files import modified_ns
 from elastic.platforms.local.supervisor import start_supervisor
 from elastic.platforms.untold_ends import UntoldEnds
+from elastic.spec.roles import is_kept_by_platform
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -57,8 +58,8 @@ class LocalReplicaRunner:
             desired.replica: Replica(desired.replica, ReplicaPhase.PENDING)
             for desired in self._directory.desired()
         }
-        observed = {o.replica.id: o.replica for o in self._directory.observed()}
-        replicas |= {key: value for key, value in observed.items() if key.role != MASTER_ROLE}
+        observed = [o.replica for o in self._directory.observed()]
+        replicas |= {r.id: r for r in observed if not is_kept_by_platform(r.id.role)}
         told = [replica for replica in replicas.values() if replica.id not in self._untold]
         return sorted(told, key=lambda r: (r.id.role, r.id.index, r.id.launch))
 

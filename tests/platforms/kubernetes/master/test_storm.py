@@ -32,14 +32,14 @@ HOLLOW = "elastic.test/hollow=true"
 
 
 def drive(runner, fleet, is_so, timeout_s=60.0):
-    """Do what a master's worker manager does, until the observed replicas are so."""
+    """Do what a master's replica manager does, until the observed replicas are so."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         observed = runner.observe()
         if is_so(observed):
             return observed
         assert time.monotonic() < deadline_s, f"never came about; observed: {observed}"
-        for action in fleet.plan(observed, NUM_WORKERS, time.monotonic()):
+        for action in fleet.plan(observed, {"worker": NUM_WORKERS}, time.monotonic()):
             match action:
                 case Launch(replica):
                     runner.launch(replica)
@@ -86,7 +86,7 @@ def harness(cluster, namespace, owner, tmp_path, account):
 
 
 def test_30_workers_lost_at_once_are_replaced_by_two_requests_each(harness, account):
-    fleet = Fleet(FleetRules(max_worker_failures=0, start_timeout_s=600.0))
+    fleet = Fleet(FleetRules({"worker": 0}, start_timeout_s=600.0))
     drive(harness.runner, fleet, lambda observed: all_run(observed, 1))
     before, started_s = account.requests(), time.monotonic()
     for pod in harness.pods():
@@ -107,5 +107,5 @@ def test_30_workers_lost_at_once_are_replaced_by_two_requests_each(harness, acco
     print(f"the API server took {requests} requests for it")
     assert NUM_WORKERS <= requests <= 2 * NUM_WORKERS
     assert took_s < REPLACED_WITHIN_S
-    assert fleet.failures == 0
+    assert fleet.failures("worker") == 0
     eventually(are_created)

@@ -1,18 +1,18 @@
-"""Keeps the observed workers as the fleet policy wants them."""
+"""Keeps the observed replicas as the fleet policy wants them."""
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 
 from elastic.errors import PlatformError, TrainingError
 from elastic.master.coordinator import Coordinator
 from elastic.master.status_board import StatusBoard
 from elastic.platforms.base import JobControl, Replica, ReplicaRunner
 from elastic.policy.fleet import (
-    WORKER,
     Action,
     Delete,
     FailJob,
@@ -20,7 +20,7 @@ from elastic.policy.fleet import (
     Forget,
     Launch,
     NoteExit,
-    desired_workers,
+    desired_replicas,
 )
 from elastic.policy.liveness import FIRST_TASK, Hang
 from elastic.policy.replicas import (
@@ -31,6 +31,7 @@ from elastic.policy.replicas import (
     exit_text,
 )
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import ROLES, WORKER
 from elastic.spec.status import JobPhase
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ SET_UP_GRACE_S = 1.0
 """For workers still in set-up when the job has its end: they hold nothing, and one may hang."""
 
 
-class WorkerManager:
+class ReplicaManager:
     """A thread that observes and acts; what to do is decided on the event loop.
 
     Observing and acting may take seconds on a cluster, and must not hold up the calls of workers.
@@ -66,19 +67,19 @@ class WorkerManager:
         self._stopping = threading.Event()
         self._is_away = False
         self._noted_waits: set[ReplicaId] = set()
-        self._thread = threading.Thread(target=self._run, name="worker-manager", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="replica-manager", daemon=True)
         self.on_exit: Callable[[ExitReason | None], None] = lambda _reason: None
         self.failed = asyncio.Event()
         self.failure: Exception | None = None
 
     def start(self) -> None:
-        """Begin to launch workers."""
+        """Begin to launch replicas."""
         self._thread.start()
 
     def attach(self, coordinator: Coordinator) -> None:
         """Tell who leases to the workers, once the model is built."""
         self._coordinator = coordinator
-        coordinator.on_contribution = self._fleet.made_progress
+        coordinator.on_contribution = partial(self._fleet.made_progress, WORKER)
 
     async def stop(self) -> None:
         """Launch nothing any more."""
@@ -86,7 +87,7 @@ class WorkerManager:
         await asyncio.to_thread(self._thread.join)
 
     async def wait_for_exits(self, timeout_s: float) -> None:
-        """Wait until no worker runs, so that their last words are in the logs."""
+        """Wait until no replica runs, so that their last words are in the logs."""
         deadline = time.monotonic() + timeout_s
         dismissed: set[ReplicaId] = set()
         while time.monotonic() < deadline:
@@ -94,19 +95,19 @@ class WorkerManager:
                 replicas = await asyncio.to_thread(self._runner.observe)
                 await self._dismiss_starting(replicas, dismissed)
                 self._board.replicas = tuple(replicas)
-                if all(r.phase.is_final for r in replicas if r.id.role == WORKER):
+                if all(replica.phase.is_final for replica in replicas):
                     return
                 await asyncio.to_thread(self._runner.wait, POLL_S)
             except PlatformError as error:
-                # The job has its end already; only its workers' last words are not seen.
+                # The job has its end already; only its replicas' last words are not seen.
                 log.warning("%s", error)
                 await asyncio.sleep(POLL_S)
 
     async def _dismiss_starting(
         self, replicas: Sequence[Replica], dismissed: set[ReplicaId]
     ) -> None:
-        """End the workers that have not asked for a task yet, each once."""
-        alive = {r.id for r in replicas if r.id.role == WORKER and not r.phase.is_final}
+        """End what has not asked for a task yet, each once."""
+        alive = {replica.id for replica in replicas if not replica.phase.is_final}
         for replica in alive - dismissed:
             if not self._is_at_work(replica):
                 self._board.asked_to_end.add(replica)
@@ -189,30 +190,35 @@ class WorkerManager:
             return []
         if self.failed.is_set():
             return []
-        desired = desired_workers(self._spec.num_workers, control.num_workers, self._room)
-        self._board.desired_workers = desired
+        desired = desired_replicas(self._spec, control.num_workers, self._room)
+        self._board.desired_workers = desired[WORKER]
         fenced = self._fence_hung(observed)
         planned = self._fleet.plan(observed, desired, time.monotonic())
         for action in planned:
             self._note(action, desired)
-        self._board.worker_failures = self._fleet.failures
+        self._board.worker_failures = self._fleet.failures(WORKER)
         self._note_absence(observed)
         self._note_waits(observed)
         return fenced + planned
 
-    def _note(self, action: Action, desired: int) -> None:
+    def _note(self, action: Action, desired: Mapping[str, int]) -> None:
         match action:
             case NoteExit(replica, is_failure):
-                self._note_exit(replica, is_failure, wanted=replica.id.index < desired)
+                wanted = replica.id.index < desired[replica.id.role]
+                self._note_exit(replica, is_failure, wanted)
             case FailJob(reason, message):
                 self._fail(TrainingError(message, reason))
             case Launch(replica) if replica.launch > 1:
-                self._board.note(
-                    "WorkerStarted", f"{replica.name} is started again (launch {replica.launch})"
+                self._tell(
+                    replica, "Started", f"{replica.name} is started again (launch {replica.launch})"
                 )
             case Delete(replica, _):
                 self._board.asked_to_end.add(replica)
-                self._board.note("WorkerScaledAway", f"{replica.name} is asked to end")
+                self._tell(replica, "ScaledAway", f"{replica.name} is asked to end")
+
+    def _tell(self, replica: ReplicaId, what: str, message: str) -> None:
+        """Note an event of a replica: `WorkerLost`."""
+        self._board.note(f"{ROLES[replica.role].title}{what}", message)
 
     def _note_exit(self, replica: Replica, is_failure: bool, wanted: bool) -> None:
         how = exit_text(replica)
@@ -222,15 +228,19 @@ class WorkerManager:
         )
         has_left = was_asked or (replica.exit_reason is ExitReason.COMPLETED and not wanted)
         self.on_exit(replica.exit_reason)
-        self._board.last_exits[replica.id.index] = ASKED_TO_END if has_left else how
-        if self._coordinator is not None:
-            self._coordinator.lose(_ledger_name(replica.id), replica.id.index)
+        if replica.id.role == WORKER:
+            self._lose_worker(replica.id, ASKED_TO_END if has_left else how, has_left)
         if has_left:
-            self._board.note("WorkerLeft", f"{replica.id.name} has left")
-            return
-        self._board.workers_lost += 1
-        kind = "WorkerFailed" if is_failure else "WorkerLost"
-        self._board.note(kind, f"{replica.id.name} {how}")
+            self._tell(replica.id, "Left", f"{replica.id.name} has left")
+        else:
+            self._tell(replica.id, "Failed" if is_failure else "Lost", f"{replica.id.name} {how}")
+
+    def _lose_worker(self, worker: ReplicaId, how: str, has_left: bool) -> None:
+        """Take back what a worker held, which no other role has."""
+        self._board.last_exits[worker.index] = how
+        self._board.workers_lost += not has_left
+        if self._coordinator is not None:
+            self._coordinator.lose(_ledger_name(worker), worker.index)
 
     def _fence_hung(self, observed: Sequence[Replica]) -> list[Action]:
         if self._coordinator is None:
@@ -263,7 +273,7 @@ class WorkerManager:
         waiting = [r for r in observed if r.phase is ReplicaPhase.PENDING and r.message]
         for replica in waiting:
             if replica.id not in self._noted_waits:
-                board.note("WorkerWaiting", f"{replica.id.name} waits: {replica.message}")
+                self._tell(replica.id, "Waiting", f"{replica.id.name} waits: {replica.message}")
         self._noted_waits |= {replica.id for replica in waiting}
         if board.phase not in (JobPhase.STARTING, JobPhase.RECOVERING):
             return
@@ -283,4 +293,4 @@ def _describe_hang(hang: Hang) -> str:
 
 
 def _ledger_name(replica: ReplicaId) -> str:
-    return f"worker-{replica.index}/{replica.launch}"
+    return f"{replica.name}/{replica.launch}"

@@ -9,8 +9,8 @@ from support.local_job import make_spec
 from support.local_jobs import eventually
 
 from elastic.errors import PlatformError
+from elastic.master.replica_manager import ReplicaManager
 from elastic.master.status_board import StatusBoard
-from elastic.master.worker_manager import WorkerManager
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
@@ -26,7 +26,9 @@ def events_of(play):
         runner = FakeReplicaRunner()
         spec = make_spec("a.B", "data", num_workers="1:2")
         board = StatusBoard(spec, runner)
-        manager = WorkerManager(spec, runner, 2, Fleet(FleetRules(3, 60.0)), board, lambda: None)
+        manager = ReplicaManager(
+            spec, runner, 2, Fleet(FleetRules({"worker": 3}, 60.0)), board, lambda: None
+        )
         manager.start()
         deadline_s = time.monotonic() + PATIENCE_S
 
@@ -80,7 +82,9 @@ def test_a_platform_that_is_away_does_not_undo_the_end_of_a_job():
     async def run():
         runner, spec = AwayRunner(), make_spec("a.B", "data")
         board = StatusBoard(spec, runner)
-        manager = WorkerManager(spec, runner, 1, Fleet(FleetRules(3, 60.0)), board, lambda: None)
+        manager = ReplicaManager(
+            spec, runner, 1, Fleet(FleetRules({"worker": 3}, 60.0)), board, lambda: None
+        )
         runner.launch(FIRST)
         await manager.wait_for_exits(PATIENCE_S)
         return board.replicas
@@ -93,7 +97,9 @@ def test_one_that_is_still_starting_when_the_job_is_done_has_not_failed():
     async def run():
         runner, spec = FakeReplicaRunner(), make_spec("a.B", "data")
         board = StatusBoard(spec, runner)
-        manager = WorkerManager(spec, runner, 1, Fleet(FleetRules(3, 60.0)), board, lambda: None)
+        manager = ReplicaManager(
+            spec, runner, 1, Fleet(FleetRules({"worker": 3}, 60.0)), board, lambda: None
+        )
         runner.launch(FIRST)
         await manager.wait_for_exits(PATIENCE_S)
         return board.build()

@@ -1,0 +1,127 @@
+"""The roles of a job's processes: one table, which all that starts or counts replicas reads.
+
+A further role, such as a parameter server, is a further row, the settings that it names, and its
+program.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from elastic.spec.job import JobSpec, WorkerRange
+
+MASTER: Final = "master"
+WORKER: Final = "worker"
+
+
+class Keeper(Enum):
+    """Who answers the end of a replica with its next launch, and counts it."""
+
+    PLATFORM = "platform"
+    """It is started again where it was: in the same pod, by the same supervisor. What follows how
+    many ends is said by `policy.masters`."""
+
+    MASTER = "master"
+    """It is launched anew under the next launch number, as `policy.fleet` says."""
+
+
+class Quorum(Enum):
+    """How many of a role's replicas have to run, or the job fails after `start_timeout`."""
+
+    ONE = "one"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What is said of the replicas of one role; settings are named as `JobSpec` has them.
+
+    Attributes:
+        name: Begins the names of its replicas, logs and pods.
+        plural: For messages.
+        module: Its program, as `python -m` takes it.
+        keeper: Who starts it again.
+        number: The setting that says how many there are; None where there is exactly one.
+        is_scaled: Their number may change while the job runs, within what `number` says.
+        failures: The setting that says how many ends by the user's fault the job bears, of all
+            replicas of the role together; one more ends the job. None: `policy.masters` counts.
+        quorum: How many have to run.
+        resource_request: The setting of what it asks a cluster for.
+        resource_limit: The setting of what it may use.
+        priority: The setting of its priority class.
+        keeps_state: It has the volumes on which what a job goes on from outlives a process.
+    """
+
+    name: str
+    plural: str
+    module: str
+    keeper: Keeper
+    number: str | None
+    is_scaled: bool
+    failures: str | None
+    quorum: Quorum
+    resource_request: str
+    resource_limit: str
+    priority: str
+    keeps_state: bool
+
+    @property
+    def title(self) -> str:
+        """What the kinds of its events begin with: `Worker` of `WorkerLost`."""
+        return self.name.capitalize()
+
+    def limits(self, spec: JobSpec) -> WorkerRange:
+        """How many replicas a job may have."""
+        if self.number is None:
+            return WorkerRange(minimum=1, maximum=1)
+        limits: WorkerRange = getattr(spec, self.number)
+        return limits
+
+    def max_failures(self, spec: JobSpec) -> int:
+        """How many ends by the user's fault a job bears."""
+        assert self.failures is not None, f"the master counts no ends of {self.plural}"
+        return int(getattr(spec, self.failures))
+
+
+_ROWS: Final = (
+    Role(
+        name=MASTER,
+        plural="masters",
+        module="elastic.master",
+        keeper=Keeper.PLATFORM,
+        number=None,
+        is_scaled=False,
+        failures=None,
+        quorum=Quorum.ALL,
+        resource_request="master_resource_request",
+        resource_limit="master_resource_limit",
+        priority="master_pod_priority",
+        keeps_state=True,
+    ),
+    Role(
+        name=WORKER,
+        plural="workers",
+        module="elastic.worker",
+        keeper=Keeper.MASTER,
+        number="num_workers",
+        is_scaled=True,
+        failures="max_worker_failures",
+        quorum=Quorum.ONE,
+        resource_request="worker_resource_request",
+        resource_limit="worker_resource_limit",
+        priority="worker_pod_priority",
+        keeps_state=False,
+    ),
+)
+
+ROLES: Final[Mapping[str, Role]] = {role.name: role for role in _ROWS}
+"""By name, in the order in which people are told of them."""
+
+FLEET: Final = tuple(role for role in _ROWS if role.keeper is Keeper.MASTER)
+"""Those whose replicas the master launches."""
+
+
+def is_kept_by_platform(role: str) -> bool:
+    """Whether the platform itself starts a role's replicas again; one of no row is the master's."""
+    return role in ROLES and ROLES[role].keeper is Keeper.PLATFORM
