@@ -18,7 +18,6 @@ from elastic.platforms.kubernetes.objects.names import (
     APP,
     APP_LABEL,
     JOB_LABEL,
-    MASTER,
     SPEC_KEY,
     STATE_KEY,
     STATE_PATH,
@@ -30,9 +29,9 @@ from elastic.platforms.kubernetes.objects.names import (
 from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.platforms.kubernetes.pods.masters import needs_warnings
 from elastic.platforms.kubernetes.pods.observation import needs_pods, with_seen_workers
-from elastic.policy.fleet import WORKER
 from elastic.policy.pruning import only_here
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import MASTER, WORKER
 from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
 
