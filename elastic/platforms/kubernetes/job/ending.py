@@ -62,7 +62,7 @@ def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] =
             job.write_status(found, uid)
     else:
         # Also where nobody waits for it: a master that ends later than its pod may publish once
-        # more, and only the wish tells then how the job has ended.
+        # more, and only what was asked tells then how the job has ended.
         job.ask(cancelled=True)
         if timeout_s > 0:
             asked_s = min(MASTER_S, timeout_s / 2)

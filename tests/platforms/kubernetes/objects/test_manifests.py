@@ -8,7 +8,7 @@ import pytest
 
 from elastic.errors import JobSpecError
 from elastic.platforms.base import JobControl, ReplicaId
-from elastic.platforms.kubernetes.objects import manifests, names, podspec
+from elastic.platforms.kubernetes.objects import manifests, names, podspec, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import Hook, merge, read_hook
 from elastic.platforms.kubernetes.objects.manifests import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
@@ -69,6 +69,19 @@ def test_every_object_is_named_and_labelled_as_the_jobs():
             name in ("elastic-j-token", "elastic-j-worker-3") or manifest["kind"] == "Service"
         )
         assert ("ownerReferences" in metadata) == is_owned
+
+
+def test_commands_are_such_as_images_with_another_version_of_elastic_know():
+    python = ["python", "-P", "-m"]
+    first = ["elastic.platforms.kubernetes.supervisor", "/elastic/state", "/dev/termination-log"]
+    assert container_of(manifests.master_pod(make_job()))["command"] == [
+        *python, *first, *python, "elastic.master", "--kubernetes",
+    ]  # fmt: skip
+    assert container_of(manifests.replica_pod(make_job(), WORKER, OWNER))["command"] == [
+        *python, "elastic.worker", "--kubernetes", "--index", "3", "--launch", "2",
+    ]  # fmt: skip
+    board = tensorboard.pod(make_job(tensorboard_log_dir="/events"), OWNER, None)
+    assert container_of(board)["command"][:4] == [*python, "elastic.telemetry.board"]
 
 
 def test_the_pod_of_a_further_role_is_made_from_its_row(monkeypatch):
