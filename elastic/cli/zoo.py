@@ -12,9 +12,8 @@ from elastic.cli.zoo_models import list_command, show_command
 from elastic.cli.zoo_new import new_command
 from elastic.platforms.images.build import build, push
 from elastic.platforms.images.context import files_of
-from elastic.platforms.images.framework import Framework, framework_of, frameworks_in
-from elastic.platforms.images.request import ImageRequest
-from elastic.platforms.images.starter import write_starter
+from elastic.platforms.images.recipe import write_starter
+from elastic.platforms.images.request import Framework, ImageRequest, framework_of, frameworks_in
 from elastic.spec.describe import settings
 from elastic.spec.paths import is_dir
 from elastic.telemetry.preparation import open_image_display

@@ -44,7 +44,7 @@ def _stranger(workshop, own, other):
     record = JobObjects(workshop.cluster, workshop.namespace, own).record()
     submission = submission_of(record)
     job = Job(spec_of(record), workshop.namespace, submission.uid, submission.image)
-    pod = manifests.worker_pod(job, ReplicaId("worker", 0, 2), None)
+    pod = manifests.replica_pod(job, ReplicaId("worker", 0, 2), None)
     # Known by no label, lest the master of its own job takes it for a worker too many.
     pod["metadata"] = {"name": STRANGER}
     [container] = pod["spec"]["containers"]

@@ -209,7 +209,7 @@ class PodHarness:
         return self._uid(replica.id)
 
     def published_address(self):
-        (container,) = manifests.worker_pod(self.job, ReplicaId("worker", 0, 1), None)["spec"][
+        (container,) = manifests.replica_pod(self.job, ReplicaId("worker", 0, 1), None)["spec"][
             "containers"
         ]
         return {entry["name"]: entry.get("value") for entry in container["env"]}[
@@ -226,7 +226,7 @@ class PodHarness:
         return self.cluster.get(PODS.path(self.namespace), query)["items"]
 
     def pod_path(self, replica):
-        name = names.worker_name(self.job.name, replica.index)
+        name = names.replica_pod_name(self.job.name, replica.role, replica.index)
         return PODS.path(self.namespace, name)
 
     def remove_pod(self, name, grace_s=0):
@@ -241,7 +241,7 @@ class PodHarness:
         self.cluster.create(core(kind).path(self.namespace), manifest)
 
     def _make_pod(self, job, replica, owner):
-        pod = manifests.worker_pod(job, replica, owner)
+        pod = manifests.replica_pod(job, replica, owner)
         behaviour = self.behaviours[replica]
         (container,) = pod["spec"]["containers"]
         container["command"] = (

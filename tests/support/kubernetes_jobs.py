@@ -145,7 +145,7 @@ class ClusterJobs:
         submission = submission_of(record)
         job = Job(spec_of(record), self.namespace, submission.uid, submission.image)
         owner = Owner.of(objects.find_master())
-        pod = manifests.worker_pod(job, ReplicaId("worker", index, 1), owner)
+        pod = manifests.replica_pod(job, ReplicaId("worker", index, 1), owner)
         self.cluster.create(PODS.path(self.namespace), pod)
         pod_name = pod["metadata"]["name"]
         eventually(lambda: self.get("pods", pod_name)["status"]["phase"] == "Running")

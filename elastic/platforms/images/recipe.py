@@ -1,4 +1,7 @@
-"""The Dockerfile of an image, the images it begins from, and the name its content gives it."""
+"""The Dockerfile of an image, the images it begins from, and the name its content gives it.
+
+`elastic zoo init` puts it into a model_zoo, to be edited, with the lists that it reads.
+"""
 
 import hashlib
 import json
@@ -10,6 +13,7 @@ from typing import IO, Final
 from elastic.errors import JobSpecError
 from elastic.platforms.images.context import chunks_of, unreadable
 from elastic.platforms.images.request import DOCKERFILE_NAME, TEMPLATE_PATH
+from elastic.spec.paths import is_dir
 
 _TAG_LENGTH: Final = 20
 _INSTRUCTION: Final = re.compile(r"^\s*(ARG|FROM)\s+(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
@@ -24,6 +28,17 @@ _WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
 _HERE_DOCUMENT: Final = re.compile(r"\d*<<(-?)([^<]+)")
 _QUOTING: Final = re.compile(r"""["']|\\(?=.)""")
 _VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+
+_REQUIREMENTS: Final = """\
+# Python packages that the models need beyond those of the base image, one per line.
+"""
+
+_DOCKERIGNORE: Final = """\
+# What shall not become part of the image, such as data and checkpoints.
+*.npz
+*.ckpt
+data/
+"""
 
 
 def dockerfile_of(model_zoo: Path) -> str:
@@ -123,3 +138,50 @@ def content_tag(context: IO[bytes], args: Mapping[str, str], base_ids: Sequence[
         digest.update(chunk)
     context.seek(0)
     return digest.hexdigest()[:_TAG_LENGTH]
+
+
+def write_starter(model_zoo: Path, args: Mapping[str, str]) -> list[Path]:
+    """Write the files of a model_zoo that are not there yet.
+
+    Args:
+        args: Defaults for arguments of the recipe, in place of those it comes with.
+
+    Returns:
+        The files written.
+
+    Raises:
+        JobSpecError: The folder is not there, cannot be written to, or has a recipe already.
+    """
+    if not is_dir(model_zoo):
+        raise JobSpecError(
+            f"MODEL_ZOO {model_zoo} is no folder: name the one that holds the model, "
+            f"or begin one with `elastic zoo new {model_zoo}`"
+        )
+    recipe = model_zoo / DOCKERFILE_NAME
+    if recipe.exists():
+        raise JobSpecError(f"{recipe} is there already: edit it, or remove it for a new one")
+    files = {
+        recipe: _with_defaults(TEMPLATE_PATH.read_text(encoding="utf-8"), args),
+        model_zoo / "requirements.txt": _REQUIREMENTS,
+        model_zoo / ".dockerignore": _DOCKERIGNORE,
+    }
+    written = []
+    try:
+        for path, text in files.items():
+            if not path.exists():
+                path.write_text(text, encoding="utf-8")
+                written.append(path)
+    except OSError as error:
+        raise JobSpecError(
+            f"{model_zoo} cannot be written to ({error.strerror}): choose another folder"
+        ) from error
+    return written
+
+
+def _with_defaults(dockerfile: str, args: Mapping[str, str]) -> str:
+    lines = dockerfile.splitlines()
+    for name, value in args.items():
+        lines = [
+            f"ARG {name}={value}" if line.startswith(f"ARG {name}=") else line for line in lines
+        ]
+    return "\n".join(lines) + "\n"

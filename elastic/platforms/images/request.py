@@ -1,19 +1,31 @@
-"""What image is wanted, and what it will be called."""
+"""What image is wanted, and what it will be called.
 
+The framework that it must have for its model is read from the model's imports.
+"""
+
+import ast
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 from elastic.errors import JobSpecError
-from elastic.platforms.images.framework import Framework, framework_of, requirement_of
 from elastic.spec.job import JobSpec
+from elastic.spec.model_def.contract import find_module
+from elastic.spec.packages import DISTRIBUTION
 from elastic.spec.paths import is_dir
+
+_MODULE_OF_PACKAGE: Final = {"torch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow"}
+"""Keras computes with TensorFlow here, so that is what has to be there."""
 
 IMAGE_NAME: Final = "elastic"
 """Last part of the names of all images that are made for jobs."""
+
 DOCKERFILE_NAME: Final = "elastic.Dockerfile"
 """In a model_zoo: the user's own recipe. Not `Dockerfile`, which may serve another purpose."""
+
 TEMPLATE_PATH: Final = Path(__file__).with_name("model_zoo.Dockerfile")
 DOCKER_HUB: Final = "docker.io"
 """What `docker login` calls the registry of names that begin with none."""
@@ -23,6 +35,73 @@ _REPOSITORY: Final = re.compile(
     r"([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"|[a-zA-Z0-9.-]+:[0-9]+"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A framework by the module that shows it is there, and what brings it.
+
+    Attributes:
+        module: Its top module, which is also the name of elastic's extra for it.
+        requirement: The package to install where the module is missing.
+    """
+
+    module: str
+    requirement: str
+
+
+def framework_of(model_zoo: Path, model_def: str) -> Framework | None:
+    """The one framework that the module of a model imports itself, or None.
+
+    Raises:
+        ModelDefError: There is no such module.
+    """
+    found = _used_in(find_module(model_zoo, model_def).path)
+    return _framework(found.pop()) if len(found) == 1 else None
+
+
+def frameworks_in(files: Iterable[Path]) -> list[Framework]:
+    """All that modules among some files import."""
+    found: set[str] = set()
+    for path in files:
+        if path.suffix == ".py":
+            found |= _used_in(path)
+    return [_framework(module) for module in sorted(found)]
+
+
+def _framework(module: str) -> Framework:
+    return Framework(module, requirement_of(module))
+
+
+def _used_in(path: Path) -> set[str]:
+    try:
+        tree = ast.parse(path.read_bytes() if path.is_file() else b"")
+    except (SyntaxError, ValueError, OSError):
+        # Whoever checks or packs the module tells it; an image can do without.
+        return set()
+    packages = set(_imports(tree)) & _MODULE_OF_PACKAGE.keys()
+    return {_MODULE_OF_PACKAGE[package] for package in packages}
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            yield node.module.partition(".")[0]
+
+
+def requirement_of(extra: str) -> str:
+    """What elastic's own extra asks for; without a range where elastic is not installed."""
+    try:
+        lines = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        lines = []
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        if marker.replace('"', "'").strip() == f"extra == '{extra}'":
+            return requirement.strip()
+    return extra
 
 
 @dataclass(frozen=True, slots=True)

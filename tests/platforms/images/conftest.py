@@ -6,6 +6,8 @@ from collections import namedtuple
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+# Loaded while it can be: in a test as nobody, who may not read an interpreter below /root.
+import docker.utils.build  # noqa: F401
 import pytest
 
 from elastic.platforms.images.engine import DockerEngine

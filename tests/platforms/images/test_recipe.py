@@ -4,9 +4,8 @@ from pathlib import Path
 import pytest
 
 from elastic.errors import JobSpecError
-from elastic.platforms.images.framework import Framework
 from elastic.platforms.images.recipe import base_images, content_tag, dockerfile_of
-from elastic.platforms.images.request import ImageRequest
+from elastic.platforms.images.request import Framework, ImageRequest
 from elastic.spec.job import JobSpec
 
 

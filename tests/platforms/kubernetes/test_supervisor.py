@@ -9,6 +9,7 @@ import time
 
 import psutil
 import pytest
+from support.kubernetes_jobs import FIRST_PROCESS
 from support.local_jobs import eventually
 
 from elastic.platforms.kubernetes.supervisor import MAX_SHORT_LIVES, LifeLog
@@ -142,3 +143,17 @@ def test_it_stays_small():
         "print([m for m in sys.modules if m.split('.')[0] in ('pydantic', 'grpc', 'kubernetes')])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+def test_it_is_made_of_the_standard_library_and_little_of_ours():
+    def modules(program):
+        command = [sys.executable, "-c", f"{program}; print(*__import__('sys').modules)"]
+        return set(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        )
+
+    loaded = modules("import elastic.platforms.kubernetes.supervisor") - modules("pass")
+    assert {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names == {"elastic"}
+    files = {f"{name.replace('.', '/').removeprefix('elastic/')}" for name in loaded}
+    ours = {name.removesuffix(".py").removesuffix("/__init__") for name in FIRST_PROCESS}
+    assert {name for name in files if name.startswith("platforms")} == ours

@@ -3,7 +3,8 @@
 `kubeconfig` finds the server and the credentials, `transport` sends single requests at a bounded
 pace, `cluster` reads and changes objects through it and tries again what `errors` calls passing.
 `resources` names the types of objects and makes their paths, `cache` keeps objects of one type,
-and `watch` keeps a cache current. Objects are plain dicts, as the API server sends them.
+`watch` keeps a cache current, and `leases` has one of several processes at work. Objects are
+plain dicts, as the API server sends them.
 
 Belongs here: what any client of Kubernetes needs; nothing but errors comes from the rest of
 elastic, and the client library is used for connections and credentials alone.

@@ -25,6 +25,7 @@ from elastic.platforms.kubernetes.objects.names import TENSORBOARD, TYPE_LABEL
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import FLEET, ROLES, Role
 from elastic.spec.settings.cluster_forms import parse_volumes
 
 KINDS: Final = {each.kind: each for each in (CONFIGMAPS, SECRETS, SERVICES, PODS)}
@@ -55,7 +56,7 @@ def check_admission(cluster: Cluster, job: Job) -> None:
     submission = Submission(job.submission_uid, 0.0, job.image)
     for manifest in (
         manifests.master_pod(job),
-        manifests.example_worker_pod(job),
+        *(manifests.example_pod(job, role.name) for role in FLEET),
         manifests.record(job, submission),
         manifests.token_secret(job, "none"),
         manifests.service(job),
@@ -119,7 +120,7 @@ def _check_claims(cluster: Cluster, job: Job, claims: Iterable[str | None]) -> N
 def explained(error: RefusedError, server: str, job: Job, manifest: Manifest) -> ElasticError:
     """A refusal to create an object, in the user's terms."""
     namespace, spec, cause = job.namespace, job.spec, error.cause
-    role = manifest["metadata"]["labels"].get(TYPE_LABEL, "")
+    name = manifest["metadata"]["labels"].get(TYPE_LABEL, "")
     if error.code == HTTPStatus.NOT_FOUND and error.kind == "namespaces":
         return PlatformError(
             f"there is no namespace {namespace!r} in {server}: choose another --namespace, "
@@ -136,27 +137,28 @@ def explained(error: RefusedError, server: str, job: Job, manifest: Manifest) ->
             "--service_account names another"
         )
     if (unknown := _UNKNOWN_FIELD.match(error.detail)) and job.hook is not None:
-        return JobSpecError(f"cluster_spec ({job.hook.key}): {unknown[1]} in the {role} pod")
-    if role == TENSORBOARD:
+        return JobSpecError(f"cluster_spec ({job.hook.key}): {unknown[1]} in the {name} pod")
+    if name == TENSORBOARD:
         # No setting says what its pod asks for.
         return PlatformError(
             f"the cluster refuses the pod of the job's TensorBoard: {error.detail}: make room for "
             "it there, or leave out --tensorboard_log_dir"
         )
+    role = ROLES[name]
     if _NO_PRIORITY.match(cause):
         return JobSpecError(
-            f"--{role}_pod_priority={getattr(spec, f'{role}_pod_priority')}: {error.detail}: name "
-            "another; elastic install --priority_classes --apply makes high and low"
+            f"--{role.priority}={getattr(spec, role.priority)}: {error.detail}: name another; "
+            " elastic install --priority_classes --apply makes high and low"
         )
     return _of_a_quota(error, job, role) or _of_a_pod(error, role)
 
 
-def _of_a_quota(error: RefusedError, job: Job, role: str) -> ElasticError | None:
+def _of_a_quota(error: RefusedError, job: Job, role: Role) -> ElasticError | None:
     if found := _NO_ROOM.match(error.cause):
         flags = _flags(job.spec, role, found["requested"])
         lower = f"lower {' and '.join(flags)}, free something" if flags else "end a job there"
         return PlatformError(
-            f"the quota of namespace {job.namespace!r} has no room for a {role} pod: "
+            f"the quota of namespace {job.namespace!r} has no room for a {role.name} pod: "
             f"{error.detail}: {lower}, or ask for more"
         )
     if found := _UNSPECIFIED.match(error.cause):
@@ -164,15 +166,15 @@ def _of_a_quota(error: RefusedError, job: Job, role: str) -> ElasticError | None
         name = f": name it in {' and '.join(flags)}" if flags else ""
         return PlatformError(
             f"the quota {found['quota']!r} of namespace {job.namespace!r} wants every pod to say "
-            f"how much it needs of {found['resources']}, and the {role}'s does not{name}"
+            f"how much it needs of {found['resources']}, and the {role.name}'s does not{name}"
         )
     return None
 
 
-def _of_a_pod(error: RefusedError, role: str) -> ElasticError:
-    message = f"the cluster refuses the {role} pod of the job: {error.detail}"
+def _of_a_pod(error: RefusedError, role: Role) -> ElasticError:
+    message = f"the cluster refuses the {role.name} pod of the job: {error.detail}"
     if _LIMIT_RANGE.match(error.cause):
-        flags = " or ".join(f"--{role}_resource_{word}" for word in ("request", "limit"))
+        flags = f"--{role.resource_request} or --{role.resource_limit}"
         message += f": change {flags} to what the LimitRange of the namespace allows"
     return PlatformError(message)
 
@@ -189,9 +191,9 @@ def _of_another_kind(error: RefusedError, job: Job, manifest: Manifest) -> Elast
     return error
 
 
-def _flags(spec: JobSpec, role: str, resources: str) -> list[str]:
+def _flags(spec: JobSpec, role: Role, resources: str) -> list[str]:
     """The settings behind the resources that a quota names; none for the number of pods."""
-    request, limit = f"{role}_resource_request", f"{role}_resource_limit"
+    request, limit = role.resource_request, role.resource_limit
     flags = []
     for name in re.split(r"[,;]\s*", resources):
         if name.startswith("limits."):

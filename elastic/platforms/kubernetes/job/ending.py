@@ -16,7 +16,6 @@ from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.status import STATUS_UNREADABLE
-from elastic.platforms.kubernetes.objects.names import MASTER
 from elastic.platforms.kubernetes.pods.containers import (
     has_run,
     is_deleted,
@@ -25,7 +24,7 @@ from elastic.platforms.kubernetes.pods.containers import (
     own_state,
 )
 from elastic.platforms.kubernetes.pods.observation import needs_pods, role_of, with_seen_workers
-from elastic.policy.fleet import WORKER
+from elastic.spec.roles import MASTER, ROLES
 from elastic.spec.status import JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)
@@ -39,9 +38,6 @@ HURRY_GRACE_S: Final = 1.0
 """Not 0, with which the API server forgets a pod before anybody knows that it has ended."""
 SETTLE_S: Final = 3.0
 """Even a hurried caller waits this long for pods to leave."""
-
-_AT_WORK: Final = frozenset({MASTER, WORKER})
-"""The roles of pods that a job is done by; a TensorBoard only shows what they did."""
 
 
 def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] = unheard) -> None:
@@ -66,7 +62,7 @@ def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] =
             job.write_status(found, uid)
     else:
         # Also where nobody waits for it: a master that ends later than its pod may publish once
-        # more, and only the wish tells then how the job has ended.
+        # more, and only what was asked tells then how the job has ended.
         job.ask(cancelled=True)
         if timeout_s > 0:
             asked_s = min(MASTER_S, timeout_s / 2)
@@ -204,7 +200,8 @@ def forget_job(job: JobObjects) -> None:
 
 def _is_at_work(pod: Manifest) -> bool:
     """Whether a replica runs, whatever containers somebody has put beside it."""
-    return role_of(pod) in _AT_WORK and may_run(pod) and "terminated" not in own_state(pod)
+    # A TensorBoard only shows what the others did.
+    return role_of(pod) in ROLES and may_run(pod) and "terminated" not in own_state(pod)
 
 
 def _is_taken(job: JobObjects) -> JobExistsError:

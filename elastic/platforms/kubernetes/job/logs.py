@@ -14,10 +14,10 @@ from elastic.platforms.base import LogLine
 from elastic.platforms.kubernetes.api.cluster import AwayError, Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.job.pod_log import ExcuseError, PodLog
-from elastic.platforms.kubernetes.objects.names import MASTER
 from elastic.platforms.kubernetes.pods.containers import own_status
 from elastic.platforms.kubernetes.pods.observation import replica_name, why_pending
 from elastic.platforms.last_look import LastLook
+from elastic.spec.roles import ROLES
 
 logger = logging.getLogger(__name__)
 
@@ -128,10 +128,11 @@ def selected(pods: Iterable[Manifest], names: Sequence[str]) -> list[Manifest]:
 
 def in_order(pods: Iterable[Manifest]) -> list[Manifest]:
     """The master first, then by role and index."""
+    ranks = {role: rank for rank, role in enumerate(ROLES)}
 
-    def order(pod: Manifest) -> tuple[bool, str, int]:
+    def order(pod: Manifest) -> tuple[int, str, int]:
         role, _, index = replica_name(pod).rpartition("-")
-        return role != MASTER, role, int(index) if index.isdecimal() else 0
+        return ranks.get(role, len(ranks)), role, int(index) if index.isdecimal() else 0
 
     return sorted(pods, key=order)
 

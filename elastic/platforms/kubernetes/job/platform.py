@@ -18,7 +18,6 @@ from elastic.platforms.kubernetes.objects.names import (
     APP,
     APP_LABEL,
     JOB_LABEL,
-    MASTER,
     SPEC_KEY,
     STATE_KEY,
     STATE_PATH,
@@ -31,8 +30,8 @@ from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.platforms.kubernetes.pods.masters import needs_warnings
 from elastic.platforms.kubernetes.pods.observation import needs_pods, with_seen_workers
 from elastic.policy.ended_jobs import only_here
-from elastic.policy.fleet import WORKER
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import MASTER, WORKER
 from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
 

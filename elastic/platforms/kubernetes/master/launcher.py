@@ -14,7 +14,7 @@ from elastic.platforms.base import Replica, ReplicaId
 from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.master.launches import Create, Launches, Remove, Wait, next_step
-from elastic.platforms.kubernetes.master.watched import NameTakenError, WorkerPods
+from elastic.platforms.kubernetes.master.watched import NameTakenError, ReplicaPods
 from elastic.platforms.kubernetes.pods import observation
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class Launcher:
     def __init__(
         self,
         launches: Launches,
-        pods: WorkerPods,
+        pods: ReplicaPods,
         lock: "threading.RLock",
         on_end: Callable[[ReplicaId, Replica, Manifest], None],
         on_change: Callable[[], None],
@@ -95,7 +95,7 @@ class Launcher:
 
     def _do_next(self, replica: ReplicaId) -> None:
         with self._lock:
-            blocking = self._pods.at(replica.index)
+            blocking = self._pods.at(replica.role, replica.index)
             is_own = blocking is not None and self._pods.is_own(blocking)
             step = next_step(blocking, is_own, time.time())
         match step:

@@ -77,9 +77,12 @@ class LaunchRecords:
     def get(self, replica: ReplicaId) -> Launch | None:
         return self._launches.get(replica)
 
-    def newest(self, index: int) -> int:
-        """The highest launch number of an index; 0 where it was never launched."""
-        return max((key.launch for key in self._launches if key.index == index), default=0)
+    def newest(self, role: str, index: int) -> int:
+        """The highest launch number of a replica; 0 where it was never launched."""
+        return max(
+            (key.launch for key in self._launches if (key.role, key.index) == (role, index)),
+            default=0,
+        )
 
     def __iter__(self) -> Iterator[Launch]:
         return iter(list(self._launches.values()))
@@ -108,7 +111,7 @@ class LaunchRecords:
             return
         self._launches[replica] = replace(launch, is_forgotten=True)
         for key, other in list(self._launches.items()):
-            if other.is_forgotten and key.launch < self.newest(key.index):
+            if other.is_forgotten and key.launch < self.newest(key.role, key.index):
                 del self._launches[key]
         self._is_written = False
         self.flush()
@@ -223,7 +226,7 @@ class Launches:
     def adopt(self, pod: Manifest, replica: ReplicaId) -> None:
         """Note the pod of a launch, also where the creation's answer never reached us."""
         launch = self._records.get(replica)
-        if launch is None and replica.launch <= self._records.newest(replica.index):
+        if launch is None and replica.launch <= self._records.newest(replica.role, replica.index):
             return
         if launch is None or launch.pod_uid is None:
             self._refusals.pop(replica, None)
@@ -272,10 +275,10 @@ class Launches:
         self._refusals[replica] = _Refusal(message, pause_s, now_s + pause_s)
         return bool(message) and (last is None or last.message != message)
 
-    def release(self, index: int) -> None:
-        """The name of an index has become free: what waits for it is tried at once."""
+    def release(self, role: str, index: int) -> None:
+        """The name of a replica has become free: what waits for it is tried at once."""
         for replica, refusal in self._refusals.items():
-            if replica.index == index:
+            if (replica.role, replica.index) == (role, index):
                 refusal.at_s = 0.0
 
     def observed(self, launch: Launch, pod: Manifest | None, now_s: float | None = None) -> Replica:

@@ -1,4 +1,4 @@
-"""The master's side of the platform: worker pods, asked for and observed."""
+"""The master's side of the platform: pods of replicas, asked for and observed."""
 
 import logging
 import threading
@@ -15,8 +15,8 @@ from elastic.platforms.kubernetes.master.events import EventRecorder
 from elastic.platforms.kubernetes.master.launcher import Launcher
 from elastic.platforms.kubernetes.master.launches import Launches, LaunchRecords
 from elastic.platforms.kubernetes.master.status_store import StatusStore
-from elastic.platforms.kubernetes.master.watched import ControlWatch, MakePod, WorkerPods
-from elastic.platforms.kubernetes.objects.manifests import Owner, worker_pod
+from elastic.platforms.kubernetes.master.watched import ControlWatch, MakePod, ReplicaPods
+from elastic.platforms.kubernetes.objects.manifests import Owner, replica_pod
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.pods import observation
 from elastic.platforms.untold_ends import UntoldEnds
@@ -32,7 +32,7 @@ GONE_MESSAGE: Final = "its pod was deleted while the master was away"
 
 
 class KubernetesReplicaRunner:
-    """Workers of one job as pods that belong to the master's pod.
+    """Replicas of one job as pods that belong to the master's pod.
 
     All launches of an index share the pod's name, so a new one waits until the pod of the old one
     is gone. What waits is moved on by `wait`: no thread but the caller's ever creates or deletes.
@@ -44,7 +44,7 @@ class KubernetesReplicaRunner:
         job: Job,
         owner: Owner,
         state_path: Path,
-        make_pod: MakePod = worker_pod,
+        make_pod: MakePod = replica_pod,
     ) -> None:
         """Keep the parts; `start` begins to watch.
 
@@ -59,7 +59,9 @@ class KubernetesReplicaRunner:
         self._changed = threading.Condition(self._lock)
         self._is_changed = True
         self._launches = Launches(LaunchRecords(state_path / LAUNCHES_NAME))
-        self._pods = WorkerPods(cluster, job, owner, make_pod, self._lock, self._on_pod, self._wake)
+        self._pods = ReplicaPods(
+            cluster, job, owner, make_pod, self._lock, self._on_pod, self._wake
+        )
         self._launcher = Launcher(
             self._launches, self._pods, self._lock, self._note_end, self._wake
         )
@@ -210,11 +212,11 @@ class KubernetesReplicaRunner:
             if replica is None or not self._pods.is_own(pod):
                 # It may have stood where one of ours belongs.
                 for waiting in self._launches.waiting():
-                    self._launches.release(waiting.index)
+                    self._launches.release(waiting.role, waiting.index)
                 self._wake()
                 return
             if new is None:
-                self._launches.release(replica.index)
+                self._launches.release(replica.role, replica.index)
             self._launches.adopt(pod, replica)
             if new is None:
                 self._note_end(replica, observation.observe_removed(pod, replica), pod)

@@ -1,4 +1,4 @@
-"""What a master watches: the pods of its workers, and what users ask in the job's record."""
+"""What a master watches: the pods of its replicas, and what users ask in the job's record."""
 
 import logging
 import threading
@@ -50,7 +50,7 @@ class Watched:
         return self._watch.failure
 
 
-class WorkerPods(Watched):
+class ReplicaPods(Watched):
     """All pods that carry this job's labels; those that its master owns are its own."""
 
     def __init__(
@@ -80,7 +80,7 @@ class WorkerPods(Watched):
         self._make_pod = make_pod
         self._path = PODS.path(job.namespace)
         self._cache = Cache(on_change, lock)
-        selector = {"labelSelector": names.worker_selector(job.name)}
+        selector = {"labelSelector": names.fleet_selector(job.name)}
         super().__init__(Watch(cluster, self._path, selector, self._cache, on_contact))
 
     def own(self) -> list[Manifest]:
@@ -93,13 +93,14 @@ class WorkerPods(Watched):
         is_ours = any(owner.get("uid") == self._owner.uid for owner in owners)
         return is_ours and labels.get(names.SUBMISSION_LABEL) == self._job.submission_uid
 
-    def at(self, index: int) -> Manifest | None:
+    def at(self, role: str, index: int) -> Manifest | None:
         """Whatever stands under the name that all launches of an index share."""
-        return self._cache.get(self._job.namespace, names.worker_name(self._job.name, index))
+        name = names.replica_pod_name(self._job.name, role, index)
+        return self._cache.get(self._job.namespace, name)
 
     def of(self, replica: ReplicaId) -> Manifest | None:
         """The pod of one launch."""
-        pod = self.at(replica.index)
+        pod = self.at(replica.role, replica.index)
         is_it = pod is not None and self.is_own(pod) and observation.replica_id(pod) == replica
         return pod if is_it else None
 

@@ -25,12 +25,12 @@ from elastic.platforms.kubernetes.objects.record import (
     dump_last_words,
     dump_submission,
 )
-from elastic.policy.fleet import WORKER
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import MASTER, ROLES, WORKER
 from elastic.spec.settings.cluster_forms import state_volume, worker_priority
 from elastic.spec.status import JobStatus
 
-MASTER_REPLICA = ReplicaId(names.MASTER, 0, 1)
+MASTER_REPLICA = ReplicaId(MASTER, 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,11 @@ def service(job: Job, owner: Owner | None = None) -> Manifest:
 
 def master_pod(job: Job) -> Manifest:
     """The master's pod, whose container restarts in place, and the master within it."""
+    role = ROLES[MASTER]
     command = [
         *("python", "-P", "-m", "elastic.platforms.kubernetes.supervisor"),
         *(str(names.STATE_PATH), str(names.TERMINATION_PATH)),
-        *("python", "-P", "-m", "elastic.master", "--kubernetes"),
+        *("python", "-P", "-m", role.module, "--kubernetes"),
     ]
     spec = pod_spec(job, container(job, MASTER_REPLICA, command))
     spec["volumes"] += state_volumes(job)
@@ -141,15 +142,16 @@ def master_pod(job: Job) -> Manifest:
     spec["terminationGracePeriodSeconds"] = (
         KEEPING_GRACE_S if keeps_versions(job.spec) else MASTER_GRACE_S
     )
-    if job.spec.master_pod_priority:
-        spec["priorityClassName"] = job.spec.master_pod_priority
+    if priority := getattr(job.spec, role.priority):
+        spec["priorityClassName"] = priority
     return _pod(job, names.master_name(job.name), MASTER_REPLICA, spec, None)
 
 
-def worker_pod(job: Job, replica: ReplicaId, owner: Owner | None) -> Manifest:
-    """The pod of one launch of a worker; without an owner only for a dry run."""
+def replica_pod(job: Job, replica: ReplicaId, owner: Owner | None) -> Manifest:
+    """The pod of one launch that the master makes; without an owner only for a dry run."""
+    role = ROLES[replica.role]
     command = [
-        *("python", "-P", "-m", "elastic.worker", "--kubernetes"),
+        *("python", "-P", "-m", role.module, "--kubernetes"),
         *("--index", str(replica.index), "--launch", str(replica.launch)),
     ]
     spec = pod_spec(job, container(job, replica, command))
@@ -166,17 +168,16 @@ def worker_pod(job: Job, replica: ReplicaId, owner: Owner | None) -> Manifest:
         }
         for state in ("not-ready", "unreachable")
     ]
-    priority = worker_priority(
-        job.spec.worker_pod_priority, replica.index, job.spec.num_workers.maximum
-    )
-    if priority:
+    classes, num_replicas = getattr(job.spec, role.priority), role.limits(job.spec).maximum
+    if priority := worker_priority(classes, replica.index, num_replicas):
         spec["priorityClassName"] = priority
-    return _pod(job, names.worker_name(job.name, replica.index), replica, spec, owner)
+    name = names.replica_pod_name(job.name, replica.role, replica.index)
+    return _pod(job, name, replica, spec, owner)
 
 
-def example_worker_pod(job: Job) -> Manifest:
-    """The pod of the first worker, to ask the API server whether it would take it."""
-    return worker_pod(job, ReplicaId(WORKER, 0, 1), None)
+def example_pod(job: Job, role: str = WORKER) -> Manifest:
+    """The pod of the first replica of a role, to ask the API server whether it would take it."""
+    return replica_pod(job, ReplicaId(role, 0, 1), None)
 
 
 def _pod(job: Job, name: str, replica: ReplicaId, spec: Manifest, owner: Owner | None) -> Manifest:

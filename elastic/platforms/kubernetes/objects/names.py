@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from elastic.platforms.base import ReplicaId
-from elastic.policy.fleet import WORKER
 from elastic.spec.platforms import MODEL_ZOO_PATH as MODEL_ZOO_PATH
+from elastic.spec.roles import FLEET, MASTER
 from elastic.spec.settings.cluster_forms import OWN_VARIABLES, STATE_MOUNT
 
 Manifest: TypeAlias = dict[str, Any]
 """A Kubernetes object, as JSON has it."""
 
-MASTER: Final = "master"
 TENSORBOARD: Final = "tensorboard"
 APP: Final = "elastic"
 
@@ -91,12 +90,12 @@ def token_name(job_name: str) -> str:
 
 def master_name(job_name: str) -> str:
     """The master's pod, and the Service before it."""
-    return f"elastic-{job_name}-master"
+    return f"elastic-{job_name}-{MASTER}"
 
 
-def worker_name(job_name: str, index: int) -> str:
-    """The pod of a worker; every launch of an index has the same name."""
-    return f"elastic-{job_name}-worker-{index}"
+def replica_pod_name(job_name: str, role: str, index: int) -> str:
+    """The pod of a replica that the master launches; every launch of an index has the same name."""
+    return f"elastic-{job_name}-{role}-{index}"
 
 
 def tensorboard_name(job_name: str) -> str:
@@ -133,6 +132,7 @@ def job_selector(job_name: str) -> str:
     return selector({APP_LABEL: APP, JOB_LABEL: job_name})
 
 
-def worker_selector(job_name: str) -> str:
-    """Selects the worker pods of a job."""
-    return selector({APP_LABEL: APP, JOB_LABEL: job_name, TYPE_LABEL: WORKER})
+def fleet_selector(job_name: str) -> str:
+    """Selects the pods of a job whose replicas its master launches."""
+    roles = ",".join(role.name for role in FLEET)
+    return f"{job_selector(job_name)},{TYPE_LABEL} in ({roles})"

@@ -7,8 +7,8 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.policy.fleet import WORKER
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import ROLES, Role
 from elastic.spec.settings.cluster_forms import (
     TolerationForm,
     VolumeForm,
@@ -69,18 +69,16 @@ class Job:
 
 
 def container(job: Job, replica: ReplicaId, command: list[str]) -> Manifest:
-    """The one container of a replica."""
-    spec, is_worker = job.spec, replica.role == WORKER
+    """The one container of a replica; what is in no table of roles is told by whoever makes it."""
+    spec, role = job.spec, ROLES.get(replica.role)
     mounts = [
         {"name": "job", "mountPath": str(names.JOB_PATH), "readOnly": True},
         {"name": "token", "mountPath": str(names.TOKEN_PATH), "readOnly": True},
     ]
     mounts += [{"name": names.TMP_VOLUME, "mountPath": str(names.TMP_PATH)}] * _has_tmp(spec)
-    if not is_worker:
+    if role is not None and role.keeps_state:
         mounts.append({"name": "state", "mountPath": str(names.STATE_PATH)})
         mounts += _kept_mounts(job)
-    request = spec.worker_resource_request if is_worker else spec.master_resource_request
-    limit = spec.worker_resource_limit if is_worker else spec.master_resource_limit
     return {
         "name": names.CONTAINER,
         "image": job.image,
@@ -90,7 +88,7 @@ def container(job: Job, replica: ReplicaId, command: list[str]) -> Manifest:
         # What stands in `env` wins over the same name here.
         "envFrom": [{"secretRef": {"name": name}} for name in spec.env_secret],
         "ports": _metrics_ports(spec),
-        "resources": resources(request, limit),
+        "resources": {} if role is None else role_resources(spec, role),
         "volumeMounts": mounts + [_user_mount(i, v) for i, v in _numbered_volumes(spec)],
         "terminationMessagePath": str(names.TERMINATION_PATH),
         # A replica that could not say why it ends has its traceback in its log.
@@ -155,6 +153,11 @@ def environment(job: Job, replica: ReplicaId) -> list[Manifest]:
         ),
         {"name": names.CORES_VARIABLE, "valueFrom": {"resourceFieldRef": cores}},
     ]
+
+
+def role_resources(spec: JobSpec, role: Role) -> Manifest:
+    """What the settings of a role have its container ask for and be limited to."""
+    return resources(getattr(spec, role.resource_request), getattr(spec, role.resource_limit))
 
 
 def resources(request: str, limit: str) -> Manifest:

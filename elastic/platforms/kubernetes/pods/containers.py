@@ -16,6 +16,7 @@ from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.names import CONTAINER, TYPE_LABEL
 from elastic.platforms.kubernetes.supervisor import OUT_OF_MEMORY
 from elastic.platforms.last_words import UNFINISHED, exit_words
+from elastic.spec.roles import ROLES
 
 QUIET_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons to wait that everything goes through."""
@@ -219,13 +220,14 @@ def _out_of_memory(pod: Manifest) -> str:
     """What happened, and the setting that helps."""
     resources = own_spec(pod).get("resources") or {}
     limit, request = ((resources.get(k) or {}).get("memory") for k in ("limits", "requests"))
-    role = (pod["metadata"].get("labels") or {}).get(TYPE_LABEL)
+    role = ROLES.get((pod["metadata"].get("labels") or {}).get(TYPE_LABEL) or "")
     if limit is None:
         return "out of memory (it has no limit, the node is full)"
     # What has no limit of its own is limited to what it asks for.
-    setting = "request" if limit == request else "limit"
-    advice = f": raise memory in --{role}_resource_{setting}" if role else ""
-    return f"out of memory (its limit is {limit}){advice}"
+    if role is None:
+        return f"out of memory (its limit is {limit})"
+    setting = role.resource_request if limit == request else role.resource_limit
+    return f"out of memory (its limit is {limit}): raise memory in --{setting}"
 
 
 def _signal_number(code: int | None, terminated: Mapping[str, Any]) -> int | None:

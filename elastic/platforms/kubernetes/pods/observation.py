@@ -13,8 +13,8 @@ from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL
 from elastic.platforms.kubernetes.pods import containers
 from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent, own_state
-from elastic.policy.fleet import WORKER
 from elastic.policy.replicas import exit_text, told_phase
+from elastic.spec.roles import WORKER
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 OVERDUE_S: Final = 30.0

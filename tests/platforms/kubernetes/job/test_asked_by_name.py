@@ -39,7 +39,7 @@ def platform(api):
 
 
 def test_a_job_whose_pods_have_ended_is_forgotten_with_them(api, platform):
-    worker = manifests.worker_pod(api.job, ReplicaId("worker", 0, 1), Owner("m", "uid-m"))
+    worker = manifests.replica_pod(api.job, ReplicaId("worker", 0, 1), Owner("m", "uid-m"))
     api.add("pods", worker, phase="Failed")
     platform.forget("a1")
     assert api.names() == []
@@ -47,7 +47,7 @@ def test_a_job_whose_pods_have_ended_is_forgotten_with_them(api, platform):
 
 @pytest.mark.parametrize("phase", ["Running", "Unknown"])
 def test_one_with_a_pod_that_has_not_ended_is_left_whole(api, platform, phase):
-    worker = manifests.worker_pod(api.job, ReplicaId("worker", 0, 1), Owner("m", "uid-m"))
+    worker = manifests.replica_pod(api.job, ReplicaId("worker", 0, 1), Owner("m", "uid-m"))
     api.add("pods", worker, phase=phase)
     before = api.names()
     with pytest.raises(JobExistsError, match=r"pods \(elastic-a1-worker-0\): `elastic kill` it"):

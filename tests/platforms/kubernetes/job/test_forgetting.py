@@ -67,7 +67,7 @@ def test_nothing_is_left_whatever_stands_beside_what_has_ended(api):
     for manifest in tensorboard.objects(job, OWNER):
         kind = {"Pod": "pods", "Service": "services"}[manifest["kind"]]
         api.add(kind, manifest, phase="Running")
-    worker = manifests.worker_pod(job, ReplicaId("worker", 0, 1), OWNER)
+    worker = manifests.replica_pod(job, ReplicaId("worker", 0, 1), OWNER)
     api.add("pods", worker, phase="Pending")
     forget(api)
     assert api.names() == []

@@ -59,7 +59,7 @@ def add_job(api, status, name="a1", pods=("master", "worker-0")):
     api.add("configmaps", status_map)
     made = {
         "master": manifests.master_pod(job),
-        "worker-0": manifests.worker_pod(job, ReplicaId("worker", 0, 1), Owner("m", "uid-m")),
+        "worker-0": manifests.replica_pod(job, ReplicaId("worker", 0, 1), Owner("m", "uid-m")),
     }
     for replica in pods:
         made[replica]["metadata"] |= {"uid": replica, "creationTimestamp": "2026-01-01T00:00:00Z"}

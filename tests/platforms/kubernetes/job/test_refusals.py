@@ -36,7 +36,7 @@ def master(of):
 
 
 def worker(of):
-    return manifests.worker_pod(of, ReplicaId("worker", 0, 1), None)
+    return manifests.replica_pod(of, ReplicaId("worker", 0, 1), None)
 
 
 def tensorboard_pod(of):

@@ -17,48 +17,59 @@ def path(tmp_path):
 
 
 def reopened(path):
-    book = LaunchRecords(path)
-    book.load()
-    return {launch.replica: launch for launch in book}
+    records = LaunchRecords(path)
+    records.load()
+    return {launch.replica: launch for launch in records}
 
 
 def test_a_later_life_knows_what_was_launched_and_how_it_ended(path):
-    book = LaunchRecords(path)
-    book.load()
-    book.add(Launch(FIRST))
+    records = LaunchRecords(path)
+    records.load()
+    records.add(Launch(FIRST))
     assert reopened(path) == {FIRST: Launch(FIRST)}
-    book.note(Launch(FIRST, "uid", ENDED))
+    records.note(Launch(FIRST, "uid", ENDED))
     assert reopened(path) == {FIRST: Launch(FIRST, "uid", ENDED)}
 
 
+def test_replicas_of_two_roles_are_told_apart(path):
+    records = LaunchRecords(path)
+    server = ReplicaId("ps", 0, 7)
+    records.add(Launch(server))
+    assert (records.newest("ps", 0), records.newest("worker", 0)) == (7, 0)
+    records.add(Launch(FIRST))
+    records.note(Launch(FIRST, "uid", ENDED))
+    records.forget(FIRST)
+    assert reopened(path).keys() == {server, FIRST}
+
+
 def test_a_forgotten_number_stays_taken_until_a_later_one_is_known(path):
-    book = LaunchRecords(path)
-    book.add(Launch(FIRST, "uid", ENDED))
-    book.forget(FIRST)
-    assert (book.newest(0), reopened(path)[FIRST].is_forgotten) == (1, True)
-    book.add(Launch(AGAIN))
-    book.forget(FIRST)
+    records = LaunchRecords(path)
+    records.add(Launch(FIRST, "uid", ENDED))
+    records.forget(FIRST)
+    assert (records.newest("worker", 0), reopened(path)[FIRST].is_forgotten) == (1, True)
+    records.add(Launch(AGAIN))
+    records.forget(FIRST)
     assert reopened(path) == {AGAIN: Launch(AGAIN)}
 
 
 def test_a_launch_that_cannot_be_written_is_none(tmp_path):
-    book = LaunchRecords(tmp_path / "no" / "such" / "folder")
+    records = LaunchRecords(tmp_path / "no" / "such" / "folder")
     with pytest.raises(PlatformError, match="cannot write"):
-        book.add(Launch(FIRST))
-    assert list(book) == []
+        records.add(Launch(FIRST))
+    assert list(records) == []
 
 
 def test_a_fact_that_cannot_be_written_counts_and_is_written_later(tmp_path):
     folder = tmp_path / "late"
-    book = LaunchRecords(folder / "launches.json")
-    book.note(Launch(FIRST, "uid"))
-    assert book.get(FIRST) == Launch(FIRST, "uid")
+    records = LaunchRecords(folder / "launches.json")
+    records.note(Launch(FIRST, "uid"))
+    assert records.get(FIRST) == Launch(FIRST, "uid")
     folder.mkdir()
-    book.flush()
+    records.flush()
     assert reopened(folder / "launches.json") == {FIRST: Launch(FIRST, "uid")}
 
 
-def test_a_damaged_book_says_what_to_do(path):
+def test_a_damaged_records_says_what_to_do(path):
     path.write_text("{")
     with pytest.raises(PlatformError, match=r"is damaged.*--resume"):
         LaunchRecords(path).load()

@@ -62,9 +62,14 @@ class TestWhenItIsTriedAgain:
     def test_at_once_when_the_place_becomes_free(self, launches):
         for replica in (AGAIN, OTHER):
             launches.refuse(replica, "", now_s=100.0)
-        launches.release(0)
+        launches.release("worker", 0)
         assert launches.due_s(AGAIN) == 0.0
         assert launches.due_s(OTHER) == 101.0
+
+    def test_the_place_of_one_role_is_none_of_another(self, launches):
+        launches.refuse(AGAIN, "", now_s=100.0)
+        launches.release("ps", 0)
+        assert launches.due_s(AGAIN) == 101.0
 
     def test_only_another_reason_is_news(self, launches):
         told = [launches.refuse(FIRST, text, 0.0) for text in ("", "quota", "quota", "away", "")]

@@ -10,7 +10,7 @@ from support.fake_api import Answer, FakeApi, refusal
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
-from elastic.platforms.kubernetes.objects.manifests import Owner, worker_pod
+from elastic.platforms.kubernetes.objects.manifests import Owner, replica_pod
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.spec.job import JobSpec
 
@@ -66,7 +66,7 @@ def test_a_start_of_which_a_part_was_refused_can_be_tried_again(make_runner, kin
 def test_a_launch_that_was_deleted_before_its_creation_showed_leaves_no_pod(make_runner):
     """The answer to the creation is lost, and the watch tells of the pod only then."""
     given_up, deletions = threading.Event(), []
-    made = worker_pod(JOB, FIRST, Owner("m", "master-uid"))
+    made = replica_pod(JOB, FIRST, Owner("m", "master-uid"))
     made["metadata"] |= {"uid": "pod-uid", "resourceVersion": "2"}
     made["status"] = {"phase": "Pending"}
     path = f"/pods/{made['metadata']['name']}"

@@ -8,7 +8,7 @@ import pytest
 
 from elastic.errors import JobSpecError
 from elastic.platforms.base import JobControl, ReplicaId
-from elastic.platforms.kubernetes.objects import manifests, names
+from elastic.platforms.kubernetes.objects import manifests, names, podspec, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import Hook, merge, read_hook
 from elastic.platforms.kubernetes.objects.manifests import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
@@ -20,6 +20,7 @@ from elastic.platforms.kubernetes.objects.record import (
     submission_of,
 )
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import ROLES
 from elastic.spec.status import JobPhase, JobStatus
 
 GUIDE = Path(__file__).parents[4] / "docs" / "kubernetes.md"
@@ -57,7 +58,7 @@ def test_every_object_is_named_and_labelled_as_the_jobs():
         "elastic-j-status": manifests.status(job, JobStatus(job_name="j")),
         "elastic-j-token": manifests.token_secret(job, "t", OWNER),
         "elastic-j-master": manifests.master_pod(job),
-        "elastic-j-worker-3": manifests.worker_pod(job, WORKER, OWNER),
+        "elastic-j-worker-3": manifests.replica_pod(job, WORKER, OWNER),
     }
     for name, manifest in [*objects.items(), ("elastic-j-master", manifests.service(job, OWNER))]:
         metadata = manifest["metadata"]
@@ -68,6 +69,41 @@ def test_every_object_is_named_and_labelled_as_the_jobs():
             name in ("elastic-j-token", "elastic-j-worker-3") or manifest["kind"] == "Service"
         )
         assert ("ownerReferences" in metadata) == is_owned
+
+
+def test_commands_are_such_as_images_with_another_version_of_elastic_know():
+    python = ["python", "-P", "-m"]
+    first = ["elastic.platforms.kubernetes.supervisor", "/elastic/state", "/dev/termination-log"]
+    assert container_of(manifests.master_pod(make_job()))["command"] == [
+        *python, *first, *python, "elastic.master", "--kubernetes",
+    ]  # fmt: skip
+    assert container_of(manifests.replica_pod(make_job(), WORKER, OWNER))["command"] == [
+        *python, "elastic.worker", "--kubernetes", "--index", "3", "--launch", "2",
+    ]  # fmt: skip
+    board = tensorboard.pod(make_job(tensorboard_log_dir="/events"), OWNER, None)
+    assert container_of(board)["command"][:4] == [*python, "elastic.telemetry.board"]
+
+
+def test_the_pod_of_a_further_role_is_made_from_its_row(monkeypatch):
+    row = replace(
+        ROLES["worker"], name="ps", module="elastic.ps", priority="master_pod_priority",
+        resource_request="master_resource_request", resource_limit="master_resource_limit",
+    )  # fmt: skip
+    for module in (manifests, podspec):
+        monkeypatch.setattr(module, "ROLES", {**ROLES, "ps": row})
+    settings = {"master_resource_request": "cpu=7", "master_pod_priority": "urgent"}
+    pod = manifests.replica_pod(make_job(**settings), ReplicaId("ps", 0, 2), OWNER)
+    assert pod["metadata"]["name"] == "elastic-j-ps-0"
+    assert pod["metadata"]["labels"]["elastic-replica-type"] == "ps"
+    assert pod["spec"]["priorityClassName"] == "urgent"
+    container = container_of(pod)
+    assert container["resources"]["requests"]["cpu"] == "7"
+    assert container["command"][3:] == [
+        "elastic.ps",
+        "--kubernetes",
+        *["--index", "0", "--launch", "2"],
+    ]
+    assert "state" not in {mount["name"] for mount in container["volumeMounts"]}
 
 
 def test_no_object_blocks_the_deletion_of_its_owner_which_takes_a_right_of_its_own():
@@ -101,7 +137,7 @@ def test_pods_know_their_own_paths_not_the_laptops():
 
 def test_master_and_worker_differ_in_what_they_may_and_how_they_restart():
     master = manifests.master_pod(make_job())["spec"]
-    worker = manifests.worker_pod(make_job(), WORKER, OWNER)["spec"]
+    worker = manifests.replica_pod(make_job(), WORKER, OWNER)["spec"]
     assert (master["restartPolicy"], worker["restartPolicy"]) == ("OnFailure", "Never")
     assert master["serviceAccountName"] == "elastic-master"
     assert worker["automountServiceAccountToken"] is False
@@ -110,7 +146,7 @@ def test_master_and_worker_differ_in_what_they_may_and_how_they_restart():
     assert container_of({"spec": worker})["command"][-4:] == ["--index", "3", "--launch", "2"]
 
 
-@pytest.mark.parametrize("make", [manifests.master_pod, manifests.example_worker_pod])
+@pytest.mark.parametrize("make", [manifests.master_pod, manifests.example_pod])
 def test_pods_are_as_restricted_as_clusters_may_demand(make):
     """What the Pod Security Standard `restricted` asks for."""
     pod = make(make_job())
@@ -125,7 +161,7 @@ def test_pods_are_as_restricted_as_clusters_may_demand(make):
     }
 
 
-PODS = [manifests.master_pod, manifests.example_worker_pod]
+PODS = [manifests.master_pod, manifests.example_pod]
 TMP_VOLUME = {"name": "elastic-tmp", "emptyDir": {}}
 TMP_MOUNT = {"name": "elastic-tmp", "mountPath": "/tmp"}
 
@@ -197,13 +233,13 @@ def test_the_service_selects_the_master_and_leads_to_its_port():
     assert service["spec"]["selector"].items() <= labels.items()
     (port,) = service["spec"]["ports"]
     assert (port["port"], port["targetPort"]) == (50001, 6000)
-    assert env_of(manifests.example_worker_pod(make_job()))["ELASTIC_MASTER_ADDRESS"] == (
+    assert env_of(manifests.example_pod(make_job()))["ELASTIC_MASTER_ADDRESS"] == (
         "elastic-j-master.ns.svc:50001"
     )
 
 
 def test_resources_name_the_limit_or_take_the_request_for_it():
-    pod = manifests.example_worker_pod(
+    pod = manifests.example_pod(
         make_job(
             worker_resource_request="cpu=2,memory=4Gi,disk=1Gi,gpu=1",
             worker_resource_limit="cpu=3,memory=5Gi",
@@ -232,7 +268,7 @@ def test_resources_name_the_limit_or_take_the_request_for_it():
 )
 def test_a_fraction_of_the_workers_is_high(priority, expected):
     job = make_job(worker_pod_priority=priority, master_pod_priority="boss")
-    pods = [manifests.worker_pod(job, ReplicaId("worker", i, 1), OWNER) for i in range(4)]
+    pods = [manifests.replica_pod(job, ReplicaId("worker", i, 1), OWNER) for i in range(4)]
     assert [pod["spec"].get("priorityClassName") for pod in pods] == expected
     assert manifests.master_pod(job)["spec"]["priorityClassName"] == "boss"
 
@@ -242,7 +278,7 @@ def test_volumes_are_mounted_in_master_and_workers():
         volume="claim_name=c,mount_path=/data,sub_path=a,read_only=true;"
         "host_path=/d,mount_path=/e,type=Directory"
     )
-    for pod in (manifests.master_pod(job), manifests.example_worker_pod(job)):
+    for pod in (manifests.master_pod(job), manifests.example_pod(job)):
         volumes, mounts = pod["spec"]["volumes"], container_of(pod)["volumeMounts"]
         assert {"name": "user-0", "persistentVolumeClaim": {"claimName": "c"}} in volumes
         assert {"name": "user-1", "hostPath": {"path": "/d", "type": "Directory"}} in volumes
@@ -275,7 +311,7 @@ class TestAVolumeForTheState:
 
     def test_workers_have_none_of_it(self):
         volume = "host_path=/s,mount_path=/elastic/state;host_path=/d,mount_path=/d"
-        worker = manifests.example_worker_pod(make_job(volume=volume))
+        worker = manifests.example_pod(make_job(volume=volume))
         names_ = [volume["name"] for volume in worker["spec"]["volumes"]]
         assert names_ == ["job", "token", "elastic-tmp", "user-1"]
         paths = [mount["mountPath"] for mount in container_of(worker)["volumeMounts"]]
@@ -298,18 +334,18 @@ class TestAVolumeForTheState:
 
 def test_the_users_environment_is_passed_on_but_not_over_ours():
     job = make_job(envs={"A": "x,$(B)", "HOME": "/home"})
-    env = env_of(manifests.example_worker_pod(job))
+    env = env_of(manifests.example_pod(job))
     # Unescaped, Kubernetes would put another variable's value there.
     assert env["A"] == "x,$$(B)"
     assert env["HOME"] == "/home"
     assert env["ELASTIC_JOB_NAME"] == "j"
     assert env["ELASTIC_REPLICA"] == "worker-0-1"
-    names_ = [entry["name"] for entry in container_of(manifests.example_worker_pod(job))["env"]]
+    names_ = [entry["name"] for entry in container_of(manifests.example_pod(job))["env"]]
     assert len(names_) == len(set(names_))
 
 
 def test_where_pods_may_run_and_what_pulls_their_image():
-    pod = manifests.example_worker_pod(
+    pod = manifests.example_pod(
         make_job(
             node_selector="disk=ssd,zone=a",
             tolerations="gpu=true:NoSchedule,spot:NoExecute,any,*",
@@ -409,11 +445,11 @@ class TestClusterSpec:
 
     def test_python_edits_pods_and_services_as_the_clients_objects(self, tmp_path):
         job = make_job(self.read(tmp_path, "spec.py", PYTHON_HOOK))
-        pod = manifests.worker_pod(job, WORKER, OWNER)
+        pod = manifests.replica_pod(job, WORKER, OWNER)
         assert pod["spec"]["nodeName"] == "special"
         assert manifests.service(job)["metadata"]["annotations"] == {"a": "b"}
         # Nothing that the job lives by has changed.
-        plain = manifests.worker_pod(make_job(), WORKER, OWNER)
+        plain = manifests.replica_pod(make_job(), WORKER, OWNER)
         assert container_of(pod)["command"] == container_of(plain)["command"]
         assert pod["metadata"]["labels"] == plain["metadata"]["labels"] | {"mine": "yes"}
         assert pod["metadata"]["ownerReferences"] == plain["metadata"]["ownerReferences"]
@@ -547,7 +583,7 @@ def test_a_job_that_predicts_is_told_by_its_record_and_runs_in_the_same_pods():
     record = manifests.record(predicting, Submission("uid-s", 1.0, "img:1"))
     spec = spec_of(record)
     assert {name: getattr(spec, name) for name in PREDICTION} == PREDICTION
-    for pod in (manifests.master_pod, lambda job: manifests.worker_pod(job, WORKER, OWNER)):
+    for pod in (manifests.master_pod, lambda job: manifests.replica_pod(job, WORKER, OWNER)):
         # What the processes are told of the kind is in the record, and nowhere in their pods.
         assert container_of(pod(predicting))["command"] == container_of(pod(training))["command"]
         mounts = container_of(pod(predicting))["volumeMounts"]

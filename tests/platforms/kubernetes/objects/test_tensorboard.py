@@ -120,7 +120,7 @@ class TestWhatIsCreated:
 
 
 class TestMetricsOfPods:
-    @pytest.mark.parametrize("make", [manifests.master_pod, manifests.example_worker_pod])
+    @pytest.mark.parametrize("make", [manifests.master_pod, manifests.example_pod])
     def test_pods_say_where_they_are_scraped(self, make):
         pod = make(make_job())
         (container,) = pod["spec"]["containers"]
@@ -141,7 +141,7 @@ class TestMetricsOfPods:
     def test_the_pod_monitor_selects_those_pods_and_that_port(self):
         path = Path(__file__).parents[4] / "manifests" / "pod-monitor.yaml"
         spec = yaml.safe_load(path.read_text())["spec"]
-        pods = [manifests.master_pod(make_job()), manifests.example_worker_pod(make_job())]
+        pods = [manifests.master_pod(make_job()), manifests.example_pod(make_job())]
         (expression,) = spec["selector"]["matchExpressions"]
         for pod in pods:
             labels = pod["metadata"]["labels"]
