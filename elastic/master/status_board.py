@@ -158,7 +158,12 @@ class StatusBoard:
         self.reason, self.message = reason, message
 
     def set_phase(self, phase: JobPhase, reason: str = "", message: str = "") -> None:
-        """Enter a phase; final ones set the end of the job."""
+        """Enter a phase; final ones set the end of the job.
+
+        Raises:
+            TransitionError: It cannot follow the present one.
+        """
+        self.phase.to(phase)
         if phase != self.phase:
             why = f" ({reason})" if reason not in ("", phase) else ""
             log.info("phase %s → %s%s", self.phase, phase, why)

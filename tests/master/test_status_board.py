@@ -9,6 +9,7 @@ from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
 from support.served_master import ServedMaster
 
+from elastic.errors import TransitionError
 from elastic.master.status_board import MAX_EVENTS, StatusBoard
 from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.directory import JobDirectory
@@ -226,3 +227,11 @@ def test_nor_is_a_pause_of_a_job_that_trains_nothing(clock):
     clock.now_s += 0.1
     coordinator._note_contribution(session, 8, 0.01)
     assert coordinator.samples_per_s == pytest.approx(80.0)
+
+
+def test_a_job_that_has_ended_enters_no_other_phase():
+    board = StatusBoard(make_spec("a.B", "data"), FakeReplicaRunner())
+    board.set_phase(JobPhase.SUCCEEDED, "Succeeded", "every record has counted")
+    with pytest.raises(TransitionError):
+        board.set_phase(JobPhase.RUNNING)
+    assert (board.phase, board.reason) == (JobPhase.SUCCEEDED, "Succeeded")

@@ -262,9 +262,7 @@ class LocalPlatform:
         if newest is None or newest.exit_reason is None:
             return status
         message = f"the master ended ({newest.message}) and is started again"
-        return status.model_copy(
-            update={"phase": JobPhase.RECOVERING, "reason": "MasterLost", "message": message}
-        )
+        return status.entering(JobPhase.RECOVERING, "MasterLost", message)
 
     def _abandoned(self, directory: JobDirectory, status: JobStatus) -> JobStatus:
         """Say what is left where nobody decides for the job, and how one decides."""
@@ -278,9 +276,7 @@ class LocalPlatform:
         if not status.kind.can_resume:
             again = f"`elastic {status.kind} --overwrite` starts it anew"
         message = f"{what}; {again}{end}"
-        return status.model_copy(
-            update={"phase": JobPhase.RECOVERING, "reason": "NoMaster", "message": message}
-        )
+        return status.entering(JobPhase.RECOVERING, "NoMaster", message)
 
     def _published(self, directory: JobDirectory) -> JobStatus:
         status = directory.status() or JobStatus(job_name=directory.path.name)

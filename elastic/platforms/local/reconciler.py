@@ -236,8 +236,8 @@ def publish_end(directory: JobDirectory, status: JobStatus | None, end: EndJob) 
     assert end.phase is not None
     status = status or JobStatus(job_name=directory.path.name)
     now_s = time.time()
-    ended = {"phase": end.phase, "reason": end.reason, "message": end.message}
-    directory.write_status(status.model_copy(update=ended | {"ended_s": now_s, "updated_s": now_s}))
+    ended = status.entering(end.phase, end.reason, end.message, ended_s=now_s, updated_s=now_s)
+    directory.write_status(ended)
 
 
 def _is_master(replica: ReplicaId) -> bool:
