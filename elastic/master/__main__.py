@@ -56,7 +56,7 @@ def _run(environment: MasterEnvironment, on_hang: Callable[[str], None]) -> None
         watch = HangWatch(max(spec.hang_timeout, LEAST_S), spec.start_timeout, on_hang)
         watch.start()
         try:
-            await Master(environment, watch.over).run()
+            await Master.open(environment, watch.over).run()
         finally:
             watch.stop()
 

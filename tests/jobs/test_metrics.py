@@ -136,7 +136,7 @@ def test_refused_gradients_are_at_least_those_of_the_status(tmp_path, scraped, t
     env = ThreadJob(spec, tmp_path / "cuts").environment
     env.runner.publish_status(JobStatus(job_name="job", progress=Progress(rejected_gradients=told)))
     KeptCounts(env.recovery_dir.with_name(COUNTS_NAME)).keep(Counts(rejected=scraped))
-    telemetry = Telemetry(env, StatusBoard(spec, env.runner), is_first_life=False)
+    telemetry = Telemetry(env, StatusBoard.open(spec, env.runner), is_first_life=False)
     coordinator = ServedMaster().coordinator
     cutter = Cutter(coordinator, env.recovery_dir, None, 0, 0, "job", "run", pytest.fail)
     telemetry.start()
@@ -177,7 +177,7 @@ def test_a_job_of_one_pass_tells_its_records(tmp_path):
     single_pass.save_model(tmp_path / "model.safetensors")
     spec = single_pass.single_pass_spec("evaluate", data, tmp_path / "model.safetensors")
     env = ThreadJob(spec, tmp_path / "cuts").environment
-    telemetry = Telemetry(env, StatusBoard(spec, env.runner), is_first_life=True)
+    telemetry = Telemetry(env, StatusBoard.open(spec, env.runner), is_first_life=True)
     ledger = Ledger([Shard("s", 0, 50)], LedgerConfig(10, 1, kind=TaskKind.EVALUATION))
     telemetry.attach_pass(ServedMaster().coordinator, ledger)
     done, _ = ledger.lease("a"), ledger.lease("b")

@@ -21,7 +21,7 @@ from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 
 def test_what_happens_often_does_not_push_out_what_happened_once():
-    board = StatusBoard(make_spec("a.B", "data"), FakeReplicaRunner())
+    board = StatusBoard.open(make_spec("a.B", "data"), FakeReplicaRunner())
     board.note("WorkerLost", "worker-1 was killed")
     for epoch in range(3 * MAX_EVENTS):
         board.note("EpochEnded", f"epoch {epoch}")
@@ -40,7 +40,7 @@ def test_what_happens_often_does_not_push_out_what_happened_once():
 def test_refused_gradients_are_those_of_all_lives():
     runner = FakeReplicaRunner()
     runner.publish_status(JobStatus(job_name="a", progress=Progress(rejected_gradients=242)))
-    board = StatusBoard(make_spec("a.B", "data"), runner)
+    board = StatusBoard.open(make_spec("a.B", "data"), runner)
     assert board.build().progress.rejected_gradients == 242
     master = ServedMaster()
     board.coordinator = master.coordinator
@@ -64,7 +64,7 @@ def board_of(*told, launch=1):
     runner = FakeReplicaRunner()
     for status in told:
         runner.publish_status(status)
-    board = StatusBoard(make_spec("a.B", "data"), runner)
+    board = StatusBoard.open(make_spec("a.B", "data"), runner)
     board.replicas = (Replica(ReplicaId("worker", 0, launch), ReplicaPhase.RUNNING),)
     return board
 
@@ -146,7 +146,7 @@ def test_another_launch_begins_with_no_records(told, launch):
 def test_a_damaged_status_is_replaced_by_the_next(tmp_path, caplog):
     directory = JobDirectory(tmp_path)
     directory.status_path.write_text("{")
-    board = StatusBoard(make_spec("a.B", "data"), LocalReplicaRunner(tmp_path))
+    board = StatusBoard.open(make_spec("a.B", "data"), LocalReplicaRunner(tmp_path))
     assert "status.json is damaged" in caplog.text
     assert board.publish()
     assert directory.status().phase is JobPhase.STARTING
@@ -230,7 +230,7 @@ def test_nor_is_a_pause_of_a_job_that_trains_nothing(clock):
 
 
 def test_a_job_that_has_ended_enters_no_other_phase():
-    board = StatusBoard(make_spec("a.B", "data"), FakeReplicaRunner())
+    board = StatusBoard.open(make_spec("a.B", "data"), FakeReplicaRunner())
     board.set_phase(JobPhase.SUCCEEDED, "Succeeded", "every record has counted")
     with pytest.raises(TransitionError):
         board.set_phase(JobPhase.RUNNING)

@@ -4,6 +4,7 @@ import logging
 import selectors
 import signal
 import time
+from functools import partial
 from types import FrameType
 from typing import Final
 
@@ -17,6 +18,7 @@ from elastic.platforms.local.processes import find_members, signal_members
 from elastic.platforms.local.replicas import ReplicaTable
 from elastic.platforms.memory_kills import own_counter
 from elastic.policy.masters import CANCEL, EndJob, RestartMaster, on_exit
+from elastic.spec.platforms import PlatformName
 from elastic.spec.roles import MASTER, is_kept_by_platform
 from elastic.spec.status import JobStatus, MasterHistory
 
@@ -39,20 +41,18 @@ class Reconciler:
     """Makes what runs equal to what is desired, until the job ends or somebody asks to stop."""
 
     def __init__(
-        self, directory: JobDirectory, submission: Submission, environment: dict[str, str]
+        self,
+        directory: JobDirectory,
+        submission: Submission,
+        table: ReplicaTable,
+        selector: selectors.BaseSelector,
     ) -> None:
+        """Keep the parts, see `open`."""
         self._directory = directory
         self._submission = submission
-        self._selector = selectors.DefaultSelector()
+        self._table = table
+        self._selector = selector
         self._history = MasterHistory()
-        self._table = ReplicaTable(
-            directory,
-            submission,
-            self._command_line,
-            environment,
-            self._selector,
-            MemoryKills(own_counter()),
-        )
         self._master = ReplicaId(MASTER, 0, 0)
         self._start_master_at_s = 0.0
         self._final_since_s: float | None = None
@@ -60,6 +60,26 @@ class Reconciler:
         self._is_stop_asked = False
         self._unpublished: EndJob | None = None
         self._uncounted: Replica | None = None
+
+    @classmethod
+    def open(
+        cls, directory: JobDirectory, submission: Submission, environment: dict[str, str]
+    ) -> "Reconciler":
+        """The reconciler of a job, for whose processes this one may wait.
+
+        Args:
+            environment: What replicas are started with.
+        """
+        selector = selectors.DefaultSelector()
+        table = ReplicaTable(
+            directory,
+            submission,
+            partial(command_line, directory, submission),
+            environment,
+            selector,
+            MemoryKills.since_now(own_counter()),
+        )
+        return cls(directory, submission, table, selector)
 
     def run(self) -> None:
         """Work until no replica is left and none is wanted."""
@@ -212,14 +232,20 @@ class Reconciler:
             deadlines_s.append(self._start_master_at_s)
         return max(min(deadlines_s) - now_s, MIN_WAIT_S)
 
-    def _command_line(self, replica: ReplicaId) -> list[str]:
-        command = self._submission.commands.get(replica.role)
-        if command is None:
-            raise ValueError(f"no program is known for the role {replica.role!r}")
-        arguments = ["--job-dir", str(self._directory.path)]
-        if not is_kept_by_platform(replica.role):
-            arguments += ["--index", str(replica.index), "--launch", str(replica.launch)]
-        return [*command, *arguments]
+
+def command_line(directory: JobDirectory, submission: Submission, replica: ReplicaId) -> list[str]:
+    """What a replica is started by.
+
+    Raises:
+        ValueError: Its role has no program.
+    """
+    command = submission.commands.get(replica.role)
+    if command is None:
+        raise ValueError(f"no program is known for the role {replica.role!r}")
+    arguments = [PlatformName.LOCAL.traits.program_flag, str(directory.path)]
+    if not is_kept_by_platform(replica.role):
+        arguments += ["--index", str(replica.index), "--launch", str(replica.launch)]
+    return [*command, *arguments]
 
 
 def publish_end(directory: JobDirectory, status: JobStatus | None, end: EndJob) -> None:

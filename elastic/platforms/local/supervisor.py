@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
     _reset_signals()
     logger.info("supervising %s as pid %d", directory.path, os.getpid())
     environment = dict(os.environ) | spec.envs
-    Reconciler(directory, submission, environment).run()
+    Reconciler.open(directory, submission, environment).run()
     logger.info("nothing is left to supervise")
     return 0
 
