@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Final
 
-from elastic.platforms.checks import Check, Outcome
+from elastic.platforms.registry import Check, Outcome
 from elastic.spec.packages import (
     DISTRIBUTION,
     FORMER_DISTRIBUTION,

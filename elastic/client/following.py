@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from elastic.errors import InfrastructureError, PlatformError
-from elastic.platforms.base import Platform
-from elastic.platforms.last_look import LOST_AFTER_S, LastLook
+from elastic.platforms.base import LOST_AFTER_S, LastLook, Platform
 from elastic.spec.status import JobStatus
 
 POLL_S: Final = 0.5

@@ -12,8 +12,8 @@ from functools import partial
 
 from elastic.master.hang_watch import LEAST_S, HangWatch
 from elastic.platforms.registry import add_platform_flags, entry_of_program
-from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import MasterEnvironment, Surroundings
+from elastic.platforms.traces import start_logging
 from elastic.policy.aggregation import num_computing_beside_update
 from elastic.policy.replicas import ExitReason
 

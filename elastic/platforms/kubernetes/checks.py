@@ -5,10 +5,10 @@ from http import HTTPStatus
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.checks import Check, Outcome
 from elastic.platforms.kubernetes.access import MASTER_RIGHTS, SUBMITTER, SUBMITTER_RIGHTS
 from elastic.platforms.kubernetes.connection import Cluster, RefusedError
 from elastic.platforms.kubernetes.names import Manifest, object_path
+from elastic.platforms.registry import Check, Outcome
 
 OLDEST: Final = (1, 20)
 OTHER_CLUSTER: Final = (

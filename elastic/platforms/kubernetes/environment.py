@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from elastic.errors import PlatformError
-from elastic.platforms.departure import Departure
 from elastic.platforms.kubernetes import names, tensorboard
 from elastic.platforms.kubernetes.connection import connect_from_pod
 from elastic.platforms.kubernetes.leaving import leave_on_sigterm
@@ -19,7 +18,7 @@ from elastic.platforms.kubernetes.podspec import keeps_versions
 from elastic.platforms.kubernetes.replica import PodSurroundings, variable
 from elastic.platforms.kubernetes.runner import PATIENCE_S as REQUEST_PATIENCE_S
 from elastic.platforms.kubernetes.runner import KubernetesReplicaRunner
-from elastic.platforms.surroundings import MasterEnvironment
+from elastic.platforms.surroundings import Departure, MasterEnvironment
 from elastic.spec.job import JobSpec
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from elastic.platforms.base import ExitReason
 from elastic.platforms.kubernetes.life_log import OUT_OF_MEMORY
 from elastic.platforms.kubernetes.names import TYPE_LABEL, Manifest
 from elastic.platforms.kubernetes.own_container import own_spec
-from elastic.platforms.last_words import UNFINISHED, exit_words
+from elastic.platforms.traces import UNFINISHED, exit_words
 
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
 _CODE_NOT_STARTED: Final = 128

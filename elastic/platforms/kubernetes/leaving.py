@@ -12,11 +12,11 @@ import time
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.departure import Departure
 from elastic.platforms.kubernetes.connection import Cluster
 from elastic.platforms.kubernetes.manifests import Owner
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.runner import KubernetesReplicaRunner
+from elastic.platforms.surroundings import Departure
 
 logger = logging.getLogger(__name__)
 

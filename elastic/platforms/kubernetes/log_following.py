@@ -9,13 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
-from elastic.platforms.base import LogLine
+from elastic.platforms.base import LastLook, LogLine
 from elastic.platforms.kubernetes.connection import AwayError, Cluster, RefusedError
 from elastic.platforms.kubernetes.log_selection import selected
 from elastic.platforms.kubernetes.names import Manifest
 from elastic.platforms.kubernetes.own_container import own_status
 from elastic.platforms.kubernetes.pod_log import ExcuseError, PodLog
-from elastic.platforms.last_look import LastLook
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.base import JobControl, Replica, ReplicaId
+from elastic.platforms.base import JobControl, Replica, ReplicaId, UntoldEnds
 from elastic.platforms.kubernetes import observation
 from elastic.platforms.kubernetes.book import LaunchBook
 from elastic.platforms.kubernetes.connection import Cluster
@@ -21,7 +21,6 @@ from elastic.platforms.kubernetes.podspec import Job
 from elastic.platforms.kubernetes.status_store import StatusStore
 from elastic.platforms.kubernetes.wishes import Wishes
 from elastic.platforms.kubernetes.worker_pods import MakePod, WorkerPods
-from elastic.platforms.untold_ends import UntoldEnds
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,7 @@ from types import FrameType
 from typing import Final
 
 from elastic.platforms.kubernetes.life_log import LifeLog
-from elastic.platforms.memory_kills import count_kills, own_counter
-from elastic.platforms.replica_log import start_logging
+from elastic.platforms.traces import count_kills, own_counter, start_logging
 
 logger = logging.getLogger(__name__)
 

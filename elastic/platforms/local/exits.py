@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from elastic.platforms.base import ExitReason
-from elastic.platforms.last_words import UNFINISHED, exit_words
 from elastic.platforms.local.directory import Termination
-from elastic.platforms.memory_kills import count_kills
+from elastic.platforms.traces import UNFINISHED, count_kills, exit_words
 
 ENDING_SIGNALS: Final = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}

@@ -14,9 +14,13 @@ from elastic.platforms.base import BoardFolder, LogLine, has_ended, unheard, wri
 from elastic.platforms.local.directory import JobDirectory, default_home
 from elastic.platforms.local.files import entries, exists
 from elastic.platforms.local.killing import kill_job
-from elastic.platforms.local.liveness import has_master, has_supervisor, members_of
 from elastic.platforms.local.logs import follow_logs, read_logs
-from elastic.platforms.local.presence import with_seen_workers
+from elastic.platforms.local.presence import (
+    has_master,
+    has_supervisor,
+    members_of,
+    with_seen_workers,
+)
 from elastic.platforms.local.submission import job_lock, lock_of, submit_job
 from elastic.platforms.local.supervisor import start_supervisor
 from elastic.policy.fleet import desired_workers

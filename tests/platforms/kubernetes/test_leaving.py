@@ -18,7 +18,7 @@ WORKERS_PATH = "/api/v1/namespaces/team/pods"
 PROGRAM = """
 import sys, threading
 from kubernetes.client.configuration import Configuration
-from elastic.platforms.departure import Departure
+from elastic.platforms.surroundings import Departure
 from elastic.platforms.kubernetes import leaving
 from elastic.platforms.kubernetes.connection import Cluster
 from elastic.platforms.kubernetes.kubeconfig import Access
