@@ -10,6 +10,7 @@
     │   └── TrainingError      NaN loss, a record that always fails, too many crashes
     ├── JobNotFoundError       no job of that name
     ├── JobExistsError         the name is taken
+    ├── TransitionError        a state that cannot follow another: a mistake of ours
     └── InfrastructureError           the machine or the cluster failed; trying again may help
         ├── PlatformError      a replica could not be started, watched or stopped
         └── RpcError           a peer is away, refused us, or sent nonsense
@@ -83,6 +84,10 @@ class JobNotFoundError(ElasticError):
 
 class JobExistsError(ElasticError):
     """A job of that name is there already."""
+
+
+class TransitionError(ElasticError):
+    """A job or replica was about to enter a phase that cannot follow the one it is in."""
 
 
 class InfrastructureError(ElasticError):

@@ -14,8 +14,7 @@ from click.core import ParameterSource
 
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, platform_option
-from elastic.platforms.checks import Check, Outcome
-from elastic.platforms.registry import CheckRequest, entry_of
+from elastic.platforms.registry import Check, CheckRequest, Outcome, entry_of
 from elastic.spec.job import JobSpec
 from elastic.spec.packages import (
     DISTRIBUTION,

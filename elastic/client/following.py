@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from elastic.errors import InfrastructureError, PlatformError
-from elastic.platforms.base import Platform, unheard
-from elastic.platforms.last_look import LOST_AFTER_S, LastLook
+from elastic.platforms.base import LOST_AFTER_S, LastLook, Platform, unheard
 from elastic.spec.roles import WORKER
 from elastic.spec.status import JobStatus
 from elastic.telemetry.summary import first_line, is_running, waits_because

@@ -12,8 +12,8 @@ from functools import partial
 
 from elastic.master.hang_watch import LEAST_S, HangWatch
 from elastic.platforms.registry import add_platform_flags, entry_of_program
-from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import MasterEnvironment, Surroundings
+from elastic.platforms.traces import start_logging
 from elastic.policy.aggregation import num_computing_beside_update
 from elastic.policy.replicas import ExitReason
 
@@ -56,7 +56,7 @@ def _run(environment: MasterEnvironment, on_hang: Callable[[str], None]) -> None
         watch = HangWatch(max(spec.hang_timeout, LEAST_S), spec.start_timeout, on_hang)
         watch.start()
         try:
-            await Master(environment, watch.over).run()
+            await Master.open(environment, watch.over).run()
         finally:
             watch.stop()
 

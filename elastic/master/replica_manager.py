@@ -30,7 +30,7 @@ from elastic.policy.replicas import (
     exit_text,
 )
 from elastic.spec.job import JobSpec
-from elastic.spec.roles import ROLES, WORKER
+from elastic.spec.roles import WORKER, event_prefix
 from elastic.spec.status import JobPhase
 
 log = logging.getLogger(__name__)
@@ -216,7 +216,7 @@ class ReplicaManager:
 
     def _tell(self, replica: ReplicaId, what: str, message: str) -> None:
         """Note an event of a replica: `WorkerLost`."""
-        self._board.note(f"{ROLES[replica.role].title}{what}", message)
+        self._board.note(f"{event_prefix(replica.role)}{what}", message)
 
     def _note_exit(self, replica: Replica, is_failure: bool, wanted: bool) -> None:
         how = exit_text(replica)

@@ -59,12 +59,14 @@ class Cancelled(Exception):  # noqa: N818 - no error: the user asked for it
 class Master:
     """Owns the parts of a running job and the order in which they start and stop."""
 
-    def __init__(self, environment: MasterEnvironment, watched: Watched = unwatched) -> None:
-        """Take what the platform gives, and what looks at the work on parameters."""
+    def __init__(
+        self, environment: MasterEnvironment, board: StatusBoard, watched: Watched = unwatched
+    ) -> None:
+        """Take what the platform gives, and what looks at the work on parameters; see `open`."""
         self._env = environment
         self._watched = watched
         self._spec = environment.spec
-        self._board = StatusBoard(environment.spec, environment.runner, environment.master_history)
+        self._board = board
         self._is_first_life = self._board.phase is JobPhase.STARTING
         self._telemetry = Telemetry(environment, self._board, self._is_first_life)
         self._commit_log = CommitLog(environment.spec.commit_log)
@@ -86,6 +88,12 @@ class Master:
             self._cancelled.set,
         )
         self._manager.on_exit = self._telemetry.exited
+
+    @classmethod
+    def open(cls, environment: MasterEnvironment, watched: Watched = unwatched) -> "Master":
+        """The master of a job, which goes on from what is published of it."""
+        given = environment.spec, environment.runner, environment.master_history
+        return cls(environment, StatusBoard.open(*given), watched)
 
     async def run(self) -> JobPhase:
         """Run the job to its end; returns the final phase, which has been published."""

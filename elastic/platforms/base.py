@@ -6,22 +6,26 @@ Everything is level-triggered: the observed replicas are always read whole, so a
 never matters.
 """
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
-from elastic.errors import JobSpecError, PlatformError
+from elastic.errors import InfrastructureError, JobSpecError, PlatformError
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.spec.job import JobSpec
 from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus
 
 __all__ = [
+    "LOST_AFTER_S",
     "BoardFolder",
     "BoardInCluster",
     "ExitReason",
     "JobControl",
+    "LastLook",
     "LogLine",
     "Platform",
     "Replica",
@@ -30,9 +34,15 @@ __all__ = [
     "ReplicaRunner",
     "StatusRefusedError",
     "StillAliveError",
+    "UntoldEnds",
     "unheard",
     "writes_no_events",
 ]
+
+T = TypeVar("T")
+
+LOST_AFTER_S: Final = 15.0
+"""What nobody can tell, or decides, for so long is given up; less passes by itself."""
 
 
 class StatusRefusedError(PlatformError):
@@ -98,6 +108,39 @@ class ReplicaRunner(Protocol):
 
     def publish_address(self, address: str) -> None:
         """Tell workers where the master listens (`host:port`)."""
+
+
+class UntoldEnds:
+    """Ends of workers that a master knows of, and that no stored status tells yet. Thread-safe.
+
+    The record of such an end must outlive the master: the next one finds it, and counts it. An end
+    that the status tells must not, or it would count twice. A status that has a later launch of the
+    same worker tells how the earlier ones ended, since both are decided in one step.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._launches: set[ReplicaId] = set()
+
+    def add(self, replica: ReplicaId) -> None:
+        """Forget this one as soon as a status tells of a later launch."""
+        with self._lock:
+            self._launches.add(replica)
+
+    def __contains__(self, replica: ReplicaId) -> bool:
+        with self._lock:
+            return replica in self._launches
+
+    def told_by(self, stored: JobStatus) -> list[ReplicaId]:
+        """Those that a status tells which has been stored: nothing needs to remember them now."""
+        newest = {worker.index: worker.launch for worker in stored.workers}
+        with self._lock:
+            return [each for each in self._launches if each.launch < newest.get(each.index, 0)]
+
+    def discard(self, replica: ReplicaId) -> None:
+        """This one has been forgotten."""
+        with self._lock:
+            self._launches.discard(replica)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,3 +298,32 @@ class Platform(Protocol):
         With `follow`, goes on until the job has ended; with `previous`, those of the life before
         the present one; with `since`, those written from then on.
         """
+
+
+class LastLook(Generic[T]):
+    """Looks, and gives what was seen last while the platform cannot tell."""
+
+    def __init__(self, look: Callable[[], T], lost_after_s: float = LOST_AFTER_S) -> None:
+        self._look = look
+        self._lost_after_s = lost_after_s
+        self._seen: tuple[T] | None = None
+        self._lost_since_s: float | None = None
+
+    def __call__(self) -> T:
+        """What is to be seen now, as far as anybody can tell.
+
+        Raises:
+            InfrastructureError: The platform could not tell at the first look, or for
+                `lost_after_s`.
+        """
+        try:
+            self._seen = (self._look(),)
+        except InfrastructureError:
+            now_s = time.monotonic()
+            if self._lost_since_s is None:
+                self._lost_since_s = now_s
+            if self._seen is None or now_s - self._lost_since_s >= self._lost_after_s:
+                raise
+        else:
+            self._lost_since_s = None
+        return self._seen[0]

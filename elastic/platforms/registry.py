@@ -7,11 +7,11 @@ imports the rest of its package within its methods, so that nobody pays for what
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 
 from elastic.platforms.base import Platform
-from elastic.platforms.checks import Check
 from elastic.platforms.surroundings import MasterEnvironment, Surroundings
 from elastic.policy.replicas import ReplicaId
 from elastic.spec.platforms import PLATFORMS, PlatformName, Traits
@@ -33,6 +33,33 @@ class ClusterChoice:
     kubeconfig: str | None = None
     context: str | None = None
     namespace: str | None = None
+
+
+class Outcome(StrEnum):
+    """What a check came to; only a failure stops jobs."""
+
+    OK = "ok"
+    WARNING = "warn"
+    FAILURE = "fail"
+    SKIPPED = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The outcome of one check.
+
+    Attributes:
+        subject: What was looked at, in a word or two.
+        fix: What to do; a failure always has it.
+    """
+
+    subject: str
+    outcome: Outcome
+    text: str
+    fix: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.fix or self.outcome is not Outcome.FAILURE, f"{self.subject} has no fix"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.spec.job import JobSpec, WorkerRange
-from elastic.spec.roles import FLEET, WORKER, Quorum, Role
+from elastic.spec.roles import FLEET, WORKER, Quorum, Role, event_prefix
 
 __all__ = [
     "WORKER",
@@ -144,7 +144,7 @@ class _Group:
         if self.failures <= limit:
             return None
         return FailJob(
-            f"{self.role.title}Failures",
+            f"{event_prefix(self.role.name)}Failures",
             f"{self.role.plural} failed {self.failures} times ({self.role.failures}={limit}); "
             f"the first was {self.first_failure}",
         )

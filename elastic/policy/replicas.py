@@ -1,12 +1,18 @@
 """Names for replicas: who runs, in which life, and why a life ended."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+from elastic.errors import TransitionError
 
 
 class ReplicaPhase(StrEnum):
-    """Life of one launch: `PENDING → RUNNING → SUCCEEDED | FAILED`; a new launch is a new life."""
+    """Life of one launch: `PENDING → RUNNING → SUCCEEDED | FAILED`; a new launch is a new life.
+
+    `TRANSITIONS` says what may follow what.
+    """
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -15,7 +21,28 @@ class ReplicaPhase(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        return self in (ReplicaPhase.SUCCEEDED, ReplicaPhase.FAILED)
+        return not TRANSITIONS[self]
+
+    def to(self, phase: "ReplicaPhase") -> "ReplicaPhase":
+        """Enter a phase; to be seen in the same one again changes nothing.
+
+        Raises:
+            TransitionError: It cannot follow.
+        """
+        if phase is not self and phase not in TRANSITIONS[self]:
+            raise TransitionError(f"a replica that is {self} cannot become {phase}")
+        return phase
+
+
+TRANSITIONS: Final[Mapping[ReplicaPhase, frozenset[ReplicaPhase]]] = {
+    # Who looks late has not seen it run.
+    ReplicaPhase.PENDING: frozenset(
+        {ReplicaPhase.RUNNING, ReplicaPhase.SUCCEEDED, ReplicaPhase.FAILED}
+    ),
+    ReplicaPhase.RUNNING: frozenset({ReplicaPhase.SUCCEEDED, ReplicaPhase.FAILED}),
+    ReplicaPhase.SUCCEEDED: frozenset(),
+    ReplicaPhase.FAILED: frozenset(),
+}
 
 
 class ExitReason(StrEnum):
@@ -55,6 +82,14 @@ class Replica:
     message: str = ""
     pid: int | None = None
     started_s: float | None = None
+
+    def entering(self, phase: ReplicaPhase, **change: Any) -> "Replica":
+        """The same launch in its next phase.
+
+        Raises:
+            TransitionError: The phase cannot follow the present one.
+        """
+        return replace(self, phase=self.phase.to(phase), **change)
 
 
 ASKED_TO_END: Final = "was asked to end"

@@ -66,11 +66,6 @@ class Role:
     priority: str
     keeps_state: bool
 
-    @property
-    def title(self) -> str:
-        """What the kinds of its events begin with: `Worker` of `WorkerLost`."""
-        return self.name.capitalize()
-
     def limits(self, spec: JobSpec) -> WorkerRange:
         """How many replicas a job may have."""
         if self.number is None:
@@ -120,6 +115,11 @@ ROLES: Final[Mapping[str, Role]] = {role.name: role for role in _ROWS}
 
 FLEET: Final = tuple(role for role in _ROWS if role.keeper is Keeper.MASTER)
 """Those whose replicas the master launches."""
+
+
+def event_prefix(role: str) -> str:
+    """What the kinds of a role's events begin with: `Worker` of `WorkerLost`."""
+    return role.capitalize()
 
 
 def is_kept_by_platform(role: str) -> bool:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from elastic.errors import PlatformError, RpcError, told
 from elastic.platforms.registry import add_platform_flags, entry_of_program
-from elastic.platforms.replica_log import start_logging
 from elastic.platforms.surroundings import Surroundings
+from elastic.platforms.traces import start_logging
 from elastic.policy.replicas import ExitReason, ReplicaId
 from elastic.rpc.client import MasterClient, SupersededError
 from elastic.spec.job import JobSpec

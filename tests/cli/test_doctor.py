@@ -8,7 +8,7 @@ import pytest
 from cli.test_processes import Terminal
 
 from elastic.cli.doctor import check_extras, checks_of, distribution_check, extras_in
-from elastic.platforms.checks import Check, Outcome
+from elastic.platforms.registry import Check, Outcome
 
 REQUIREMENTS = [
     "click>=8.1",

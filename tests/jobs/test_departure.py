@@ -7,7 +7,7 @@ import pytest
 from support.thread_job import ThreadJob, obedient_spec, write_records
 
 from elastic.checkpoints.cuts import list_cuts, read_cut
-from elastic.platforms.departure import Departure
+from elastic.platforms.surroundings import Departure
 from elastic.spec.status import JobPhase
 
 NUM_RECORDS = 200

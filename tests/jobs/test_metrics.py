@@ -135,7 +135,7 @@ def test_refused_gradients_are_at_least_those_of_the_status(tmp_path, scraped, t
     env = ThreadJob(spec, tmp_path / "cuts").environment
     env.runner.publish_status(JobStatus(job_name="job", progress=Progress(rejected_gradients=told)))
     KeptCounts(env.recovery_dir.with_name(COUNTS_NAME)).keep(Counts(rejected=scraped))
-    telemetry = Telemetry(env, StatusBoard(spec, env.runner), is_first_life=False)
+    telemetry = Telemetry(env, StatusBoard.open(spec, env.runner), is_first_life=False)
     telemetry.start()
     telemetry.attach(ServedMaster().job)
     assert telemetry.sample().counts.rejected == begun_with
@@ -174,7 +174,7 @@ def test_a_job_of_one_pass_tells_its_records(tmp_path):
     single_pass.save_model(tmp_path / "model.safetensors")
     spec = single_pass.single_pass_spec("evaluate", data, tmp_path / "model.safetensors")
     env = ThreadJob(spec, tmp_path / "cuts").environment
-    telemetry = Telemetry(env, StatusBoard(spec, env.runner), is_first_life=True)
+    telemetry = Telemetry(env, StatusBoard.open(spec, env.runner), is_first_life=True)
     ledger = Ledger([Shard("s", 0, 50)], LedgerConfig(10, 1, kind=TaskKind.EVALUATION))
     telemetry.attach_pass(ServedMaster().job, ledger)
     done, _ = ledger.lease("a"), ledger.lease("b")

@@ -34,14 +34,14 @@ class RefusingRunner(FakeReplicaRunner):
 def test_an_end_that_is_refused_for_good_is_not_tried_again(error, is_done):
     runner = RefusingRunner()
     runner.error = error
-    board = StatusBoard(make_spec("a.B", "data"), runner)
+    board = StatusBoard.open(make_spec("a.B", "data"), runner)
     board.set_phase(JobPhase.SUCCEEDED)
     assert [board.publish(), board.publish()] == [is_done, is_done]
     assert runner.tries == (1 if is_done else 2)
 
 
 def board_with(audits):
-    board = StatusBoard(make_spec("a.B", "data"), FakeReplicaRunner())
+    board = StatusBoard.open(make_spec("a.B", "data"), FakeReplicaRunner())
     board._told_audits()
     ledger = SimpleNamespace(audits=audits)
     board.follow(SimpleNamespace(ledger=ledger))
@@ -61,7 +61,7 @@ def test_a_master_that_has_no_ledger_yet_tells_the_audits_of_its_earlier_life():
     runner.publish_status(
         JobStatus(job_name="job", audits=(_run(3),), audits_left_out=4, started_s=1.0)
     )
-    status = StatusBoard(make_spec("a.B", "data"), runner).build()
+    status = StatusBoard.open(make_spec("a.B", "data"), runner).build()
     assert (status.audits, status.audits_left_out) == ((_run(3),), 4)
 
 

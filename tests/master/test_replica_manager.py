@@ -25,7 +25,7 @@ def events_of(play):
     async def run():
         runner = FakeReplicaRunner()
         spec = make_spec("a.B", "data", num_workers="1:2")
-        board = StatusBoard(spec, runner)
+        board = StatusBoard.open(spec, runner)
         manager = ReplicaManager(
             spec, runner, 2, Fleet(FleetRules({"worker": 3}, 60.0)), board, lambda: None
         )
@@ -81,7 +81,7 @@ def test_a_platform_that_is_away_does_not_undo_the_end_of_a_job():
 
     async def run():
         runner, spec = AwayRunner(), make_spec("a.B", "data")
-        board = StatusBoard(spec, runner)
+        board = StatusBoard.open(spec, runner)
         manager = ReplicaManager(
             spec, runner, 1, Fleet(FleetRules({"worker": 3}, 60.0)), board, lambda: None
         )
@@ -96,7 +96,7 @@ def test_a_platform_that_is_away_does_not_undo_the_end_of_a_job():
 def test_one_that_is_still_starting_when_the_job_is_done_has_not_failed():
     async def run():
         runner, spec = FakeReplicaRunner(), make_spec("a.B", "data")
-        board = StatusBoard(spec, runner)
+        board = StatusBoard.open(spec, runner)
         manager = ReplicaManager(
             spec, runner, 1, Fleet(FleetRules({"worker": 3}, 60.0)), board, lambda: None
         )
@@ -117,7 +117,7 @@ def test_a_master_that_dies_before_it_has_looked_leaves_what_was_told():
         runner.publish_status(
             JobStatus(job_name="job", phase=JobPhase.RUNNING, started_s=1.0, workers=(told,))
         )
-        runner.publish_status(StatusBoard(spec, runner).build())
-        return StatusBoard(spec, runner).has_told_end(ReplicaId("worker", 1, 7))
+        runner.publish_status(StatusBoard.open(spec, runner).build())
+        return StatusBoard.open(spec, runner).has_told_end(ReplicaId("worker", 1, 7))
 
     assert asyncio.run(run())

@@ -9,6 +9,7 @@ from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
 from support.served_master import ServedMaster
 
+from elastic.errors import TransitionError
 from elastic.master.report.status_board import MAX_EVENTS, StatusBoard
 from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.directory import JobDirectory
@@ -19,7 +20,7 @@ from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 
 def test_what_happens_often_does_not_push_out_what_happened_once():
-    board = StatusBoard(make_spec("a.B", "data"), FakeReplicaRunner())
+    board = StatusBoard.open(make_spec("a.B", "data"), FakeReplicaRunner())
     board.note("WorkerLost", "worker-1 was killed")
     for epoch in range(3 * MAX_EVENTS):
         board.note("EpochEnded", f"epoch {epoch}")
@@ -38,7 +39,7 @@ def test_what_happens_often_does_not_push_out_what_happened_once():
 def test_refused_gradients_are_those_of_all_lives():
     runner = FakeReplicaRunner()
     runner.publish_status(JobStatus(job_name="a", progress=Progress(rejected_gradients=242)))
-    board = StatusBoard(make_spec("a.B", "data"), runner)
+    board = StatusBoard.open(make_spec("a.B", "data"), runner)
     assert board.build().progress.rejected_gradients == 242
     master = ServedMaster()
     board.follow(master.job)
@@ -62,7 +63,7 @@ def board_of(*told, launch=1):
     runner = FakeReplicaRunner()
     for status in told:
         runner.publish_status(status)
-    board = StatusBoard(make_spec("a.B", "data"), runner)
+    board = StatusBoard.open(make_spec("a.B", "data"), runner)
     board.replicas = (Replica(ReplicaId("worker", 0, launch), ReplicaPhase.RUNNING),)
     return board
 
@@ -144,7 +145,7 @@ def test_another_launch_begins_with_no_records(told, launch):
 def test_a_damaged_status_is_replaced_by_the_next(tmp_path, caplog):
     directory = JobDirectory(tmp_path)
     directory.status_path.write_text("{")
-    board = StatusBoard(make_spec("a.B", "data"), LocalReplicaRunner(tmp_path))
+    board = StatusBoard.open(make_spec("a.B", "data"), LocalReplicaRunner(tmp_path))
     assert "status.json is damaged" in caplog.text
     assert board.publish()
     assert directory.status().phase is JobPhase.STARTING
@@ -225,3 +226,11 @@ def test_nor_is_a_pause_of_a_job_that_trains_nothing(clock):
     clock.now_s += 0.1
     job.sessions.contributed(session, 8, 0.01)
     assert job.sessions.samples_per_s == pytest.approx(80.0)
+
+
+def test_a_job_that_has_ended_enters_no_other_phase():
+    board = StatusBoard.open(make_spec("a.B", "data"), FakeReplicaRunner())
+    board.set_phase(JobPhase.SUCCEEDED, "Succeeded", "every record has counted")
+    with pytest.raises(TransitionError):
+        board.set_phase(JobPhase.RUNNING)
+    assert (board.phase, board.reason) == (JobPhase.SUCCEEDED, "Succeeded")

@@ -78,7 +78,7 @@ def test_checkpoints_that_overlap_are_one_wait():
 def test_the_end_of_a_job_is_the_end_of_its_account():
     runner = FakeReplicaRunner()
     runner.publish_status(JobStatus(job_name="job", submitted_s=100.0))
-    board = StatusBoard(make_spec("a.B", "data"), runner)
+    board = StatusBoard.open(make_spec("a.B", "data"), runner)
     board.set_phase(JobPhase.RUNNING)
     board.set_phase(JobPhase.SUCCEEDED)
     assert board.publish()
@@ -91,7 +91,7 @@ def test_the_end_of_a_job_is_the_end_of_its_account():
 
 def test_time_alone_publishes_nothing():
     runner = FakeReplicaRunner()
-    board = StatusBoard(make_spec("a.B", "data"), runner)
+    board = StatusBoard.open(make_spec("a.B", "data"), runner)
     board.publish()
     first = runner.last_status()
     board.publish()

@@ -5,8 +5,16 @@ import json
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from elastic.errors import TransitionError
 from elastic.platforms.local.directory import JobDirectory
-from elastic.spec.status import JobPhase, JobStatus, StoredStatus, WorkerStatus
+from elastic.spec.status import (
+    FINAL_PHASES,
+    TRANSITIONS,
+    JobPhase,
+    JobStatus,
+    StoredStatus,
+    WorkerStatus,
+)
 
 STORED = TypeAdapter(StoredStatus)
 STATUS = JobStatus(
@@ -57,3 +65,33 @@ def test_the_audit_of_a_version_that_kept_one_for_each_epoch_is_of_one_epoch():
     document = newer() | {"audits": [{"epoch": 2, "records": 4, "committed": 4, "skipped": 0}]}
     [audit] = STORED.validate_json(json.dumps(document)).audits
     assert (audit.epoch, audit.num_epochs) == (2, 1)
+
+
+class TestPhases:
+    @pytest.mark.parametrize("before", JobPhase)
+    @pytest.mark.parametrize("after", JobPhase)
+    def test_a_job_enters_what_the_table_says_and_nothing_else(self, before, after):
+        status = JobStatus(job_name="a", phase=before)
+        if after in TRANSITIONS[before] or after is before:
+            changed = status.entering(after, "Why", "because", ended_s=3.0)
+            assert (changed.phase, changed.reason, changed.message) == (after, "Why", "because")
+            assert changed.ended_s == 3.0
+        else:
+            with pytest.raises(TransitionError, match=f"{before} cannot become {after}"):
+                status.entering(after, "", "")
+
+    def test_every_phase_but_the_one_that_nothing_enters_is_reached_from_the_first(self):
+        reached, last = set(), {JobPhase.PENDING}
+        while last - reached:
+            reached |= last
+            last = {after for before in reached for after in TRANSITIONS[before]}
+        assert set(JobPhase) - reached == {JobPhase.SUSPENDED}
+
+    def test_every_job_can_be_cancelled_and_can_fail_until_it_has_ended(self):
+        for phase in set(JobPhase) - FINAL_PHASES:
+            assert {JobPhase.CANCELLED, JobPhase.FAILED} <= TRANSITIONS[phase]
+        assert {JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED} == FINAL_PHASES
+
+    def test_one_that_is_not_ended_becomes_recovering_when_its_master_is_lost(self):
+        for phase in set(JobPhase) - FINAL_PHASES:
+            assert phase.to(JobPhase.RECOVERING) is JobPhase.RECOVERING

@@ -11,8 +11,8 @@ from elastic.platforms.base import (
     Replica,
     ReplicaId,
     ReplicaPhase,
+    UntoldEnds,
 )
-from elastic.platforms.untold_ends import UntoldEnds
 from elastic.spec.status import JobStatus
 
 

@@ -85,12 +85,12 @@ class Jobs:
         return eventually(lambda: self.members(name, role))[0].pid
 
     def start_supervisor(self, name="job", **constants):
-        """Start a supervisor whose reconciler has other constants, for a job that has none."""
+        """Start a supervisor that has other constants, for a job that has none."""
         directory = self.directory(name)
         program = (
             "import json, sys\n"
-            "from elastic.platforms.local import reconciler, supervisor\n"
-            "vars(reconciler).update(json.loads(sys.argv[2]))\n"
+            "from elastic.platforms.local import supervisor\n"
+            "vars(supervisor).update(json.loads(sys.argv[2]))\n"
             "supervisor.main([sys.argv[1]])\n"
         )
         subprocess.run(

@@ -139,7 +139,7 @@ class ThreadJob:
 
     async def _main(self):
         # Made inside the loop: it keeps hold of the loop it belongs to.
-        await Master(self.environment).run()
+        await Master.open(self.environment).run()
 
     def _run_quietly(self):
         try:

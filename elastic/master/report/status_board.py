@@ -74,12 +74,13 @@ class StatusBoard:
         self,
         spec: JobSpec,
         runner: ReplicaRunner,
+        earlier: JobStatus | None,
         master_history: MasterHistory = NO_MASTERS,
     ) -> None:
+        """Go on from what was published before, see `open`."""
         self._spec = spec
         self._master_history = master_history
         self._runner = runner
-        earlier = runner.last_status()
         was_running = (
             earlier is not None
             and earlier.started_s is not None
@@ -93,6 +94,7 @@ class StatusBoard:
         # Who resumes a job has mended what failed it, so it may fail as often as a new one.
         self.worker_failures = self._base.worker_failures if was_running else 0
         self.workers_lost = self._base.workers_lost
+        # The life of a master begins in one of these, whatever the one before has told.
         self.phase = JobPhase.RECOVERING if was_running else JobPhase.STARTING
         self.reason = ""
         self.message = ""
@@ -124,6 +126,13 @@ class StatusBoard:
         if was_running:
             # Which cut it goes back to is told once that is read; there may be none yet.
             self.note("MasterRestarted", "the master was restarted")
+
+    @classmethod
+    def open(
+        cls, spec: JobSpec, runner: ReplicaRunner, master_history: MasterHistory = NO_MASTERS
+    ) -> "StatusBoard":
+        """The board of a master, which goes on from the status that its platform keeps."""
+        return cls(spec, runner, runner.last_status(), master_history)
 
     @property
     def earlier_rejected_gradients(self) -> int:
@@ -175,7 +184,12 @@ class StatusBoard:
         self.reason, self.message = reason, message
 
     def set_phase(self, phase: JobPhase, reason: str = "", message: str = "") -> None:
-        """Enter a phase; final ones set the end of the job."""
+        """Enter a phase; final ones set the end of the job.
+
+        Raises:
+            TransitionError: It cannot follow the present one.
+        """
+        self.phase.to(phase)
         if phase != self.phase:
             why = f" ({reason})" if reason not in ("", phase) else ""
             log.info("phase %s → %s%s", self.phase, phase, why)

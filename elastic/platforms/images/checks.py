@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.checks import Check, Outcome
 from elastic.platforms.images.engine import DockerEngine
 from elastic.platforms.images.request import DOCKER_HUB, ImageRequest, registry_host
+from elastic.platforms.registry import Check, Outcome
 
 TIMEOUT_S: Final = 5.0
 _DOCKER_HUB_API: Final = "registry-1.docker.io"

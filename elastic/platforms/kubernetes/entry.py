@@ -5,12 +5,13 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import Platform
-from elastic.platforms.checks import Check, Outcome
 from elastic.platforms.registry import (
     PATIENCE_S,
+    Check,
     CheckRequest,
     ClusterChoice,
     MakeImage,
+    Outcome,
     PlatformEntry,
 )
 from elastic.platforms.surroundings import MasterEnvironment, Surroundings

@@ -12,7 +12,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, JobControl, Replica, ReplicaId
-from elastic.platforms.last_words import STEP_NAME
 from elastic.platforms.local.files import (
     Bell,
     Lock,
@@ -22,6 +21,7 @@ from elastic.platforms.local.files import (
     remove,
     write_whole,
 )
+from elastic.platforms.traces import STEP_NAME
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus, StoredStatus
 

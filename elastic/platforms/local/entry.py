@@ -7,8 +7,14 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import Platform
-from elastic.platforms.checks import Check, Outcome
-from elastic.platforms.registry import CheckRequest, ClusterChoice, MakeImage, PlatformEntry
+from elastic.platforms.registry import (
+    Check,
+    CheckRequest,
+    ClusterChoice,
+    MakeImage,
+    Outcome,
+    PlatformEntry,
+)
 from elastic.platforms.surroundings import MasterEnvironment, Surroundings
 from elastic.policy.replicas import ReplicaId
 
@@ -45,7 +51,7 @@ class _LocalEntry:
 
     def surroundings(self, place: str, replica: ReplicaId | None) -> Surroundings:
         """What the folder of a job says."""
-        from elastic.platforms.local.replica import LocalSurroundings
+        from elastic.platforms.local.surroundings import LocalSurroundings
 
         return LocalSurroundings(Path(place), replica)
 
@@ -56,8 +62,8 @@ class _LocalEntry:
             PlatformError: The folder is not that of a job.
         """
         from elastic.platforms.local.directory import JobDirectory
-        from elastic.platforms.local.replica import read_spec, read_token
         from elastic.platforms.local.runner import LocalReplicaRunner
+        from elastic.platforms.local.surroundings import read_spec, read_token
 
         job_dir = Path(place)
         directory = JobDirectory(job_dir)

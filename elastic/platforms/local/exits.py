@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from elastic.platforms.base import ExitReason
-from elastic.platforms.last_words import UNFINISHED, exit_words
 from elastic.platforms.local.directory import Termination
-from elastic.platforms.memory_kills import count_kills
+from elastic.platforms.traces import UNFINISHED, count_kills, exit_words
 
 ENDING_SIGNALS: Final = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
@@ -92,15 +91,20 @@ class MemoryKills:
     memory as the kernel has counted.
     """
 
-    def __init__(self, counter: Path | None) -> None:
+    def __init__(self, counter: Path | None, num_told: int) -> None:
+        """Keep the values, see `since_now`."""
+        self._counter = counter
+        self._num_told = num_told
+        self._untold_since_s: float | None = None
+
+    @classmethod
+    def since_now(cls, counter: Path | None) -> "MemoryKills":
         """Count from now on.
 
         Args:
             counter: See `own_counter`.
         """
-        self._counter = counter
-        self._num_told = self._count()
-        self._untold_since_s: float | None = None
+        return cls(counter, count_kills(counter))
 
     def take(self) -> str | None:
         """A message about a kill that was not told yet, or None."""

@@ -13,7 +13,7 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import StillAliveError, unheard
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.processes import Member, find_members, is_stopped, signal_members
-from elastic.platforms.local.reconciler import publish_end
+from elastic.platforms.local.supervisor import publish_end
 from elastic.policy.masters import CANCEL
 from elastic.spec.roles import MASTER
 from elastic.spec.status import JobPhase, JobStatus

@@ -14,9 +14,13 @@ from elastic.platforms.base import BoardFolder, LogLine, has_ended, unheard, wri
 from elastic.platforms.local.directory import JobDirectory, default_home
 from elastic.platforms.local.files import entries, exists
 from elastic.platforms.local.killing import kill_job
-from elastic.platforms.local.liveness import has_master, has_supervisor, members_of
 from elastic.platforms.local.logs import follow_logs, read_logs
-from elastic.platforms.local.presence import with_seen_workers
+from elastic.platforms.local.presence import (
+    has_master,
+    has_supervisor,
+    members_of,
+    with_seen_workers,
+)
 from elastic.platforms.local.submission import job_lock, lock_of, submit_job
 from elastic.platforms.local.supervisor import start_supervisor
 from elastic.policy.ended_jobs import only_here
@@ -262,9 +266,7 @@ class LocalPlatform:
         if newest is None or newest.exit_reason is None:
             return status
         message = f"the master ended ({newest.message}) and is started again"
-        return status.model_copy(
-            update={"phase": JobPhase.RECOVERING, "reason": "MasterLost", "message": message}
-        )
+        return status.entering(JobPhase.RECOVERING, "MasterLost", message)
 
     def _abandoned(self, directory: JobDirectory, status: JobStatus) -> JobStatus:
         """Say what is left where nobody decides for the job, and how one decides."""
@@ -278,9 +280,7 @@ class LocalPlatform:
         if not status.kind.can_resume:
             again = f"`elastic {status.kind} --overwrite` starts it anew"
         message = f"{what}; {again}{end}"
-        return status.model_copy(
-            update={"phase": JobPhase.RECOVERING, "reason": "NoMaster", "message": message}
-        )
+        return status.entering(JobPhase.RECOVERING, "NoMaster", message)
 
     def _published(self, directory: JobDirectory) -> JobStatus:
         status = directory.status() or JobStatus(job_name=directory.path.name)

@@ -1,4 +1,4 @@
-"""The workers of a job that has ended or lost its master: what became of each.
+"""Who of a job is there, asked from outside, and what became of the workers of one that has ended.
 
 The master's last word is older than their end, so what is seen of the processes counts.
 """
@@ -7,13 +7,32 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from elastic.platforms.local.directory import JobDirectory
-from elastic.platforms.local.liveness import members_of
+from elastic.platforms.local.processes import Member, find_members
 from elastic.policy.replicas import Replica, ReplicaId, ReplicaPhase, exit_text, told_phase
-from elastic.spec.roles import WORKER
+from elastic.spec.roles import MASTER, WORKER
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 ENDING: Final = "Ending"
 """The phase of a worker that is alive though its job has ended: it is about to be ended too."""
+
+
+def members_of(directory: JobDirectory) -> list[Member]:
+    """All live processes of the job's last submission."""
+    submission = directory.submission()
+    return [] if submission is None else find_members(submission.uid)
+
+
+def has_supervisor(directory: JobDirectory) -> bool:
+    """Whether somebody supervises the job."""
+    return directory.supervisor_lock.is_held()
+
+
+def has_master(directory: JobDirectory) -> bool:
+    """Whether a master is alive, with or without a supervisor."""
+    return any(
+        member.is_leader and member.replica is not None and member.replica.role == MASTER
+        for member in members_of(directory)
+    )
 
 
 def with_seen_workers(directory: JobDirectory, status: JobStatus) -> JobStatus:

@@ -5,7 +5,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from elastic.errors import PlatformError
@@ -123,9 +123,8 @@ class ReplicaTable:
                 header,
             )
         except (OSError, ValueError) as error:
-            failed = replace(
-                pending,
-                phase=ReplicaPhase.FAILED,
+            failed = pending.entering(
+                ReplicaPhase.FAILED,
                 exit_reason=ExitReason.NEVER_STARTED,
                 message=f"cannot start {replica.name}: {error}",
             )
@@ -194,9 +193,8 @@ class ReplicaTable:
         self._running.clear()
 
     def _watch(self, process: ReplicaProcess, replica: Replica) -> None:
-        replica = replace(
-            replica,
-            phase=ReplicaPhase.RUNNING,
+        replica = replica.entering(
+            ReplicaPhase.RUNNING,
             pid=process.pid,
             started_s=replica.started_s or time.time(),
         )
@@ -233,9 +231,8 @@ class ReplicaTable:
         )
         reason, message = classify(facts)
         is_completed = reason is ExitReason.COMPLETED
-        ended = replace(
-            replica,
-            phase=ReplicaPhase.SUCCEEDED if is_completed else ReplicaPhase.FAILED,
+        ended = replica.entering(
+            ReplicaPhase.SUCCEEDED if is_completed else ReplicaPhase.FAILED,
             exit_reason=reason,
             exit_code=code,
             message=message,

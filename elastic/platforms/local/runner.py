@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.base import JobControl, Replica, ReplicaId, ReplicaPhase
+from elastic.platforms.base import JobControl, Replica, ReplicaId, ReplicaPhase, UntoldEnds
 from elastic.platforms.local.directory import Desired, JobDirectory
 from elastic.platforms.local.files import modified_ns
 from elastic.platforms.local.supervisor import start_supervisor
-from elastic.platforms.untold_ends import UntoldEnds
 from elastic.spec.roles import is_kept_by_platform
 from elastic.spec.status import JobStatus
 

@@ -1,6 +1,7 @@
 """What a job tells about itself: published by the master, read by everybody."""
 
 import copy
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -14,6 +15,7 @@ from pydantic import (
     WrapValidator,
 )
 
+from elastic.errors import TransitionError
 from elastic.spec.kinds import JobKind
 from elastic.spec.status.time_split import TimeSplit
 
@@ -40,10 +42,47 @@ class JobPhase(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        return self in FINAL_PHASES
+        return not TRANSITIONS[self]
+
+    def to(self, phase: "JobPhase") -> "JobPhase":
+        """Enter a phase; the one that it is in may be entered again, for another reason.
+
+        Raises:
+            TransitionError: It cannot follow.
+        """
+        if phase is not self and phase not in TRANSITIONS[self]:
+            raise TransitionError(f"a job that is {self} cannot become {phase}")
+        return phase
 
 
-FINAL_PHASES: Final = frozenset({JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED})
+TRANSITIONS: Final[Mapping[JobPhase, frozenset[JobPhase]]] = {
+    JobPhase.PENDING: frozenset(
+        {JobPhase.STARTING, JobPhase.RECOVERING, JobPhase.FAILED, JobPhase.CANCELLED}
+    ),
+    # It may have nothing left to do: all was done before it was resumed.
+    JobPhase.STARTING: frozenset(
+        {
+            JobPhase.RUNNING, JobPhase.RECOVERING,
+            JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED,
+        }
+    ),
+    JobPhase.RUNNING: frozenset(
+        {JobPhase.RECOVERING, JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED}
+    ),
+    JobPhase.RECOVERING: frozenset(
+        {JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED}
+    ),
+    # Nothing suspends a job yet; it is named so that readers of a status know it.
+    JobPhase.SUSPENDED: frozenset({JobPhase.RECOVERING, JobPhase.FAILED, JobPhase.CANCELLED}),
+    JobPhase.SUCCEEDED: frozenset(),
+    JobPhase.FAILED: frozenset(),
+    JobPhase.CANCELLED: frozenset(),
+}  # fmt: skip
+"""What may be published next, within one submission; one that is resumed begins anew as `Pending`,
+see `policy.resumption`. Readers who find a job without a master say `Recovering` by this table too.
+"""
+
+FINAL_PHASES: Final = frozenset(phase for phase in JobPhase if phase.is_final)
 
 
 class _Published(BaseModel):
@@ -317,6 +356,15 @@ class JobStatus(_Published):
     time_split: TimeSplit = Field(
         default_factory=TimeSplit, description="What the time of the job was spent on."
     )
+
+    def entering(self, phase: JobPhase, reason: str, message: str, **change: Any) -> "JobStatus":
+        """The same job in its next phase.
+
+        Raises:
+            TransitionError: The phase cannot follow the present one.
+        """
+        why = {"phase": self.phase.to(phase), "reason": reason, "message": message}
+        return self.model_copy(update=why | change)
 
 
 def with_present_speed(status: JobStatus) -> JobStatus:

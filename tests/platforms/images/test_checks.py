@@ -6,8 +6,8 @@ import urllib.request
 import pytest
 from support.docker_doors import http_server
 
-from elastic.platforms.checks import Outcome
 from elastic.platforms.images.checks import check_registry
+from elastic.platforms.registry import Outcome
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from elastic.platforms.base import ExitReason
-from elastic.platforms.last_words import UNFINISHED, exit_words
 from elastic.platforms.local.directory import Termination
 from elastic.platforms.local.exits import MAX_DYING_S, ExitFacts, MemoryKills, classify
+from elastic.platforms.traces import UNFINISHED, exit_words
 
 SAID = Termination(ExitReason.OUT_OF_MEMORY, "said so")
 DONE = Termination(ExitReason.COMPLETED, "")
@@ -107,34 +107,34 @@ class TestMemoryKills:
         (path / "memory.events").write_text(f"low 0\noom 9\noom_kill {kills}\n")
 
     def test_only_new_kills_count_and_each_once(self, cgroup):
-        kills = MemoryKills(cgroup / "memory.events")
+        kills = MemoryKills.since_now(cgroup / "memory.events")
         assert kills.take() is None
         self.count(cgroup, 3)
         assert "512 MiB" in kills.take()
         assert kills.take() is None
 
     def test_a_kill_is_remembered_while_its_process_may_still_be_dying(self, cgroup):
-        kills = MemoryKills(cgroup / "memory.events")
+        kills = MemoryKills.since_now(cgroup / "memory.events")
         self.count(cgroup, 3)
         kills.settle(now_s=100.0)
         kills.settle(now_s=100.0 + MAX_DYING_S)
         assert kills.take() is not None
 
     def test_a_kill_without_a_dead_replica_is_forgotten(self, cgroup):
-        kills = MemoryKills(cgroup / "memory.events")
+        kills = MemoryKills.since_now(cgroup / "memory.events")
         self.count(cgroup, 3)
         kills.settle(now_s=100.0)
         kills.settle(now_s=101.0 + MAX_DYING_S)
         assert kills.take() is None
 
     def test_without_a_memory_controller_nothing_is_put_down_to_memory(self, tmp_path):
-        assert MemoryKills(tmp_path / "memory.events").take() is None
-        assert MemoryKills(None).take() is None
+        assert MemoryKills.since_now(tmp_path / "memory.events").take() is None
+        assert MemoryKills.since_now(None).take() is None
 
 
 def test_what_a_replica_logs_is_known_for_our_own_news():
     program = (
-        "import logging; from elastic.platforms.replica_log import start_logging;"
+        "import logging; from elastic.platforms.traces import start_logging;"
         "start_logging('INFO'); logging.getLogger('elastic.master.x').info('Resumed: from 7')"
     )
     written = subprocess.run(

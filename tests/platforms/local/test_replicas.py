@@ -39,7 +39,7 @@ def ended(directory, code):
             lambda _: [sys.executable, "-c", f"raise SystemExit({code})"],
             {},
             selector,
-            MemoryKills(None),
+            MemoryKills.since_now(None),
         )
         assert table.start(WORKER) is None
         assert selector.select(60.0)

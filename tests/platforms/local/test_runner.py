@@ -23,9 +23,9 @@ from support.platform_contract import (
 import elastic.platforms.local.runner as runner_module
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.directory import Observed
-from elastic.platforms.local.reconciler import TICK_S
-from elastic.platforms.local.replica import read_address, write_termination
 from elastic.platforms.local.runner import LocalReplicaRunner
+from elastic.platforms.local.supervisor import TICK_S
+from elastic.platforms.local.surroundings import read_address, write_termination
 
 
 class LocalHarness:

@@ -17,9 +17,13 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.files import read_whole
 from elastic.platforms.local.processes import JOB_UID_VARIABLE, find_members
-from elastic.platforms.local.reconciler import TICK_S
-from elastic.platforms.local.replica import share_cores
-from elastic.platforms.local.supervisor import EXIT_BUSY, SUPERVISOR_MODULE, start_supervisor
+from elastic.platforms.local.supervisor import (
+    EXIT_BUSY,
+    SUPERVISOR_MODULE,
+    TICK_S,
+    start_supervisor,
+)
+from elastic.platforms.local.surroundings import share_cores
 from elastic.spec.status import JobPhase
 
 

@@ -5,7 +5,6 @@ from http import HTTPStatus
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.checks import Check, Outcome
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import (
     ACCESS_REVIEWS,
@@ -16,6 +15,7 @@ from elastic.platforms.kubernetes.api.resources import (
     Resource,
 )
 from elastic.platforms.kubernetes.job.installing import MASTER_RIGHTS, SUBMITTER, SUBMITTER_RIGHTS
+from elastic.platforms.registry import Check, Outcome
 
 OLDEST: Final = (1, 20)
 OTHER_CLUSTER: Final = (

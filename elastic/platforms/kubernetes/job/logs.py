@@ -10,13 +10,12 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.base import LogLine
+from elastic.platforms.base import LastLook, LogLine
 from elastic.platforms.kubernetes.api.cluster import AwayError, Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.job.pod_log import ExcuseError, PodLog
 from elastic.platforms.kubernetes.pods.containers import own_status
 from elastic.platforms.kubernetes.pods.observation import replica_name, why_pending
-from elastic.platforms.last_look import LastLook
 from elastic.spec.roles import ROLES
 
 logger = logging.getLogger(__name__)

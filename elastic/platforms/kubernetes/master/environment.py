@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from elastic.errors import PlatformError
-from elastic.platforms.departure import Departure
 from elastic.platforms.kubernetes.api.cluster import connect_from_pod
 from elastic.platforms.kubernetes.api.resources import PODS
 from elastic.platforms.kubernetes.master.leaving import leave_on_sigterm
@@ -20,7 +19,7 @@ from elastic.platforms.kubernetes.objects import names, tensorboard
 from elastic.platforms.kubernetes.objects.manifests import Owner
 from elastic.platforms.kubernetes.objects.podspec import keeps_versions
 from elastic.platforms.kubernetes.surroundings import PodSurroundings, variable
-from elastic.platforms.surroundings import MasterEnvironment
+from elastic.platforms.surroundings import Departure, MasterEnvironment
 from elastic.spec.job import JobSpec
 
 log = logging.getLogger(__name__)

@@ -12,11 +12,11 @@ import time
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.departure import Departure
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
 from elastic.platforms.kubernetes.objects.manifests import Owner
+from elastic.platforms.surroundings import Departure
 
 logger = logging.getLogger(__name__)
 

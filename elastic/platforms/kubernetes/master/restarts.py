@@ -20,7 +20,7 @@ from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA
 from elastic.platforms.kubernetes.pods import masters, observation
 from elastic.platforms.kubernetes.pods.containers import last_terminated, own_status
 from elastic.platforms.kubernetes.supervisor import ERROR, Life, LifeLog
-from elastic.platforms.last_words import STEP_NAME, read_step
+from elastic.platforms.traces import STEP_NAME, read_step
 from elastic.policy.masters import EndJob, RestartMaster, on_exit
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus, MasterHistory

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.base import JobControl, Replica, ReplicaId
+from elastic.platforms.base import JobControl, Replica, ReplicaId, UntoldEnds
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.master.events import EventRecorder
@@ -19,7 +19,6 @@ from elastic.platforms.kubernetes.master.watched import ControlWatch, MakePod, R
 from elastic.platforms.kubernetes.objects.manifests import Owner, replica_pod
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.pods import observation
-from elastic.platforms.untold_ends import UntoldEnds
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)

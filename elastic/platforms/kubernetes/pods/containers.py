@@ -15,7 +15,7 @@ from elastic.platforms.base import ExitReason
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.names import CONTAINER, TYPE_LABEL
 from elastic.platforms.kubernetes.supervisor import OUT_OF_MEMORY
-from elastic.platforms.last_words import UNFINISHED, exit_words
+from elastic.platforms.traces import UNFINISHED, exit_words
 from elastic.spec.roles import ROLES
 
 QUIET_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})

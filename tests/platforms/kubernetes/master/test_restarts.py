@@ -10,7 +10,7 @@ from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.master import restarts
 from elastic.platforms.kubernetes.master.restarts import Account, begin_life, take_account
 from elastic.platforms.kubernetes.supervisor import LifeLog
-from elastic.platforms.last_words import STEP_NAME
+from elastic.platforms.traces import STEP_NAME
 from elastic.policy.masters import MAX_MASTER_CRASHES, EndJob, RestartMaster
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus, Progress

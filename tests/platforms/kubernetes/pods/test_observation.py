@@ -12,7 +12,7 @@ from elastic.platforms.kubernetes.pods.observation import (
     observe_removed,
     replica_id,
 )
-from elastic.platforms.last_words import UNFINISHED
+from elastic.platforms.traces import UNFINISHED
 
 WORKER = ReplicaId("worker", 0, 1)
 OWN_WORDS = json.dumps({"reason": "UserError", "message": "ValueError: bad", "traceback": "…"})

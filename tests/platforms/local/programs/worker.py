@@ -32,10 +32,10 @@ def chat():
 
 def say_termination(job_dir, reason):
     from elastic.platforms.base import ExitReason
-    from elastic.platforms.local import replica
+    from elastic.platforms.local import surroundings
 
-    own = replica.own_replica_id()
-    replica.write_termination(Path(job_dir), own, ExitReason(reason), "said so", "Traceback …")
+    own = surroundings.own_replica_id()
+    surroundings.write_termination(Path(job_dir), own, ExitReason(reason), "said so", "Traceback …")
 
 
 def main():

@@ -74,7 +74,7 @@ def test_a_job_may_live_in_another_time_zone(directory):
 
 def test_what_a_replica_logs_tells_its_time_zone(directory, tmp_path):
     program = (
-        "import logging; from elastic.platforms.replica_log import start_logging;"
+        "import logging; from elastic.platforms.traces import start_logging;"
         "start_logging('INFO'); logging.getLogger('a.b').info('hello')"
     )
     ended = subprocess.run(

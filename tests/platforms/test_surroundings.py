@@ -2,7 +2,7 @@
 
 import threading
 
-from elastic.platforms.departure import Departure
+from elastic.platforms.surroundings import Departure
 
 
 def test_whoever_asks_waits_until_the_master_is_ready():
