@@ -15,9 +15,9 @@ import psutil
 
 from benchmarks.dense import build_dense
 from benchmarks.processes import announce
+from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
 from elastic.master.parameters.store import ParameterStore
-from elastic.master.report.commit_log import CommitLog
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig

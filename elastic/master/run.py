@@ -10,6 +10,7 @@ import grpc
 
 from elastic.checkpoints.destinations import check_destinations
 from elastic.errors import ElasticError, JobSpecError, TrainingError, UserError
+from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
 from elastic.master.kinds.one_pass import open_one_pass, pinned
 from elastic.master.kinds.training import open_training
@@ -26,7 +27,6 @@ from elastic.master.prepare.preparation import (
 from elastic.master.prepare.progress import Preparation
 from elastic.master.prepare.restoring import with_group_of_cut
 from elastic.master.replica_manager import ReplicaManager
-from elastic.master.report.commit_log import CommitLog
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
 from elastic.master.servicer import MasterServicer

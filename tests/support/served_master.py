@@ -6,6 +6,7 @@ import contextlib
 import grpc
 import numpy as np
 
+from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.rounds import EvaluationRound
 from elastic.master.coordination.running import Listeners, RunningJob
 from elastic.master.prepare.preparation import (
@@ -14,7 +15,6 @@ from elastic.master.prepare.preparation import (
     choose_sample,
     training_ledger,
 )
-from elastic.master.report.commit_log import CommitLog
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness

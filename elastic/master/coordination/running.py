@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.failures import JobFailure
 from elastic.master.coordination.sessions import Sessions
 from elastic.master.coordination.tasks import Tasks
 from elastic.master.coordination.updates import Updates
 from elastic.master.parameters.strategy import AnyStrategy
-from elastic.master.report.commit_log import CommitLog
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger
 from elastic.policy.liveness import Liveness

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from elastic.frameworks.base import MetricState
+from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.failures import JobFailure
 from elastic.master.coordination.sessions import Sessions, WorkerSession
 from elastic.master.coordination.sums import EpochMeter, MeanLoss, MetricSums
 from elastic.master.parameters.strategy import AnyStrategy
-from elastic.master.report.commit_log import CommitLog
 from elastic.policy.aggregation import Accept, LateGradients, RefuseStale, UpdateRule
 from elastic.policy.ending import Ending, ending_at
 from elastic.policy.epochs import EpochResult

@@ -12,13 +12,13 @@ from elastic.checkpoints.destinations import advice, in_words
 from elastic.data.predictions.folder import Part, PredictionFolder, SystemFiles
 from elastic.data.predictions.parts import part_name
 from elastic.errors import JobSpecError, TrainingError
+from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.rounds import EvaluationRound, Round
 from elastic.master.coordination.running import RunningJob
 from elastic.master.kinds.prediction import Counted, Journal, PredictionRound, replace_text
 from elastic.master.kinds.work import JobParts, Until
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.prepare.preparation import Sources, checkpoint_path
-from elastic.master.report.commit_log import CommitLog
 from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.aggregation import UpdateRule

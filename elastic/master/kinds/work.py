@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
 from elastic.master.prepare.progress import Preparation
-from elastic.master.report.commit_log import CommitLog
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
 from elastic.platforms.surroundings import MasterEnvironment
