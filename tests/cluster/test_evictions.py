@@ -28,19 +28,6 @@ def workshop():
     workshop.close()
 
 
-def _evict(cluster, pod):
-    """Ask for a pod to be evicted, as `kubectl drain` does; it gets its grace."""
-    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    versions = {group["name"]: group for group in cluster.get("/apis")["groups"]}["policy"]
-    known = {version["version"] for version in versions["versions"]}
-    eviction = {
-        "apiVersion": "policy/v1" if "v1" in known else "policy/v1beta1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": namespace},
-    }
-    cluster.create(PODS.path(namespace, name) + "/eviction", eviction)
-
-
 def _losses(status):
     return [event for event in status.events if event.kind == "WorkerLost"]
 
@@ -59,7 +46,7 @@ def test_an_evicted_worker_leaves_by_itself_and_is_replaced(workshop):
         lines = PodLog(workshop.cluster, pod).lines(follow=True)
         words = [next(lines).text]
         evicted_s.append(time.time())
-        _evict(workshop.cluster, pod)
+        job.evict(pod)
         # The log ends so where the node has removed the container.
         with suppress(ExcuseError):
             words.extend(line.text for line in lines)

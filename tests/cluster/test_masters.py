@@ -73,6 +73,35 @@ def test_a_killed_master_goes_on_at_once_with_the_same_workers(workshop):
     assert [worker.launch for worker in status.workers] == [1, 1]
 
 
+def test_a_master_whose_container_is_killed_waits_for_its_node_and_the_status_says_how_long(
+    workshop,
+):
+    """The node's pauses before it starts a container again grow; the job is not over meanwhile."""
+    job = workshop.submit(
+        "waits",
+        num_workers="1",
+        num_epochs=NUM_EPOCHS,
+        model_params={"num_records": NUM_RECORDS, "delay_ms": 50},
+    )
+    # The first time the node starts it again at once, and of the second pause it tells at its end.
+    for kill in range(3):
+        job.until(lambda s, n=kill: s.phase is JobPhase.RUNNING and s.master_restarts == n)
+        job.kill_container(job.pod("master"))
+    told = job.until(lambda s: "restarts in about" in s.message)
+    print(told.message)
+    assert (told.phase, told.reason) == (JobPhase.RECOVERING, "MasterLost")
+    told_s = int(told.message.rpartition("about ")[2].removesuffix(" s"))
+    began_s = time.monotonic()
+    job.until(lambda s: s.master_restarts == 3)
+    print(f"restarted after {time.monotonic() - began_s:.1f} s")
+    # The kubelet looks at its pods every ten seconds or so, and not before its pause is over.
+    assert 0.5 * told_s < time.monotonic() - began_s < told_s + TOLD_WITHIN_S
+    job.hurry()
+    status = job.succeed()
+    assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
+    assert (status.master_restarts, status.workers_lost) == (3, 0)
+
+
 def test_a_master_that_is_evicted_loses_no_update(workshop):
     commits = Commits(workshop, "evicted")
     state = f"host_path={workshop.shared},mount_path=/elastic/state,sub_path=state"
@@ -87,7 +116,7 @@ def test_a_master_that_is_evicted_loses_no_update(workshop):
     }
     job = workshop.submit("evicted", **settings)
     job.until(lambda s: s.progress.model_version > 20)
-    job.delete_pod(job.pod("master"), None)
+    job.evict(job.pod("master"))
     eventually(lambda: not job.pods())
     status = job.status()
     assert (status.phase, status.reason) == (JobPhase.FAILED, "MasterDeleted")

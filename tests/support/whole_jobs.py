@@ -164,6 +164,19 @@ class WholeJob:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         self.cluster.delete(PODS.path(self.workshop.namespace, name), grace_s, uid)
 
+    def evict(self, pod):
+        """Ask for a pod to be evicted, as `kubectl drain` does; it gets its grace."""
+        cluster = self.workshop.cluster
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        groups = {group["name"]: group for group in cluster.get("/apis")["groups"]}
+        known = {version["version"] for version in groups["policy"]["versions"]}
+        eviction = {
+            "apiVersion": "policy/v1" if "v1" in known else "policy/v1beta1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+        }
+        cluster.create(PODS.path(namespace, name) + "/eviction", eviction)
+
     def kill_container(self, pod):
         """SIGKILL to the first process of a pod's container, as the node sees it; False if it
         had none."""
