@@ -60,7 +60,7 @@ def show(source: str, data_reader_params: str, num_shown: int) -> int:
     first 100 records; `*` stands for a length that differs among them.
     """
     from elastic.data import open_reader
-    from elastic.data.formats.options import parse_options
+    from elastic.data.formats.registry import parse_options
     from elastic.data.inspection import inspect
 
     params = _params("--data_reader_params", data_reader_params)

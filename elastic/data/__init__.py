@@ -1,6 +1,9 @@
 """Readers: where records come from and how a range of them is read.
 
-Belongs here: one module per format, each turning a path into shards and a range into records.
+Belongs here: the readers of files (`reader`) and of the user (`custom`). What they are made of,
+from the bytes up: `storage`, `formats`, `sources`, `images`; `picking` for records in any order.
+What is done with records: `inspection`, `convert`, `predictions`. Users import `example` and
+`image_folders`.
 Does not belong here: features, labels and batches (`frameworks`), and who reads what (`policy`).
 """
 

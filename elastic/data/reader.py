@@ -6,10 +6,18 @@ from itertools import chain
 from typing import Any
 
 from elastic.data.base import Chunks, FormatReader, PickReader, RawReader, ReadTask
-from elastic.data.formats.options import check_used, parse_options
-from elastic.data.formats.registry import build_reader, format_of, is_folder
+from elastic.data.extras import check_extra
+from elastic.data.formats.registry import (
+    FORMATS,
+    ReaderOptions,
+    check_used,
+    format_of,
+    is_folder,
+    parse_options,
+)
 from elastic.data.picking import RawPicking
 from elastic.data.sources import common_format, list_files, open_files
+from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard
 
@@ -118,9 +126,50 @@ class FileReader:
 
     def _format(self, name: str) -> FormatReader:
         if name not in self._formats:
-            self._formats[name] = build_reader(name, self._files, self._options)
+            self._formats[name] = _build(name, self._files, self._options)
         return self._formats[name]
 
 
 def _empty(name: str) -> DataError:
     return DataError(f"{name} holds no records: fill it, or take it out of the data")
+
+
+def _build(name: str, files: OpenFiles, options: ReaderOptions) -> FormatReader:
+    """Make the reader of a format.
+
+    Raises:
+        DataError: A package that it needs is not installed.
+    """
+    extra = FORMATS[name].extra
+    if extra is not None:
+        check_extra(extra, f"{name} files")
+    match name:
+        case "npz" | "npy":
+            from elastic.data.formats.arrays import ArrayReader
+
+            return ArrayReader(files, options, is_archive=name == "npz")
+        case "csv" | "tsv":
+            from elastic.data.formats.delimited import CsvReader
+
+            return CsvReader(files, options, "," if name == "csv" else "\t")
+        case "lines":
+            from elastic.data.formats.lines import LinesReader
+
+            return LinesReader(files, options)
+        case "parquet":
+            from elastic.data.formats.parquet import ParquetReader
+
+            return ParquetReader(files, options)
+        case "images":
+            from elastic.data.images.reader import ImageReader
+
+            return ImageReader(files, options)
+        case "tfrecord":
+            from elastic.data.formats.tfrecord import TFRecordReader
+
+            return TFRecordReader(files)
+        case "recordio":
+            from elastic.data.formats.recordio import RecordIOReader
+
+            return RecordIOReader(files)
+    raise AssertionError(f"{name} has an entry among the formats, and no reader")

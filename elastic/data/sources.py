@@ -9,8 +9,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from elastic.data.extras import check_extra
-from elastic.data.formats.options import ReaderOptions
-from elastic.data.formats.registry import FORMATS, format_of, is_folder
+from elastic.data.formats.registry import FORMATS, ReaderOptions, format_of, is_folder
 from elastic.data.formats.tfrecord import is_record_head
 from elastic.data.image_folders import has_image_folders, holds_images
 from elastic.data.storage.compression import CODECS, Codec, DecompressedFile, codec_of

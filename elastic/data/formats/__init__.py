@@ -1,7 +1,7 @@
 """Formats of files: one module that reads each, and one entry that names it.
 
-Belongs here: which formats there are (`registry`), what users may say of them (`options`), their
-readers, and what several of these share: looking for records in text (`scan`), rows made of columns
+Belongs here: which formats there are and what users may say to them (`registry`), their readers,
+and what several of these share: looking for records in text (`scan`), rows made of columns
 (`columns`). A module that is named like a format reads it; `npy` and `parquet_columns` say where
 its values lie and what they become.
 Does not belong here: images, which are decoded by processes of their own (`images`), and records in

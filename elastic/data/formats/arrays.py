@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from elastic.data.base import Chunks, ReadTask
 from elastic.data.formats.columns import RecentlyUsed, record_maker
 from elastic.data.formats.npy import ArrayLayout, load_array, read_layouts
-from elastic.data.formats.options import ReaderOptions
+from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import (
     FAR_BYTES,
     ShardPicks,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, RawRecords, ReadTask
-from elastic.data.formats.options import ReaderOptions
+from elastic.data.formats.registry import ReaderOptions
 from elastic.data.formats.scan import (
     READ_BLOCK_BYTES,
     SHARD_BYTES,

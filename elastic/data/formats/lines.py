@@ -8,7 +8,7 @@ import numpy as np
 
 from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.formats import scan
-from elastic.data.formats.options import ReaderOptions
+from elastic.data.formats.registry import ReaderOptions
 from elastic.data.formats.scan import Bookmarks, Marks, cut_shards, text_start
 from elastic.data.picking import scanned_chunks
 from elastic.data.storage.files import OpenFiles, SourceFile

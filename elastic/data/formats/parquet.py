@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
 from elastic.data.formats.columns import RecentlyUsed, record_maker
-from elastic.data.formats.options import ReaderOptions
 from elastic.data.formats.parquet_columns import Column, ColumnForm, Rows, decode, form_of
+from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import LEAST_MIXED, by_shard, is_in_runs, read_runs
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import cramjam
 import numpy as np
 from crc32c import crc32c
 
 from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.formats.scan import SHARD_BYTES
 from elastic.data.picking import scanned_chunks
-from elastic.data.snappy import decompress
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.records import Shard
@@ -54,7 +54,25 @@ LAYOUTS: Final = (
     Layout(1, 2, 3, 4, 1, crc32c),
 )
 
-_DECOMPRESS: Final[tuple[Callable[[bytes], bytes], ...]] = (bytes, decompress, gzip.decompress)
+_SNAPPY_STREAM: Final = b"\xff\x06\x00\x00sNaPpY"
+
+
+def from_snappy(data: bytes) -> bytes:
+    """The content of a block of Snappy, as Python's writer makes it, or of Go's framed blocks.
+
+    Raises:
+        ValueError: The data is damaged.
+    """
+    is_stream = data.startswith(_SNAPPY_STREAM)
+    try:
+        return bytes(
+            (cramjam.snappy.decompress if is_stream else cramjam.snappy.decompress_raw)(data)
+        )
+    except cramjam.DecompressionError as error:
+        raise ValueError(error) from error
+
+
+_DECOMPRESS: Final[tuple[Callable[[bytes], bytes], ...]] = (bytes, from_snappy, gzip.decompress)
 _DAMAGED: Final = (ValueError, zlib.error, EOFError, gzip.BadGzipFile, struct.error)
 
 

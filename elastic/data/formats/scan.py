@@ -143,19 +143,26 @@ def split_blocks(
         if at_eof:
             break
         if len(data) > MAX_RECORD_BYTES:
-            raise DataError(
-                f"{file.name}, line {file.line_number(offset)}: the record is longer than "
-                f"{MAX_RECORD_BYTES >> 20} MiB: look for a quote that is never closed"
-            )
+            raise _too_long(file, offset)
         # Doubling keeps the work linear for a record that is larger than a block.
         wanted = min(max(wanted, len(data)), MAX_RECORD_BYTES + 1 - len(data))
     rest = data.lstrip(b"\r\n")
     if rest:
-        line = file.line_number(offset + len(data) - len(rest))
-        raise DataError(
-            f"{file.name}, line {line}: the record has a quote that is never closed: "
-            "close it, or write a quote inside a quoted field twice"
-        )
+        raise _never_closed(file, offset + len(data) - len(rest))
+
+
+def _too_long(file: SourceFile, offset: int) -> DataError:
+    return DataError(
+        f"{file.name}, line {file.line_number(offset)}: the record is longer than "
+        f"{MAX_RECORD_BYTES >> 20} MiB: look for a quote that is never closed"
+    )
+
+
+def _never_closed(file: SourceFile, offset: int) -> DataError:
+    return DataError(
+        f"{file.name}, line {file.line_number(offset)}: the record has a quote that is never "
+        "closed: close it, or write a quote inside a quoted field twice"
+    )
 
 
 def read_size(needed_bytes: int, block_bytes: int) -> int:

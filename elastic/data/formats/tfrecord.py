@@ -116,7 +116,7 @@ def _rest_bytes(task: ReadTask, index: int, size_bytes: int) -> int:
 
 
 def masked_crc32c(data: bytes) -> int:
-    """The CRC-32C of some bytes as TFRecord and Snappy frames store it: rotated, plus a constant.
+    """The CRC-32C of some bytes as TFRecord stores it: rotated, plus a constant.
 
     A checksum of data that holds checksums would else be of little use.
     """

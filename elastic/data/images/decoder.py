@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from elastic.data.formats.options import ReaderOptions
+from elastic.data.formats.registry import ReaderOptions
 from elastic.data.sources import open_files
 from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError

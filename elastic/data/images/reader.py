@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
-from elastic.data.formats.options import ReaderOptions
+from elastic.data.formats.registry import ReaderOptions
 from elastic.data.image_folders import ImageList, is_unchanged, list_images
 from elastic.data.images.decoder import read_image
 from elastic.data.images.decoders import ImageDecoders

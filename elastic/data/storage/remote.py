@@ -50,7 +50,12 @@ _CREDENTIAL_WORDS: Final = ("credential", "accessdenied", "access denied", "forb
 
 
 class RemoteFile(SourceFile):
-    """A file of a file system that fsspec knows."""
+    """A file of a file system that fsspec knows, with the blocks of it that were read last.
+
+    fsspec's own caches of blocks have no public method to read by position but a file object, whose
+    position all threads share, and which asks for the size once more; and they drop the begin, so
+    that each task of several blocks costs one request more (12 requests of 24 MB became 14).
+    """
 
     is_far = True
 

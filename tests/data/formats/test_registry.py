@@ -6,7 +6,7 @@ import re
 import pytest
 
 from elastic.data import open_reader
-from elastic.data.formats.options import ReaderOptions, parse_options
+from elastic.data.formats.registry import ReaderOptions, parse_options
 from elastic.errors import JobSpecError
 
 
