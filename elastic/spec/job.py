@@ -15,7 +15,6 @@ from elastic.spec.settings import PlatformName, WorkerRange
 from elastic.spec.settings.cluster import ClusterSettings
 from elastic.spec.settings.work import METRICS_PORT, WorkSettings
 
-# With the types of two of its fields, which whoever reads it needs as well.
 __all__ = ["JobSpec", "PlatformName", "WorkerRange"]
 
 RECORDS_PER_RANGE: Final = 1000
