@@ -7,7 +7,6 @@ from click.shell_completion import get_completion_class
 
 import elastic
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.main import cli
 
 VARIABLE: Final = "_ELASTIC_COMPLETE"
 """In the environment of `elastic` when a shell asks it for completions; click's convention."""
@@ -27,7 +26,8 @@ For this shell, and for all that follow:
     epilog=_EPILOG,
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> int:
+@click.pass_context
+def completion(context: click.Context, shell: str) -> int:
     """Print the script by which SHELL completes commands, flags and jobs.
 
     Jobs are those of --platform, or else of ELASTIC_PLATFORM; a cluster that does
@@ -35,7 +35,7 @@ def completion(shell: str) -> int:
     """
     kind = get_completion_class(shell)
     assert kind is not None, f"click knows {shell}"
-    click.echo(kind(cli, {}, "elastic", VARIABLE).source())
+    click.echo(kind(context.find_root().command, {}, "elastic", VARIABLE).source())
     return ExitCode.DONE
 
 

@@ -3,13 +3,13 @@
 `model_check` reads the module's text and `model_def` imports it; both say the same through here.
 """
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from elastic.errors import ModelDefError
+from elastic.spec.names import nearest
 from elastic.spec.packages import pip_install
 from elastic.spec.paths import is_dir
 from elastic.spec.user_frames import read_only_advice
@@ -186,13 +186,13 @@ def find_module(model_zoo: Path, model_def: str) -> ModuleFile:
 
 def _similar_modules(model_zoo: Path, base: Path) -> str:
     """Hint at files that may be meant: the same name elsewhere, or a similar one in its place."""
-    elsewhere = sorted(model_zoo.rglob(f"{base.name}.py"))[:1]
+    elsewhere = sorted(model_zoo.rglob(f"{base.name}.py"))
     siblings = {path.stem: path for path in base.parent.glob("*.py")}
-    close = difflib.get_close_matches(base.name, siblings, n=1)
-    found = elsewhere or [siblings[name] for name in close]
-    if not found:
+    near = nearest(base.name, siblings)
+    found = elsewhere[0] if elsewhere else siblings[near] if near else None
+    if found is None:
         return ""
-    dotted = ".".join(found[0].relative_to(model_zoo).with_suffix("").parts)
+    dotted = ".".join(found.relative_to(model_zoo).with_suffix("").parts)
     return f"; did you mean {dotted}?"
 
 
@@ -252,8 +252,8 @@ def missing_model(module: ModuleFile, present: Iterable[str]) -> ModelDefError:
 
 def _typo(name: str, present: Iterable[str]) -> str:
     public = [other for other in present if not other.startswith("__")]
-    close = difflib.get_close_matches(name, public, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    near = nearest(name, public)
+    return f"; did you mean {near}?" if near else ""
 
 
 def not_callable(module: ModuleFile, name: str, rule: SymbolRule, kind: str) -> ModelDefError:

@@ -1,4 +1,7 @@
-"""What a job tells about itself: published by the master, read by everybody."""
+"""What a job tells about itself: published by the master, read by everybody.
+
+`document` is the same for programs, with its schema; `time_split` has where the time goes.
+"""
 
 import copy
 from collections.abc import Mapping
