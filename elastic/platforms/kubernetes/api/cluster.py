@@ -58,6 +58,10 @@ class Cluster:
     def create(self, path: str, manifest: Manifest, dry_run: bool = False) -> Manifest:
         """Create an object below the path of its collection; returns it as it was stored.
 
+        An earlier try may have got through, and only its answer was lost: what stands there with
+        all of the labels is taken for that. So labels must tell it from whatever else may have had
+        its name; what has none is never taken for ours.
+
         Raises:
             RefusedError: See `get`; `is_taken` where one of that name is there.
             AwayError: It does not answer.
@@ -69,7 +73,6 @@ class Cluster:
         except RefusedError as error:
             if not error.is_taken or dry_run:
                 raise
-            # An earlier try may have got through, and only its answer was lost.
             own = self._own_object(path, manifest)
             if own is None:
                 raise

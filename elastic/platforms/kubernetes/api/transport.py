@@ -84,14 +84,14 @@ class Transport:
         self._access = access
         self._pace = pace
         self._client: RESTClientObject | None = None
-        self._ahead_s = 0.0
+        self._ahead_s: float | None = None
 
     def now_s(self) -> float:
         """Seconds since the epoch by the server's clock; by ours before its first answer.
 
         Objects carry its times, and a laptop's clock may be minutes off.
         """
-        return time.time() + self._ahead_s
+        return time.time() + (self._ahead_s or 0.0)
 
     def json(self, request: Request) -> Manifest:
         """Send a request whose answer is one object.
@@ -151,6 +151,7 @@ class Transport:
         if request.query:
             url += "?" + urlencode(request.query)
         self._pace.wait()
+        sent_s = time.time()
         try:
             response: RESTResponse = client.request(
                 request.method,
@@ -161,7 +162,7 @@ class Transport:
             )
         except (urllib3.exceptions.HTTPError, ApiException) as error:
             raise AwayError(self._away_text(error)) from error
-        self._note_time(response.response.headers.get("Date"))
+        self._note_time(response.response.headers.get("Date"), sent_s)
         return response
 
     def _open(self) -> "RESTClientObject":
@@ -194,12 +195,20 @@ class Transport:
             reason = str(response.reason or "")
             raise refusal(code, raw.data, reason, raw.headers, str(request), self.server)
 
-    def _note_time(self, date: str | None) -> None:
+    def _note_time(self, date: str | None, sent_s: float) -> None:
+        """Learn how far the server's clock is ahead of ours, from the whole seconds that it tells.
+
+        It is kept as long as an answer can be reconciled with it, so that of two moments the later
+        one has the later time, also within a second.
+        """
         try:
-            self._ahead_s = parsedate_to_datetime(date or "").timestamp() - time.time()
+            told_s = parsedate_to_datetime(date or "").timestamp()
         except ValueError:
             # A proxy's, or none: our own clock has to do.
             return
+        least_s, most_s = told_s - time.time(), told_s + 1.0 - sent_s
+        if self._ahead_s is None or not least_s <= self._ahead_s <= most_s:
+            self._ahead_s = least_s
 
     def _away_text(self, error: Exception) -> str:
         cause = " ".join(str(getattr(error, "reason", None) or error).split())

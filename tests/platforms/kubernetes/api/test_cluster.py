@@ -211,3 +211,17 @@ def test_times_are_the_servers_as_long_as_it_tells_them():
         api.date = "soon"
         cluster.get(MAPS)
         assert cluster.now_s() == pytest.approx(time.time() + 3600.0, abs=2.0)
+
+
+def test_a_later_time_is_never_told_as_an_earlier_one():
+    with FakeApi(Answer(body=MAP)) as api:
+        cluster = api.cluster()
+        told = []
+        until_s = time.monotonic() + 1.2
+        # Over the end of a second, which is all that the server tells.
+        while time.monotonic() < until_s:
+            cluster.get(MAPS)
+            told.append(cluster.now_s())
+            time.sleep(0.02)
+    assert told == sorted(told)
+    assert abs(told[-1] - time.time()) < 1.5
