@@ -21,7 +21,7 @@ from elastic.platforms.local.presence import (
     members_of,
     with_seen_workers,
 )
-from elastic.platforms.local.submission import job_lock, lock_of, submit_job
+from elastic.platforms.local.submission import has_left, job_lock, lock_of, submit_job
 from elastic.platforms.local.supervisor import start_supervisor
 from elastic.policy.fleet import desired_workers
 from elastic.policy.pruning import only_here
@@ -205,7 +205,7 @@ class LocalPlatform:
         """
         directory = self._directory(job_name)
         with job_lock(self._jobs_path, job_name, SUBMIT_LOCK_TIMEOUT_S):
-            if has_supervisor(directory) or has_master(directory) or members_of(directory):
+            if not has_left(directory):
                 raise JobExistsError(f"job {job_name!r} is running: `elastic kill` it first")
             shutil.rmtree(directory.path, ignore_errors=True)
         if exists(directory.path):
