@@ -13,7 +13,7 @@ from elastic.errors import JobExistsError, PlatformError
 from elastic.platforms.local.directory import JobDirectory, Submission
 from elastic.platforms.local.files import Lock, entries, exists, remove
 from elastic.platforms.local.killing import end_members, readable_status
-from elastic.platforms.local.presence import has_master, has_supervisor, members_of
+from elastic.platforms.local.presence import has_master, has_supervisor
 from elastic.policy.resumption import resumed
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
@@ -51,18 +51,6 @@ def job_lock(jobs_path: Path, job_name: str, timeout_s: float) -> Iterator[None]
 def lock_of(jobs_path: Path, job_name: str) -> Lock:
     """The lock that `job_lock` takes."""
     return Lock(jobs_path / f".{job_name}.lock")
-
-
-def has_left(directory: JobDirectory) -> bool:
-    """Whether nobody of a job is there; one that has published its end is given time to leave."""
-    status = readable_status(directory)
-    has_ended = status is not None and status.phase.is_final
-    deadline_s = time.monotonic() + (ENDING_TIMEOUT_S if has_ended else 0.0)
-    while has_supervisor(directory) or has_master(directory) or members_of(directory):
-        if time.monotonic() >= deadline_s:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def submit_job(
