@@ -30,7 +30,7 @@ from elastic.policy.replicas import (
     exit_text,
 )
 from elastic.spec.job import JobSpec
-from elastic.spec.roles import WORKER, event_prefix
+from elastic.spec.roles import FLEET, WORKER, words_of
 from elastic.spec.status import JobPhase
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 POLL_S = 0.5
 SET_UP_GRACE_S = 1.0
 """For workers still in set-up when the job has its end: they hold nothing, and one may hang."""
+
+_OURS = frozenset(role.name for role in FLEET)
 
 
 class ReplicaManager:
@@ -207,16 +209,12 @@ class ReplicaManager:
             case FailJob(reason, message):
                 self._fail(TrainingError(message, reason))
             case Launch(replica) if replica.launch > 1:
-                self._tell(
-                    replica, "Started", f"{replica.name} is started again (launch {replica.launch})"
-                )
+                message = f"{replica.name} is started again (launch {replica.launch})"
+                self._board.note(words_of(replica.role).started_again, message)
             case Delete(replica, _):
                 self._board.asked_to_end.add(replica)
-                self._tell(replica, "ScaledAway", f"{replica.name} is asked to end")
-
-    def _tell(self, replica: ReplicaId, what: str, message: str) -> None:
-        """Note an event of a replica: `WorkerLost`."""
-        self._board.note(f"{event_prefix(replica.role)}{what}", message)
+                message = f"{replica.name} is asked to end"
+                self._board.note(words_of(replica.role).scaled_away, message)
 
     def _note_exit(self, replica: Replica, is_failure: bool, wanted: bool) -> None:
         how = exit_text(replica)
@@ -228,10 +226,12 @@ class ReplicaManager:
         self.on_exit(replica.exit_reason)
         if replica.id.role == WORKER:
             self._lose_worker(replica.id, ASKED_TO_END if has_left else how, has_left)
+        words = words_of(replica.id.role)
         if has_left:
-            self._tell(replica.id, "Left", f"{replica.id.name} has left")
+            self._board.note(words.left, f"{replica.id.name} has left")
         else:
-            self._tell(replica.id, "Failed" if is_failure else "Lost", f"{replica.id.name} {how}")
+            kind = words.failed if is_failure else words.lost
+            self._board.note(kind, f"{replica.id.name} {how}")
 
     def _lose_worker(self, worker: ReplicaId, how: str, has_left: bool) -> None:
         """Take back what a worker held, which no other role has."""
@@ -268,10 +268,12 @@ class ReplicaManager:
     def _note_waits(self, observed: Sequence[Replica]) -> None:
         """Tell once of each launch that it cannot start yet, and why the job stands still."""
         board = self._board
-        waiting = [r for r in observed if r.phase is ReplicaPhase.PENDING and r.message]
+        ours = [r for r in observed if r.id.role in _OURS]
+        waiting = [r for r in ours if r.phase is ReplicaPhase.PENDING and r.message]
         for replica in waiting:
             if replica.id not in self._noted_waits:
-                self._tell(replica.id, "Waiting", f"{replica.id.name} waits: {replica.message}")
+                message = f"{replica.id.name} waits: {replica.message}"
+                board.note(words_of(replica.id.role).waiting, message)
         self._noted_waits |= {replica.id for replica in waiting}
         if board.phase not in (JobPhase.STARTING, JobPhase.RECOVERING):
             return

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.spec.job import JobSpec, WorkerRange
-from elastic.spec.roles import FLEET, WORKER, Quorum, Role, event_prefix
+from elastic.spec.roles import FLEET, WORKER, Quorum, Role, Words
 
 __all__ = [
     "WORKER",
@@ -120,6 +120,11 @@ class _Group:
     noted: set[ReplicaId] = field(default_factory=set)
     lacking_since_s: float | None = None
 
+    @property
+    def words(self) -> Words:
+        assert self.role.words is not None, f"nothing can be told of {self.role.plural}"
+        return self.role.words
+
     def look_at(self, replicas: Sequence[Replica], now_s: float) -> list[Action]:
         """Note what has ended, and forget what was replaced."""
         newest = _newest(replicas)
@@ -144,7 +149,7 @@ class _Group:
         if self.failures <= limit:
             return None
         return FailJob(
-            f"{event_prefix(self.role.name)}Failures",
+            self.words.too_many_failures,
             f"{self.role.plural} failed {self.failures} times ({self.role.failures}={limit}); "
             f"the first was {self.first_failure}",
         )
@@ -222,7 +227,7 @@ class _Group:
         what = f"{len(lacking)} of {desired} {plural} did not run" if running else f"no {name} ran"
         return [
             FailJob(
-                f"No{plural.capitalize()}",
+                self.words.too_few_run,
                 f"{what} for {waited_s:.0f} s (start_timeout="
                 f"{self.rules.start_timeout_s:g}): {last}",
             )

@@ -34,6 +34,23 @@ class Quorum(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """What a status says of the replicas of a role, for programs: see `docs/failures.md`.
+
+    The last two are reasons of a job that has failed, the others kinds of events.
+    """
+
+    waiting: str
+    started_again: str
+    scaled_away: str
+    left: str
+    lost: str
+    failed: str
+    too_many_failures: str
+    too_few_run: str
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """What is said of the replicas of one role; settings are named as `JobSpec` has them.
 
@@ -47,6 +64,7 @@ class Role:
         failures: The setting that says how many ends by the user's fault the job bears, of all
             replicas of the role together; one more ends the job. None: `policy.masters` counts.
         quorum: How many have to run.
+        words: What is told of them; None where the master does not tell it.
         resource_request: The setting of what it asks a cluster for.
         resource_limit: The setting of what it may use.
         priority: The setting of its priority class.
@@ -61,6 +79,7 @@ class Role:
     is_scaled: bool
     failures: str | None
     quorum: Quorum
+    words: Words | None
     resource_request: str
     resource_limit: str
     priority: str
@@ -89,6 +108,7 @@ _ROWS: Final = (
         is_scaled=False,
         failures=None,
         quorum=Quorum.ALL,
+        words=None,
         resource_request="master_resource_request",
         resource_limit="master_resource_limit",
         priority="master_pod_priority",
@@ -103,6 +123,16 @@ _ROWS: Final = (
         is_scaled=True,
         failures="max_worker_failures",
         quorum=Quorum.ONE,
+        words=Words(
+            waiting="WorkerWaiting",
+            started_again="WorkerStarted",
+            scaled_away="WorkerScaledAway",
+            left="WorkerLeft",
+            lost="WorkerLost",
+            failed="WorkerFailed",
+            too_many_failures="WorkerFailures",
+            too_few_run="NoWorkers",
+        ),
         resource_request="worker_resource_request",
         resource_limit="worker_resource_limit",
         priority="worker_pod_priority",
@@ -117,9 +147,11 @@ FLEET: Final = tuple(role for role in _ROWS if role.keeper is Keeper.MASTER)
 """Those whose replicas the master launches."""
 
 
-def event_prefix(role: str) -> str:
-    """What the kinds of a role's events begin with: `Worker` of `WorkerLost`."""
-    return role.capitalize()
+def words_of(role: str) -> Words:
+    """What is told of the replicas of a role that the master launches."""
+    words = ROLES[role].words
+    assert words is not None, f"the master tells nothing of a {role}"
+    return words
 
 
 def is_kept_by_platform(role: str) -> bool:

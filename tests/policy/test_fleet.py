@@ -189,6 +189,9 @@ class TestFurtherRole:
     STORE = replace(
         ROLES["worker"], name="store", plural="stores", failures="max_store_failures",
         quorum=Quorum.ALL, is_scaled=False,
+        words=replace(
+            ROLES["worker"].words, too_many_failures="StoreFailures", too_few_run="NoStores"
+        ),
     )  # fmt: skip
 
     def fleet(self, failures=None):

@@ -20,7 +20,7 @@ def test_a_row_names_settings_and_a_program_that_exist(role):
 def test_what_the_master_launches_has_a_number_and_a_limit_of_failures():
     """It would otherwise know neither how many it is to launch nor when it is to give up."""
     assert all(role.number is not None and role.failures is not None for role in FLEET)
-    assert all(role.keeper is Keeper.MASTER for role in FLEET)
+    assert all(role.keeper is Keeper.MASTER and role.words is not None for role in FLEET)
 
 
 def test_one_role_at_most_is_scaled():

@@ -13,15 +13,16 @@ from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, Platf
 from elastic.platforms.base import BoardFolder, LogLine, has_ended, unheard, writes_no_events
 from elastic.platforms.local.directory import JobDirectory, default_home
 from elastic.platforms.local.files import entries, exists
-from elastic.platforms.local.killing import kill_job
+from elastic.platforms.local.killing import kill_job, readable_status
 from elastic.platforms.local.logs import follow_logs, read_logs
 from elastic.platforms.local.presence import (
+    has_left,
     has_master,
     has_supervisor,
     members_of,
     with_seen_workers,
 )
-from elastic.platforms.local.submission import job_lock, lock_of, submit_job
+from elastic.platforms.local.submission import ENDING_TIMEOUT_S, job_lock, lock_of, submit_job
 from elastic.platforms.local.supervisor import start_supervisor
 from elastic.policy.ended_jobs import only_here
 from elastic.policy.fleet import desired_workers
@@ -205,7 +206,10 @@ class LocalPlatform:
         """
         directory = self._directory(job_name)
         with job_lock(self._jobs_path, job_name, SUBMIT_LOCK_TIMEOUT_S):
-            if has_supervisor(directory) or has_master(directory) or members_of(directory):
+            status = readable_status(directory)
+            # A job that has told its end is given time to leave.
+            has_ended = status is not None and status.phase.is_final
+            if not has_left(directory, ENDING_TIMEOUT_S if has_ended else 0.0):
                 raise JobExistsError(f"job {job_name!r} is running: `elastic kill` it first")
             shutil.rmtree(directory.path, ignore_errors=True)
         if exists(directory.path):

@@ -3,6 +3,7 @@
 The master's last word is older than their end, so what is seen of the processes counts.
 """
 
+import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -33,6 +34,16 @@ def has_master(directory: JobDirectory) -> bool:
         member.is_leader and member.replica is not None and member.replica.role == MASTER
         for member in members_of(directory)
     )
+
+
+def has_left(directory: JobDirectory, timeout_s: float) -> bool:
+    """Whether nobody of a job is there, or within a while is not there any more."""
+    deadline_s = time.monotonic() + timeout_s
+    while has_supervisor(directory) or has_master(directory) or members_of(directory):
+        if time.monotonic() >= deadline_s:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def with_seen_workers(directory: JobDirectory, status: JobStatus) -> JobStatus:

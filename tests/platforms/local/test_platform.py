@@ -6,12 +6,13 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.local_jobs import eventually, unreadable
+from support.local_jobs import TIMEOUT_S, eventually, unreadable
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
@@ -64,6 +65,17 @@ class TestSubmit:
         finally:
             lock.release()
         jobs.submit(overwrite=True)
+
+    def test_whoever_forgets_a_job_that_has_just_ended_waits_until_it_has_left(self, jobs):
+        """As `elastic prune` does behind `elastic train`."""
+        platform = jobs.submit(master="linger")
+        until_phase(platform, JobPhase.SUCCEEDED)
+        forgetting = threading.Thread(target=platform.forget, args=("job",))
+        forgetting.start()
+        assert jobs.directory().path.is_dir()
+        os.kill(jobs.pid_of("master"), signal.SIGKILL)
+        forgetting.join(TIMEOUT_S)
+        assert not jobs.directory().path.exists()
 
     def test_a_cut_is_lost_with_a_job_that_has_failed(self, jobs):
         platform = jobs.submit(master="fail")
