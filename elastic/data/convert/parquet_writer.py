@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from elastic.data.convert.writers import arrays_of, check_unicode, stacked_arrays, type_of
+from elastic.data.convert.columns import arrays_of, check_unicode, stacked_arrays, type_of
 from elastic.data.formats.parquet_columns import is_read
 from elastic.data.inspection import FieldForm, form_of_rows, form_of_value
 from elastic.errors import DataError
