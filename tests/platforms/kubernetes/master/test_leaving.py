@@ -18,14 +18,13 @@ WORKERS_PATH = "/api/v1/namespaces/team/pods"
 PROGRAM = """
 import sys, threading
 from kubernetes.client.configuration import Configuration
+from elastic.platforms.surroundings import Departure
 from elastic.platforms.kubernetes.master import leaving
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.kubeconfig import Access
 from elastic.platforms.kubernetes.objects.manifests import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
-from elastic.platforms.surroundings import Departure
-from elastic.platforms.kubernetes import leaving
 from elastic.spec.job import JobSpec
 from pathlib import Path
 
