@@ -95,7 +95,7 @@ def kill_job(
     submission = directory.submission()
     if submission is not None:
         with _watch(submission.uid, on_wait) as watch:
-            if watch.members():
+            if not watch.has_ended():
                 _ask(directory)
                 if _has_trained(directory):
                     _await_clean_end(directory, watch, now_s + min(MASTER_S, timeout_s / 2))
