@@ -42,6 +42,10 @@ SET_UP_GRACE_S = 1.0
 _OURS = frozenset(role.name for role in FLEET)
 
 
+def _uncounted(_reason: ExitReason | None) -> None:
+    pass
+
+
 class ReplicaManager:
     """A thread that observes and acts; what to do is decided on the event loop.
 
@@ -56,7 +60,15 @@ class ReplicaManager:
         fleet: Fleet,
         board: StatusBoard,
         on_cancelled: Callable[[], None],
+        on_exit: Callable[[ExitReason | None], None] = _uncounted,
     ) -> None:
+        """Keep the parts.
+
+        Args:
+            room: How many workers the platform has room for, as far as it can tell.
+            on_cancelled: Told, again and again, that the user wants the job to end.
+            on_exit: Told why each replica has ended.
+        """
         self._spec = spec
         self._runner = runner
         self._room = room
@@ -69,7 +81,7 @@ class ReplicaManager:
         self._is_away = False
         self._noted_waits: set[ReplicaId] = set()
         self._thread = threading.Thread(target=self._run, name="replica-manager", daemon=True)
-        self.on_exit: Callable[[ExitReason | None], None] = lambda _reason: None
+        self._on_exit = on_exit
         self.failed = asyncio.Event()
         self.failure: Exception | None = None
 
@@ -223,7 +235,7 @@ class ReplicaManager:
             replica.id in self._board.asked_to_end and replica.exit_reason is ExitReason.KILLED
         )
         has_left = was_asked or (replica.exit_reason is ExitReason.COMPLETED and not wanted)
-        self.on_exit(replica.exit_reason)
+        self._on_exit(replica.exit_reason)
         if replica.id.role == WORKER:
             self._lose_worker(replica.id, ASKED_TO_END if has_left else how, has_left)
         words = words_of(replica.id.role)

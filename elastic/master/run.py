@@ -86,8 +86,8 @@ class Master:
             self._fleet,
             self._board,
             self._cancelled.set,
+            self._telemetry.exited,
         )
-        self._manager.on_exit = self._telemetry.exited
 
     @classmethod
     def open(cls, environment: MasterEnvironment, watched: Watched = unwatched) -> "Master":
