@@ -19,6 +19,7 @@ from elastic.master.coordination.sessions import WorkerSession
 from elastic.master.coordination.updates import GradientReport
 from elastic.master.kinds.prediction import PredictionRound
 from elastic.master.parameters.strategy import Incoming
+from elastic.master.parameters.versions import PackedModel
 from elastic.policy.aggregation import RefuseStale
 from elastic.policy.ledger import NoTask
 from elastic.policy.oddities import Oddity
@@ -115,10 +116,11 @@ class MasterServicer:
             yield pb.ModelChunk(header=pb.ModelHeader(model_version=wanted, unchanged=True))
             return
         with self._job.sessions.serving(session):
-            packed = await parameters.packed(
+            packed = await self._packed(
                 request.session, request.version if request.HasField("version") else None
             )
         if packed is None:
+            self._session(request.session)
             raise CallRefusedError(
                 grpc.StatusCode.NOT_FOUND, f"version {wanted} of the model is not kept"
             )
@@ -225,6 +227,15 @@ class MasterServicer:
             self._job.parameters.release(key)
         return session
 
+    async def _packed(self, key: str, version: int | None = None) -> PackedModel | None:
+        """A version for a worker to read; None if it is not kept, or the session has ended."""
+        packed = await self._job.parameters.packed(key, version)
+        if self._job.sessions.find(key) is None:
+            # Lost while it waited: nobody else would say that it has finished reading.
+            self._job.parameters.left(key)
+            return None
+        return packed
+
     async def _with_model(
         self, header: pb.GradientHeader, reply: pb.ReportGradientReply
     ) -> pb.ReportGradientReply:
@@ -238,7 +249,7 @@ class MasterServicer:
             return reply
         if parameters.version == header.model_version:
             return reply
-        packed = await parameters.packed(header.session)
+        packed = await self._packed(header.session)
         handle = None if packed is None else packed.buffer.handle()
         if packed is None or handle is None:
             return reply

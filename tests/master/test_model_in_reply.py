@@ -142,3 +142,24 @@ def test_the_version_that_a_lost_worker_read_is_not_kept_for_it():
                 client.close()
 
     asyncio.run(asyncio.wait_for(play(), 30))
+
+
+def test_nor_is_one_that_it_was_about_to_read():
+    """It waited for an update when it was lost."""
+
+    async def play():
+        master = ServedMaster()
+        async with master.serve() as peer:
+            session = await peer.register()
+            async with master.store.lock:
+                pulling = peer.call("GetModel", pb.GetModelRequest(session=session))
+                reading = asyncio.ensure_future(pulling.read())
+                while session not in master.heard:
+                    await asyncio.sleep(0.005)
+                master.job.tasks.lose("worker-0/1", 0)
+            refused = await asyncio.gather(reading, return_exceptions=True)
+            assert "unknown session" in str(refused)
+        readers = [reader for each in master.store._buffers._buffers for reader in each.readers]
+        assert session not in readers
+
+    asyncio.run(asyncio.wait_for(play(), 30))
