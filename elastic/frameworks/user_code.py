@@ -11,7 +11,8 @@ import numpy as np
 
 from elastic.callbacks import HOOKS, Callback
 from elastic.errors import ElasticError, ModelDefError
-from elastic.frameworks.base import Array
+from elastic.frameworks.base import Array, Batch
+from elastic.policy.failing import FaultSearch
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 from elastic.spec.model_def.contract import TOTAL_STEPS
@@ -103,6 +104,50 @@ def asked_for(function: Callable[..., Any], what: str, total_steps: int | None) 
     if total_steps is None:
         raise ModelDefError(f"{what} asks for {TOTAL_STEPS}, which is known in a job only")
     return {TOTAL_STEPS: total_steps}
+
+
+def part_that_runs(
+    sample: Batch, rows: Callable[[Batch, int, int], Batch], run: Callable[[Batch], None]
+) -> Batch:
+    """Run the user's code over the first examples, and give the largest part of them that runs.
+
+    Where the whole fails and all of its parts run, its size is to blame: that is for training to
+    find, on the machine that trains, which says the size that runs or goes on with it.
+
+    Args:
+        sample: At least one example.
+        rows: Gives the examples `[start, end)` of a batch.
+        run: Raises where the user's code fails.
+
+    Raises:
+        ModelDefError: It fails on one example too; what it said of the whole.
+        MemoryError: The same.
+    """
+    try:
+        run(sample)
+    except (ModelDefError, MemoryError):
+        part = _part_that_runs(sample, rows, run)
+        if part is None:
+            raise
+        return part
+    return sample
+
+
+def _part_that_runs(
+    sample: Batch, rows: Callable[[Batch, int, int], Batch], run: Callable[[Batch], None]
+) -> Batch | None:
+    """The first of the largest parts that run, where all do."""
+    if sample.num_examples < 2:
+        return None
+    search = FaultSearch(0, sample.num_examples)
+    while (part := search.next_part()) is not None:
+        try:
+            run(rows(sample, *part))
+        except (ModelDefError, MemoryError):
+            search.tell(*part, has_failed=True)
+        else:
+            search.tell(*part, has_failed=False)
+    return None if search.culprit is not None else rows(sample, 0, search.runs_at)
 
 
 def leaves(structure: Any) -> Iterator[Any]:

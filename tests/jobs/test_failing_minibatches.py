@@ -32,8 +32,10 @@ def data(tmp_path):
     return write_records(tmp_path / "train.npz", num_records=64)
 
 
-def test_a_minibatch_too_large_fails_the_job_with_the_size_that_runs(data, tmp_path):
-    spec = limited_spec(data, records_per_task=64, model_params={"limit": 8})
+@pytest.mark.parametrize("mode", ["training", "any"])
+def test_a_minibatch_too_large_fails_the_job_with_the_size_that_runs(mode, data, tmp_path):
+    """Also where already the master, which tries the model, has no room for a whole minibatch."""
+    spec = limited_spec(data, records_per_task=64, model_params={"limit": 8, "mode": mode})
     status = run_job(spec, tmp_path)
     assert (status.phase, status.reason) == (JobPhase.FAILED, "Training")
     assert status.message == (
@@ -55,15 +57,16 @@ def test_a_minibatch_too_large_fails_the_job_with_the_size_that_runs(data, tmp_p
 
 @pytest.mark.parametrize("settings", [
     pytest.param({}, id="one-worker"),
+    pytest.param({"model_params": {"limit": 8, "mode": "any"}}, id="too-large-for-the-master"),
     pytest.param({"num_workers": 2, "grads_to_wait": 2}, id="synchronous"),
     pytest.param({"num_workers": 2, "use_async": True}, id="asynchronous"),
     pytest.param({"get_model_steps": 3, "use_async": True}, id="local-updates"),
 ])  # fmt: skip
 def test_a_job_that_may_shrink_goes_on_with_the_size_that_runs(settings, data, tmp_path):
+    settings = {"model_params": {"limit": 8}, **settings}
     spec = limited_spec(
-        data, records_per_task=32, num_epochs=2, model_params={"limit": 8},
-        shrink_minibatches=True, **settings,
-    )  # fmt: skip
+        data, records_per_task=32, num_epochs=2, shrink_minibatches=True, **settings
+    )
     status = run_job(spec, tmp_path)
     assert status.phase is JobPhase.SUCCEEDED, status
     assert each_epoch(status) == [(64, 64, 0)] * 2

@@ -1,6 +1,7 @@
 """Keras on TensorFlow behind the `Framework` Protocol."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -8,12 +9,12 @@ import keras
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Batch, Model, Updater
-from elastic.frameworks.keras.batches import BatchMaker, num_examples
+from elastic.frameworks.keras.batches import BatchMaker, num_examples, rows
 from elastic.frameworks.keras.callbacks import served
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel, total_loss
 from elastic.frameworks.keras.updater import KerasUpdater
-from elastic.frameworks.user_code import made_callbacks, metric_functions
+from elastic.frameworks.user_code import made_callbacks, metric_functions, part_that_runs
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -53,7 +54,8 @@ class KerasFramework:
                 f"the model function returned a {type(model).__name__}: return a keras.Model"
             )
         if sample.num_examples:
-            self._check_forward(model, model_def, sample)
+            check = partial(self._check_forward, model, model_def)
+            sample = part_that_runs(sample, rows, check)
         if not model.trainable_variables:
             raise ModelDefError(
                 f"the model {type(model).__name__} has no variables to train: give it layers, or "

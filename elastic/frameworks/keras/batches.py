@@ -1,12 +1,14 @@
 """The user's `dataset_fn` over the records of one minibatch, as a compiled tf.data pipeline."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
 from elastic.errors import ModelDefError
+from elastic.frameworks.base import Batch
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.user_code import check_pair, dataset_code, max_examples, too_many_examples
 from elastic.spec.kinds import Mode
@@ -118,6 +120,27 @@ def num_examples(batch: Any) -> int:
     if isinstance(first, tf.RaggedTensor):
         return int(first.nrows())
     return int(first.shape[0])
+
+
+def rows(batch: Batch, start: int, end: int) -> Batch:
+    """Some examples of a batch."""
+    taken = partial(_rows, start=start, end=end)
+    return Batch(
+        tf.nest.map_structure(taken, batch.features),
+        tf.nest.map_structure(taken, batch.labels),
+        end - start,
+    )
+
+
+def _rows(tensor: Any, start: int, end: int) -> Any:
+    if tensor is None:
+        # Predictions have no labels.
+        return None
+    if isinstance(tensor, tf.SparseTensor):
+        rest = tensor.dense_shape[1:]
+        first = tf.concat([[start], tf.zeros_like(rest)], 0)
+        return tf.sparse.slice(tensor, first, tf.concat([[end - start], rest], 0))
+    return tensor[start:end]
 
 
 def _options() -> Any:

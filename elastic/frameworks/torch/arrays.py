@@ -5,7 +5,7 @@ of one tagged key.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import ml_dtypes
@@ -59,18 +59,23 @@ def fill(tensor: torch.Tensor, array: Array) -> None:
         tensor.copy_(to_tensor(array))
 
 
-def to_device(structure: Any, device: torch.device) -> Any:
-    """Move the tensors of a nested structure."""
+def map_tensors(structure: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A nested structure with what a function makes of each of its tensors."""
     match structure:
         case torch.Tensor():
-            return structure.to(device)
+            return function(structure)
         case dict():
-            return {name: to_device(value, device) for name, value in structure.items()}
+            return {name: map_tensors(value, function) for name, value in structure.items()}
         case tuple() if hasattr(structure, "_fields"):
-            return type(structure)(*(to_device(value, device) for value in structure))
+            return type(structure)(*(map_tensors(value, function) for value in structure))
         case list() | tuple():
-            return type(structure)(to_device(value, device) for value in structure)
+            return type(structure)(map_tensors(value, function) for value in structure)
     return structure
+
+
+def to_device(structure: Any, device: torch.device) -> Any:
+    """Move the tensors of a nested structure."""
+    return map_tensors(structure, lambda tensor: tensor.to(device))
 
 
 def pack(tree: Any, path: str, tensors: Tensors) -> Any:

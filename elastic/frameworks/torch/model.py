@@ -13,9 +13,9 @@ from safetensors import SafetensorError
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
 from elastic.frameworks.tensors import check_fit, disk_error, mean_state
-from elastic.frameworks.torch.arrays import fill, to_array, to_device
+from elastic.frameworks.torch.arrays import fill, map_tensors, to_array, to_device
 from elastic.frameworks.torch.metrics import TorchMetrics
-from elastic.frameworks.user_code import leaves, predicted_arrays, user_code
+from elastic.frameworks.user_code import leaves, part_that_runs, predicted_arrays, user_code
 from elastic.spec.export_form import export_target
 from elastic.spec.model_def import ModelDef
 
@@ -170,6 +170,10 @@ class TorchModel:
     def check_forward(self, batch: Batch) -> None:
         """Run model and loss once, so that lazy modules get parameters and errors show early."""
         self.module.eval()
+        part_that_runs(batch, _rows, self._run_forward)
+        self.module.train()
+
+    def _run_forward(self, batch: Batch) -> None:
         features, labels = self._on_device(batch)
         with user_code("the model's forward pass"):
             predictions = self.module(features)
@@ -178,12 +182,17 @@ class TorchModel:
                 loss = _total(self._loss(labels, predictions))
             if any(parameter.requires_grad for parameter in self.module.parameters()):
                 _check_depends(loss)
-        self.module.train()
 
     def _on_device(self, batch: Batch) -> tuple[Any, Any]:
         if self._device.type == "cpu":
             return batch.features, batch.labels
         return to_device(batch.features, self._device), to_device(batch.labels, self._device)
+
+
+def _rows(batch: Batch, start: int, end: int) -> Batch:
+    """Some examples of a batch."""
+    features, labels = map_tensors((batch.features, batch.labels), lambda t: t[start:end])
+    return Batch(features, labels, end - start)
 
 
 def _total(losses: Any) -> torch.Tensor:

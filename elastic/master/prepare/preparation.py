@@ -14,7 +14,7 @@ from elastic.data import open_reader
 from elastic.data.base import Chunks, DataReader
 from elastic.errors import CheckpointError, DataError, ModelDefError
 from elastic.frameworks import load_framework
-from elastic.frameworks.base import Batch, Model
+from elastic.frameworks.base import Model
 from elastic.master.parameters.store import ParameterStore, Watched, unwatched
 from elastic.master.prepare.sampling import first_part, sample_batch
 from elastic.policy.ending import minibatches_of_epoch, updates_of_job
@@ -109,7 +109,7 @@ def build_store(
     total_steps = total_updates(spec, sources.shards)
     updater = framework.build_updater(sources.model_def, model, total_steps) if is_trained else None
     if spec.train_metrics:
-        _check_train_metrics(sources.model_def, model, batch, at)
+        _check_train_metrics(sources, model, sample, at)
     if updater is not None:
         # A state that no checkpoint can hold is found now, and not by the first cut.
         updater.state()
@@ -125,16 +125,24 @@ def build_store(
 
 
 def _check_train_metrics(
-    model_def: ModelDef, model: Model, batch: Batch, at: Callable[[str], None]
+    sources: Sources, model: Model, sample: Task, at: Callable[[str], None]
 ) -> None:
     """Find before anything is trained that there are no metrics, or that one fails."""
+    model_def = sources.model_def
     if model_def.eval_metrics_fn is None:
         raise ModelDefError(
             f"--train_metrics asks for metrics, and module {model_def.module_name} has no "
             "eval_metrics_fn: define it, or leave the flag out"
         )
     at(f"metrics of {model_def.module_name}")
-    model.metrics(batch)
+    framework = load_framework(model_def.framework)
+
+    def measure(part: Task) -> object:
+        return model.metrics(
+            sample_batch(framework, model_def, sources.reader, part, Mode.TRAINING)
+        )
+
+    first_part(sample, measure)
 
 
 def total_updates(spec: JobSpec, shards: Sequence[Shard]) -> int:

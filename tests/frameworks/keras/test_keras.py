@@ -18,6 +18,7 @@ FRAMEWORK = load_framework("keras")
 import keras  # noqa: E402 - load_framework chooses its backend first
 import tensorflow as tf  # noqa: E402
 
+from elastic.frameworks.keras import batches  # noqa: E402
 from elastic.frameworks.keras.model import INITIAL_LOSS_SCALE  # noqa: E402
 from elastic.frameworks.user_code import too_many_examples  # noqa: E402
 
@@ -1005,3 +1006,38 @@ def test_a_state_of_another_optimizer():
     assert str(caught.value) == (
         "the optimizer's state was saved from Adam and this is SGD: use the same optimizer"
     )
+
+
+def limited_loss(most):
+    """A loss that has room for so many examples, and for none where one of them is bad."""
+
+    def loss(labels, predictions):
+        if len(labels) > most or tf.reduce_any(labels > 100):
+            raise RuntimeError(f"no room for {len(labels)}")
+        return mse(labels, predictions)
+
+    return loss
+
+
+def test_a_sample_too_large_for_this_machine_is_tried_in_parts():
+    model = build(make_def(model=Subclassed, loss=limited_loss(3)))
+    assert model._sample.num_examples == 2
+    names = list(model.parameters())
+    assert names == list(build(make_def(model=Subclassed)).parameters())
+
+
+def test_what_fails_on_one_example_is_told_as_the_whole_failed():
+    sample = make_batch()
+    bad = Batch(sample.features, tf.concat([sample.labels[:5], sample.labels[5:] + 101.0], 0), 8)
+    with pytest.raises(ModelDefError, match="RuntimeError: no room for 8"):
+        build(make_def(loss=limited_loss(100)), sample=bad)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "ragged"])
+def test_rows_of_tensors_that_are_not_dense(kind):
+    values = tf.constant([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
+    make = {"sparse": tf.sparse.from_dense, "ragged": tf.RaggedTensor.from_tensor}[kind]
+    taken = batches.rows(Batch({"x": make(values)}, None, 3), 1, 3)
+    dense = tf.sparse.to_dense if kind == "sparse" else tf.RaggedTensor.to_tensor
+    assert taken.num_examples == batches.num_examples(taken.features) == 2
+    np.testing.assert_array_equal(dense(taken.features["x"]), values[1:3])

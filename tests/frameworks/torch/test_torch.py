@@ -850,3 +850,27 @@ def test_many_examples_of_a_record_are_all_taken():
     records = [(torch.zeros(1), torch.zeros(1))]
     model_def = make_def(dataset_fn=lambda dataset, mode: list(dataset) * 10_100)
     assert FRAMEWORK.make_batch(model_def, records, Mode.TRAINING).num_examples == 10_100
+
+
+def limited_loss(most):
+    """A loss that has room for so many examples, and for none where one of them is bad."""
+
+    def loss(labels, predictions):
+        if len(labels) > most or (labels > 100).any():
+            raise RuntimeError(f"no room for {len(labels)}")
+        return mse(labels, predictions)
+
+    return loss
+
+
+def test_a_sample_too_large_for_this_machine_is_tried_in_parts():
+    model = build(make_def(loss=limited_loss(3)))
+    assert model.module.training
+    assert len(model.parameters()) == 6
+
+
+def test_what_fails_on_one_example_is_told_as_the_whole_failed():
+    sample = make_batch()
+    sample.labels[5] = 101.0
+    with pytest.raises(ModelDefError, match="loss failed: RuntimeError: no room for 8"):
+        build(make_def(loss=limited_loss(100)), sample=sample)

@@ -21,17 +21,17 @@ class CustomModel(Obedient):
         Args:
             limit: As many records have room.
             folder: Where files lie that make a step fail, or a process die at so many records.
-            mode: The steps that fail, of `training` or `evaluation`.
+            mode: The steps that fail, of `training`, `evaluation` or `any`, which is also a trial.
         """
         super().__init__(num_records)
         self._limit = limit
         self._folder = folder
-        self._has_gradient = mode == "training"
+        self._is_any, self._has_gradient = mode == "any", mode == "training"
 
     def forward(self, features: Tensor) -> Tensor:
         """Map (n, 2) pairs of index and deed to counts (n,)."""
         # A new model is tried in neither mode: not to train, and with a gradient.
-        if self.training == torch.is_grad_enabled() == self._has_gradient:
+        if self._is_any or self.training == torch.is_grad_enabled() == self._has_gradient:
             self._misbehave(len(features))
             if len(features) > self._limit:
                 raise MemoryError(f"no room for {len(features)} records")
