@@ -26,8 +26,8 @@ from elastic.policy.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.records import Picks, Places, RecordRange, Task, TaskKind
 from elastic.policy.task_sizes import default_records_per_task
 from elastic.spec.model_def import ModelDef
+from elastic.worker.__main__ import keep_freed_memory
 from elastic.worker.batches import BatchStream
-from elastic.worker.memory import keep_freed_memory
 
 BAR: Final = Bar(first=0.5, goal=0.8)
 MINIBATCH: Final = 32

@@ -148,10 +148,10 @@ def convert(
 
 
 def _convert(plan: "Plan", num_workers: int) -> None:
+    from elastic.data.base import check_extra
     from elastic.data.convert.folder import ConversionFolder
     from elastic.data.convert.plan import cut_work
     from elastic.data.convert.writers import WRITERS
-    from elastic.data.extras import check_extra
 
     if extra := WRITERS[plan.format].extra:
         check_extra(extra, f"{plan.format} files")

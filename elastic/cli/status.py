@@ -1,10 +1,13 @@
-"""`elastic status`: all jobs in a table, or one in depth."""
+"""`elastic status`: all jobs in a table, or one in depth; for people, or as JSON with a schema."""
 
 import json
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import click
+from pydantic import TypeAdapter
 from rich.console import Console, RenderableType
 from rich.live import Live
 
@@ -15,10 +18,60 @@ from elastic.client.following import all_statuses, statuses
 from elastic.errors import InfrastructureError
 from elastic.policy.time_account import as_of
 from elastic.spec.status import JobStatus
-from elastic.spec.status.document import document, status_schema
 from elastic.spec.yaml_text import dump_value
 from elastic.telemetry.display import can_move_cursor
 from elastic.telemetry.screens import job_screen, jobs_table
+
+_SCHEMA_URI: Final = "https://json-schema.org/draft/2020-12/schema"
+_STATUS: Final[TypeAdapter[JobStatus]] = TypeAdapter(JobStatus)
+_OUTPUT: Final[TypeAdapter[JobStatus | list[JobStatus]]] = TypeAdapter(JobStatus | list[JobStatus])
+
+
+def document(status: JobStatus) -> dict[str, Any]:
+    """The status in JSON's values; `null` where JSON has no number."""
+    plain: dict[str, Any] = _finite(_STATUS.dump_python(status, mode="json"))
+    return plain
+
+
+def status_schema() -> dict[str, Any]:
+    """The JSON Schema of `elastic status -o json`, with and without the name of a job.
+
+    Fields may be added without another version, so none that is unknown is forbidden.
+    """
+    schema: dict[str, Any] = _open(_OUTPUT.json_schema(mode="serialization"))
+    head = {
+        "$schema": _SCHEMA_URI,
+        "title": "elastic status",
+        "description": "What `elastic status JOB -o json` prints, or without JOB a list of it.",
+    }
+    return head | schema
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+        case list():
+            return [_finite(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value
+
+
+def _open(schema: Any) -> Any:
+    """The same schema without what forbids unknown fields, and without titles that only repeat."""
+    match schema:
+        case Mapping():
+            return {
+                key: _open(item)
+                for key, item in schema.items()
+                if not (key == "additionalProperties" and item is False)
+                and not (key == "title" and isinstance(item, str))
+            }
+        case Sequence() if not isinstance(schema, str):
+            return [_open(item) for item in schema]
+    return schema
+
 
 # Wider than any line that goes into a pipe, where none is cut or folded.
 _PIPE_WIDTH = 1 << 16

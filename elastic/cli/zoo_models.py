@@ -22,7 +22,7 @@ from elastic.spec.names import nearest
 from elastic.spec.paths import is_file
 from elastic.spec.yaml_text import load_value
 
-Framework = Literal["keras", "torch"]
+FrameworkName = Literal["keras", "torch"]
 Value: TypeAlias = bool | int | str
 Settings: TypeAlias = dict[str, Value | dict[str, Value]]
 """Settings of a job by name, in the values that its flags can take."""
@@ -39,7 +39,7 @@ class Entry(BaseModel):
     Attributes:
         learns: What the model learns, in a line.
         data: What it learns from, in a line.
-        models: Framework → `module.Symbol`, below the model's folder.
+        models: FrameworkName → `module.Symbol`, below the model's folder.
         train: The file of training records that `prepare_data.py` writes.
         evaluate: The file of evaluation records that it writes.
         settings: Settings of the job, as keys of a job file.
@@ -51,7 +51,7 @@ class Entry(BaseModel):
 
     learns: str
     data: str
-    models: dict[Framework, str] = Field(min_length=1)
+    models: dict[FrameworkName, str] = Field(min_length=1)
     train: str
     evaluate: str
     settings: Settings
@@ -68,12 +68,12 @@ class ZooModel(BaseModel):
     folder: Path
     entry: Entry
 
-    def module_path(self, framework: Framework) -> Path:
+    def module_path(self, framework: FrameworkName) -> Path:
         """The file of the model in one framework."""
         module = self.entry.models[framework].rpartition(".")[0]
         return self.folder / f"{module}.py"
 
-    def symbol(self, framework: Framework) -> str:
+    def symbol(self, framework: FrameworkName) -> str:
         """The model's name in its module."""
         return self.entry.models[framework].rpartition(".")[2]
 
@@ -165,7 +165,7 @@ def show_command(name: str) -> int:
     return ExitCode.DONE
 
 
-def _show_module(model: ZooModel, framework: Framework) -> None:
+def _show_module(model: ZooModel, framework: FrameworkName) -> None:
     path = model.module_path(framework)
     click.echo(f"{framework}: --model_def {model.name}.{model.entry.models[framework]}")
     symbols = read_symbols(path, model.symbol(framework))

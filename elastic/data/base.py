@@ -1,5 +1,6 @@
-"""What every source of records can do."""
+"""What every source of records can do, and the packages that some need."""
 
+import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -7,7 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic.errors import DataError
 from elastic.policy.records import Picks, Shard, Task
+from elastic.spec.packages import pip_install
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +142,39 @@ class PickReader(Protocol):
 
     def read_picks(self, picks: Picks) -> Iterator[Any]:
         """The records in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What a format needs that is not installed with elastic.
+
+    Attributes:
+        name: The extra of this package, as `pip_install` takes it.
+        modules: What it installs, as imported.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+
+
+def check_extra(extra: Extra, what: str) -> None:
+    """Refuse to go on without the packages of an extra.
+
+    Args:
+        extra: What is needed.
+        what: What is read with it, in the plural.
+
+    Raises:
+        DataError: One is not installed.
+    """
+    missing = [module for module in extra.modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise DataError(
+            f"{what} are read with the package {missing[0]}, which is not installed here: "
+            + how_to_get(extra)
+        )
+
+
+def how_to_get(extra: Extra) -> str:
+    """What to do where an extra is missing, here and in a cluster."""
+    return f"{pip_install(extra.name)}; in a cluster, the model_zoo's requirements.txt names it"

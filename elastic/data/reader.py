@@ -5,8 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from elastic.data.base import Chunks, FormatReader, PickReader, RawReader, ReadTask
-from elastic.data.extras import check_extra
+from elastic.data.base import Chunks, FormatReader, PickReader, RawReader, ReadTask, check_extra
 from elastic.data.formats.registry import (
     FORMATS,
     ReaderOptions,

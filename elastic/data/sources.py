@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
-from elastic.data.extras import check_extra
+from elastic.data.base import check_extra
 from elastic.data.formats.registry import FORMATS, ReaderOptions, format_of, is_folder
 from elastic.data.formats.tfrecord import is_record_head
 from elastic.data.image_folders import has_image_folders, holds_images

@@ -31,7 +31,7 @@ from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
 from elastic.master.servicer import MasterServicer
 from elastic.platforms.surroundings import MasterEnvironment
-from elastic.policy.ending import Ending
+from elastic.policy.epochs import Ending
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.policy.masters import PREPARING
 from elastic.policy.records import Task

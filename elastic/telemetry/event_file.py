@@ -19,7 +19,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_
 from tensorboard.plugins.text import metadata as text_metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from elastic.telemetry.samples import Point
+from elastic.telemetry.meter import Point
 
 NAME: Final = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 

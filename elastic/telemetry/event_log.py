@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from elastic.errors import JobSpecError
 from elastic.spec.packages import pip_install
-from elastic.telemetry.samples import Point
+from elastic.telemetry.meter import Point
 
 if TYPE_CHECKING:
     from elastic.spec.job import JobSpec

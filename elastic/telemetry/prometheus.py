@@ -1,7 +1,14 @@
-"""Serves a process' metrics to Prometheus, on threads of its own."""
+"""Every metric that a job exports, declared once; and its server, on threads of its own.
+
+Names follow Prometheus' conventions: base units, `_total` for what only grows. No label has values
+that grow with the length of a job or with its data.
+"""
 
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from prometheus_client import (
@@ -17,9 +24,13 @@ from prometheus_client.registry import Collector
 
 from elastic.errors import JobSpecError
 from elastic.policy.replicas import ExitReason
-from elastic.telemetry import metrics
-from elastic.telemetry.metrics import JOB_LABEL, WORKER_LABEL, Kind, Metric
-from elastic.telemetry.samples import LEASE_LOST, STALE, Counts, JobSample
+from elastic.telemetry.meter import LEASE_LOST, STALE, Counts, JobSample
+
+JOB_LABEL: Final = "job_name"
+"""On every metric: a scrape's own label `job` is the name of its configuration."""
+
+WORKER_LABEL: Final = "worker"
+"""On every metric of a worker: its index, which each of its launches has."""
 
 MAX_EVALUATION_METRICS: Final = 100
 """The user names them; what is not told here is in the status."""
@@ -30,9 +41,146 @@ SECONDS: Final = (
 """Bounds of the histograms: from a step of a toy to a checkpoint on a slow disk."""
 
 _REJECTIONS: Final = (STALE, LEASE_LOST)
+
 _EXITS: Final = tuple(reason.value for reason in ExitReason)
 
 Keep = Callable[[Counts], None]
+
+
+class Kind(StrEnum):
+    """The types of metrics, as Prometheus has them."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        label: The one label it has besides those that all have; empty for none.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    label: str = ""
+
+
+RECORDS_COMMITTED: Final = Metric(
+    "elastic_records_committed_total", Kind.COUNTER, "Records that have counted."
+)
+RECORDS_AGAIN: Final = Metric(
+    "elastic_records_computed_again_total",
+    Kind.COUNTER,
+    "Records whose gradient was refused, so that it was computed again.",
+)
+UPDATES: Final = Metric("elastic_updates_total", Kind.COUNTER, "Updates that were applied.")
+REJECTED: Final = Metric(
+    "elastic_gradients_rejected_total",
+    Kind.COUNTER,
+    "Gradients that did not count: `stale`, or of a task that was somebody else's (`lease_lost`).",
+    "reason",
+)
+EXITS: Final = Metric(
+    "elastic_worker_exits_total",
+    Kind.COUNTER,
+    "Ends of workers: `Completed`, `UserError`, `Killed`, `OutOfMemory`, `NeverStarted`.",
+    "reason",
+)
+RESTARTS: Final = Metric(
+    "elastic_master_restarts_total", Kind.COUNTER, "Lives of the master after its first."
+)
+EPOCH: Final = Metric("elastic_epoch", Kind.GAUGE, "The epoch that is trained, from 0.")
+VERSION: Final = Metric(
+    "elastic_model_version",
+    Kind.GAUGE,
+    "Updates behind the present parameters; goes back with a restarted master.",
+)
+LOSS: Final = Metric("elastic_loss", Kind.GAUGE, "Loss of the gradient accepted last.")
+LEARNING_RATE: Final = Metric(
+    "elastic_learning_rate", Kind.GAUGE, "Learning rate of the next update."
+)
+THROUGHPUT: Final = Metric(
+    "elastic_samples_per_second",
+    Kind.GAUGE,
+    "Records per second over the last ten seconds, or five steps where those take longer.",
+)
+WORKERS: Final = Metric(
+    "elastic_workers", Kind.GAUGE, "Workers: `desired`, `pending`, `running`.", "state"
+)
+TASKS: Final = Metric(
+    "elastic_task_queue",
+    Kind.GAUGE,
+    "Ranges of this epoch's records: `queued` for a worker, `leased` to one.",
+    "state",
+)
+EVALUATION: Final = Metric(
+    "elastic_evaluation_metric", Kind.GAUGE, "Results of the last evaluation.", "name"
+)
+STEP: Final = Metric(
+    "elastic_step_seconds",
+    Kind.HISTOGRAM,
+    "Time of a worker for one minibatch, reading included, without the exchange with the master.",
+)
+UPDATE: Final = Metric(
+    "elastic_update_seconds", Kind.HISTOGRAM, "Time of the master for applying one update."
+)
+CHECKPOINT: Final = Metric(
+    "elastic_checkpoint_seconds", Kind.HISTOGRAM, "Time for writing one checkpoint or cut."
+)
+
+MASTER_METRICS: Final = (
+    RECORDS_COMMITTED, RECORDS_AGAIN, UPDATES, REJECTED, EXITS, RESTARTS, EPOCH, VERSION, LOSS,
+    LEARNING_RATE, THROUGHPUT, WORKERS, TASKS, EVALUATION, STEP, UPDATE, CHECKPOINT,
+)  # fmt: skip
+"""What the master exports."""
+
+WORKER_STEP: Final = Metric(
+    "elastic_worker_step_seconds", Kind.HISTOGRAM, "Time for one minibatch, reading included."
+)
+PULL: Final = Metric(
+    "elastic_worker_pull_seconds", Kind.HISTOGRAM, "Time for fetching the model when asked for."
+)
+PUSH: Final = Metric(
+    "elastic_worker_push_seconds",
+    Kind.HISTOGRAM,
+    "Time from sending a gradient to its answer, waiting for its group included.",
+)
+RECEIVED: Final = Metric(
+    "elastic_worker_received_bytes_total",
+    Kind.COUNTER,
+    "Bytes of parameters and state taken over, through shared memory too.",
+)
+SENT: Final = Metric(
+    "elastic_worker_sent_bytes_total",
+    Kind.COUNTER,
+    "Bytes of gradients and state handed over, through shared memory too.",
+)
+
+WORKER_METRICS: Final = (WORKER_STEP, PULL, PUSH, RECEIVED, SENT)
+"""What each worker exports."""
+
+
+def series_names(metric: Metric) -> tuple[str, ...]:
+    """The names that queries can use."""
+    if metric.kind is Kind.HISTOGRAM:
+        return tuple(f"{metric.name}{suffix}" for suffix in ("_bucket", "_sum", "_count"))
+    return (metric.name,)
+
+
+def tables() -> str:
+    """The metrics as Markdown, for the docs."""
+    parts = []
+    for title, metrics in (("master", MASTER_METRICS), ("worker", WORKER_METRICS)):
+        parts += [f"| of the {title} | type | label | what it says |", "| --- | --- | --- | --- |"]
+        for m in metrics:
+            label = f"`{m.label}`" if m.label else ""
+            parts.append(f"| `{m.name}` | {m.kind} | {label} | {m.help} |")
+        parts.append("")
+    return "\n".join(parts)
 
 
 class JobExporter(Collector):
@@ -54,9 +202,9 @@ class JobExporter(Collector):
         self.registry = CollectorRegistry()
         self._job_name = job_name
         self._keep = keep
-        self.step = self._histogram(metrics.STEP)
-        self.update = self._histogram(metrics.UPDATE)
-        self.checkpoint = self._histogram(metrics.CHECKPOINT)
+        self.step = self._histogram(STEP)
+        self.update = self._histogram(UPDATE)
+        self.checkpoint = self._histogram(CHECKPOINT)
         self.registry.register(self)
 
     def collect(self) -> Iterator[Family]:
@@ -64,22 +212,22 @@ class JobExporter(Collector):
         sample = self.sample
         counts = sample.counts
         self._keep(counts)
-        yield self._family(metrics.RECORDS_COMMITTED, counts.records_committed)
-        yield self._family(metrics.RECORDS_AGAIN, counts.records_computed_again)
-        yield self._family(metrics.UPDATES, counts.updates)
+        yield self._family(RECORDS_COMMITTED, counts.records_committed)
+        yield self._family(RECORDS_AGAIN, counts.records_computed_again)
+        yield self._family(UPDATES, counts.updates)
         # From 0 on, or nobody could tell how fast they grow at first.
-        yield self._family(metrics.REJECTED, {**dict.fromkeys(_REJECTIONS, 0), **counts.rejected})
-        yield self._family(metrics.EXITS, {**dict.fromkeys(_EXITS, 0), **counts.exits})
-        yield self._family(metrics.RESTARTS, sample.master_restarts)
-        yield self._family(metrics.EPOCH, sample.epoch)
-        yield self._family(metrics.VERSION, sample.model_version)
-        yield self._family(metrics.LOSS, sample.loss)
-        yield self._family(metrics.LEARNING_RATE, sample.learning_rate)
-        yield self._family(metrics.THROUGHPUT, sample.samples_per_s)
-        yield self._family(metrics.WORKERS, sample.workers)
-        yield self._family(metrics.TASKS, sample.tasks)
+        yield self._family(REJECTED, {**dict.fromkeys(_REJECTIONS, 0), **counts.rejected})
+        yield self._family(EXITS, {**dict.fromkeys(_EXITS, 0), **counts.exits})
+        yield self._family(RESTARTS, sample.master_restarts)
+        yield self._family(EPOCH, sample.epoch)
+        yield self._family(VERSION, sample.model_version)
+        yield self._family(LOSS, sample.loss)
+        yield self._family(LEARNING_RATE, sample.learning_rate)
+        yield self._family(THROUGHPUT, sample.samples_per_s)
+        yield self._family(WORKERS, sample.workers)
+        yield self._family(TASKS, sample.tasks)
         told = sorted(sample.evaluation.items())[:MAX_EVALUATION_METRICS]
-        yield self._family(metrics.EVALUATION, dict(told))
+        yield self._family(EVALUATION, dict(told))
 
     def describe(self) -> list[Family]:
         """Nothing: registering must not count for being scraped."""
@@ -102,16 +250,16 @@ class JobExporter(Collector):
 
 
 class WorkerExporter:
-    """What a worker tells; see `elastic.worker.meter.StepMeter`."""
+    """What a worker tells; see `elastic.worker.step.StepMeter`."""
 
     def __init__(self, job_name: str, index: int) -> None:
         self.registry = CollectorRegistry()
         labels = {JOB_LABEL: job_name, WORKER_LABEL: str(index)}
-        self._step = _histogram(metrics.WORKER_STEP, self.registry, labels)
-        self._pull = _histogram(metrics.PULL, self.registry, labels)
-        self._push = _histogram(metrics.PUSH, self.registry, labels)
-        self._received = _counter(metrics.RECEIVED, self.registry, labels)
-        self._sent = _counter(metrics.SENT, self.registry, labels)
+        self._step = _histogram(WORKER_STEP, self.registry, labels)
+        self._pull = _histogram(PULL, self.registry, labels)
+        self._push = _histogram(PUSH, self.registry, labels)
+        self._received = _counter(RECEIVED, self.registry, labels)
+        self._sent = _counter(SENT, self.registry, labels)
 
     def computed(self, step_s: float) -> None:
         """A minibatch's gradient was computed."""
@@ -182,3 +330,7 @@ def _counter(
     metric: Metric, registry: CollectorRegistry, labels: Mapping[str, str]
 ) -> CounterMetric:
     return CounterMetric(metric.name, metric.help, [*labels], registry=registry).labels(**labels)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(tables())

@@ -8,9 +8,8 @@ from support.schema import problems
 from support.statuses import failed, running, succeeded
 
 import elastic
-from elastic.cli.status import schema_text
+from elastic.cli.status import document, schema_text, status_schema
 from elastic.spec.status import SCHEMA_VERSION, JobStatus
-from elastic.spec.status.document import document, status_schema
 
 SCHEMA_PATH = Path(elastic.__file__).parents[1] / "docs" / "status.schema.json"
 SCHEMA = json.loads(schema_text())

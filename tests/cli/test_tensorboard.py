@@ -14,7 +14,7 @@ from support.scraping import free_ports
 from elastic.platforms.local.directory import JobDirectory, Submission
 from elastic.spec.job import JobSpec
 from elastic.telemetry.event_file import EventFile
-from elastic.telemetry.samples import Point
+from elastic.telemetry.meter import Point
 
 PATIENCE_S = 120
 

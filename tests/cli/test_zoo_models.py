@@ -16,7 +16,7 @@ import yaml
 
 import elastic
 from elastic.cli.zoo_models import find_model, zoo_models, zoo_root
-from elastic.platforms.images.wheel import wheel_of_this_elastic
+from elastic.platforms.images.context import wheel_of_this_elastic
 
 FILES = ["README.md", "model.py", "elastic.yaml", "prepare_data.py", ".dockerignore"]
 
@@ -159,7 +159,7 @@ def test_data_that_needs_a_package_is_left_to_the_user(run, folder, monkeypatch)
     entry = find_model("iris").entry
     lacking = entry.model_copy(update={"needs": ("scikit-learn", "no-such-package")})
     found = find_model("iris").model_copy(update={"entry": lacking})
-    monkeypatch.setattr("elastic.cli.zoo_new.find_model", lambda name: found)
+    monkeypatch.setattr("elastic.cli.zoo.find_model", lambda name: found)
     code, out, _ = run("zoo", "new", "mine", "--template", "iris")
     assert code == 0
     assert not (folder / "mine" / "data").exists()
@@ -177,7 +177,7 @@ def test_records_that_cannot_be_made_are_an_error(run, folder, monkeypatch):
         (broken / path.name).write_text(path.read_text())
     (broken / "prepare_data.py").write_text("raise ValueError('no disk')\n")
     monkeypatch.setattr(
-        "elastic.cli.zoo_new.find_model",
+        "elastic.cli.zoo.find_model",
         lambda name: found.model_copy(update={"folder": broken}),
     )
     code, _, err = run("zoo", "new", "mine")
@@ -213,7 +213,7 @@ def test_an_installed_elastic_finds_the_models_and_sends_none_of_them_to_pods(tm
 
 SENT_FILES = """\
 import io, zipfile
-from elastic.platforms.images.wheel import wheel_of_this_elastic
+from elastic.platforms.images.context import wheel_of_this_elastic
 print(*zipfile.ZipFile(io.BytesIO(wheel_of_this_elastic().content)).namelist(), sep="\\n")
 """
 

@@ -9,7 +9,7 @@ from support.room import filler, free_cpu
 from support.whole_jobs import Workshop
 
 from elastic.platforms.kubernetes.api.resources import PODS
-from elastic.platforms.kubernetes.job.pod_log import ExcuseError, PodLog
+from elastic.platforms.kubernetes.job.logs import ExcuseError, PodLog
 
 pytestmark = needs_whole_cluster
 

@@ -8,7 +8,7 @@ import pytest
 from support.cluster import eventually, needs_cluster
 from support.whole_jobs import CONTROL, Workshop
 
-from elastic.platforms.kubernetes.job.pod_log import PodLog
+from elastic.platforms.kubernetes.job.logs import PodLog
 from elastic.spec.status import JobPhase
 
 pytestmark = needs_cluster

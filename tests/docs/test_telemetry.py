@@ -4,10 +4,10 @@ import json
 import re
 from pathlib import Path
 
-from elastic.policy.sampling import DENSE_UPDATES
+from elastic.master.report.telemetry import DENSE_UPDATES
 from elastic.spec.settings.work import METRICS_PORT
 from elastic.telemetry.event_log import QUEUE_LENGTH, RETRY_S
-from elastic.telemetry.metrics import MASTER_METRICS, WORKER_METRICS, series_names, tables
+from elastic.telemetry.prometheus import MASTER_METRICS, WORKER_METRICS, series_names, tables
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "telemetry.md").read_text()
@@ -17,7 +17,7 @@ DASHBOARD = json.loads((ROOT / "manifests" / "grafana-dashboard.json").read_text
 def test_every_metric_is_in_its_table():
     (written,) = re.findall(r"<!-- metrics: .*? -->\n(.*?)\n*<!-- end", GUIDE, re.DOTALL)
     assert written.strip() == tables().strip(), (
-        "write it anew: python -m elastic.telemetry.metrics, between the marks of the page"
+        "write it anew: python -m elastic.telemetry.prometheus, between the marks of the page"
     )
 
 

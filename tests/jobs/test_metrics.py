@@ -25,10 +25,9 @@ from elastic.master.report.telemetry import COUNTS_NAME, Telemetry
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.records import Shard, Task, TaskKind
 from elastic.spec.status import JobPhase, JobStatus, Progress
-from elastic.telemetry import metrics
-from elastic.telemetry.meter import KeptCounts
-from elastic.telemetry.metrics import series_names
-from elastic.telemetry.samples import LEASE_LOST, STALE, Counts
+from elastic.telemetry import prometheus
+from elastic.telemetry.meter import LEASE_LOST, STALE, Counts, KeptCounts
+from elastic.telemetry.prometheus import series_names
 
 DASHBOARD = Path(__file__).parents[2] / "manifests" / "grafana-dashboard.json"
 
@@ -66,13 +65,13 @@ def exported(tmp_path_factory):
 
 def test_the_master_exports_all_of_its_metrics(exported):
     master, _ = exported
-    expected = {name for metric in metrics.MASTER_METRICS for name in series_names(metric)}
+    expected = {name for metric in prometheus.MASTER_METRICS for name in series_names(metric)}
     assert {name for name in master if name.startswith("elastic_")} == expected
 
 
 def test_a_worker_exports_all_of_its_metrics(exported):
     _, worker = exported
-    expected = {name for metric in metrics.WORKER_METRICS for name in series_names(metric)}
+    expected = {name for metric in prometheus.WORKER_METRICS for name in series_names(metric)}
     assert {name for name in worker if name.startswith("elastic_")} == expected
 
 

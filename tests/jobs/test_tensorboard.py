@@ -18,7 +18,7 @@ from support.thread_job import (
 
 from elastic.checkpoints.cuts import list_cuts
 from elastic.checkpoints.manifest import read_manifest
-from elastic.policy.sampling import DENSE_UPDATES
+from elastic.master.report.telemetry import DENSE_UPDATES
 from elastic.spec.status import JobPhase
 from elastic.spec.status.time_split import TimeCategory
 

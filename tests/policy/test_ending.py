@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.policy.ending import Ending, ending_at
+from elastic.policy.epochs import Ending, ending_at
 from elastic.policy.ledger import Audit, Ledger, LedgerConfig, NoTask, Refusal
 from elastic.policy.records import Shard
 

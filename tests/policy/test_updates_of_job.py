@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.orders import make_ledger
 
-from elastic.policy.ending import minibatches_of_epoch, updates_of_job
+from elastic.policy.epochs import minibatches_of_epoch, updates_of_job
 from elastic.policy.ledger import NoTask
 
 

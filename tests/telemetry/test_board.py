@@ -14,7 +14,7 @@ from support.scraping import free_ports
 
 from elastic.telemetry import board
 from elastic.telemetry.event_file import EventFile
-from elastic.telemetry.samples import Point
+from elastic.telemetry.meter import Point
 
 PATIENCE_S = 120
 

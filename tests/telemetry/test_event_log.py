@@ -14,7 +14,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from elastic.telemetry import event_file, event_log
 from elastic.telemetry.event_file import told_values
 from elastic.telemetry.event_log import EventLog
-from elastic.telemetry.samples import EVALUATION, Point
+from elastic.telemetry.meter import EVALUATION, Point
 
 PATIENCE_S = 60.0
 
@@ -211,7 +211,7 @@ def test_who_writes_never_waits_for_a_disk(tmp_path, monkeypatch):
 def test_no_framework_is_imported_for_it(tmp_path):
     program = (
         "import sys; from pathlib import Path; from elastic.telemetry.event_file import EventFile\n"
-        "from elastic.telemetry.samples import Point\n"
+        "from elastic.telemetry.meter import Point\n"
         "f = EventFile(Path(sys.argv[1]), 0); f.write_text('job', 'x')\n"
         "f.write_point(Point(1, 1.0, (('a', 1.0),))); f.close()\n"
         "sys.exit(bool({'tensorflow', 'torch', 'keras'} & set(sys.modules)))"

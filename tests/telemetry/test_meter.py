@@ -4,8 +4,7 @@ import pytest
 
 from elastic.spec.job import JobSpec
 from elastic.telemetry.event_log import job_text
-from elastic.telemetry.meter import JobMeter
-from elastic.telemetry.samples import Counts, Window
+from elastic.telemetry.meter import Counts, JobMeter, Window
 
 
 def test_the_loss_is_the_mean_of_records_and_not_of_gradients():

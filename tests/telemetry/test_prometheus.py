@@ -8,18 +8,17 @@ from prometheus_client import generate_latest
 from support.scraping import free_ports, scrape, value
 
 from elastic.errors import JobSpecError
-from elastic.telemetry import metrics
-from elastic.telemetry.meter import KeptCounts
-from elastic.telemetry.metrics import Kind
+from elastic.telemetry import prometheus
+from elastic.telemetry.meter import Counts, JobSample, KeptCounts
 from elastic.telemetry.prometheus import (
     MAX_EVALUATION_METRICS,
     JobExporter,
+    Kind,
     WorkerExporter,
     serve,
 )
-from elastic.telemetry.samples import Counts, JobSample
 
-ALL = (*metrics.MASTER_METRICS, *metrics.WORKER_METRICS)
+ALL = (*prometheus.MASTER_METRICS, *prometheus.WORKER_METRICS)
 
 
 @pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)

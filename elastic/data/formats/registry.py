@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
-from elastic.data.extras import Extra
+from elastic.data.base import Extra
 from elastic.data.storage.compression import CODECS, codec_of, without_codec, without_part
 from elastic.errors import JobSpecError
 from elastic.spec.origins import file_name

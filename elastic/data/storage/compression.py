@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from elastic.data.extras import Extra
+from elastic.data.base import Extra
 from elastic.data.storage.files import SourceFile
 from elastic.errors import DataError
 

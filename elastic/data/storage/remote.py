@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar
 
-from elastic.data.extras import Extra, check_extra, how_to_get
+from elastic.data.base import Extra, check_extra, how_to_get
 from elastic.data.storage.files import SourceFile, Version
 from elastic.errors import DataError
 from elastic.spec.origins import file_name, hidden_from

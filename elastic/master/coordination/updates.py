@@ -18,13 +18,11 @@ from elastic.master.coordination.sessions import Sessions, WorkerSession
 from elastic.master.coordination.sums import EpochMeter, MeanLoss, MetricSums
 from elastic.master.parameters.strategy import AnyStrategy
 from elastic.policy.aggregation import Accept, LateGradients, RefuseStale, UpdateRule
-from elastic.policy.ending import Ending, ending_at
-from elastic.policy.epochs import EpochResult
+from elastic.policy.epochs import Ending, EpochResult, ending_at
 from elastic.policy.ledger import Audit, Ledger, Refusal
 from elastic.policy.oddities import ADVICE, Oddity
 from elastic.policy.update_group import GiveUp, Outcome, Stay, UpdateGroup, Wait
-from elastic.telemetry.meter import JobMeter
-from elastic.telemetry.samples import LEASE_LOST, STALE
+from elastic.telemetry.meter import LEASE_LOST, STALE, JobMeter
 from elastic.telemetry.summary import account_text, left_out_text, result_text
 
 AfterUpdate: TypeAlias = Callable[[], Awaitable[None]]

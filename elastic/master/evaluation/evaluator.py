@@ -13,8 +13,7 @@ from elastic.master.coordination.running import RunningJob
 from elastic.master.cutter import Cutter
 from elastic.master.evaluation.best import BestVersions
 from elastic.master.evaluation.callbacks import CallbackRunner
-from elastic.policy.ending import Ending
-from elastic.policy.epochs import EpochResult
+from elastic.policy.epochs import Ending, EpochResult
 from elastic.policy.evaluation import Evaluation, EvaluationRule, is_evaluation_due
 from elastic.policy.records import Shard
 from elastic.spec.job import JobSpec

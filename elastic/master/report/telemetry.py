@@ -16,21 +16,47 @@ from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.epochs import EpochResult
 from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import ExitReason, ReplicaPhase
-from elastic.policy.sampling import is_point_due
 from elastic.spec.roles import WORKER
 from elastic.spec.status.time_split import TimeCategory
 from elastic.telemetry.event_log import EventLog, job_text
-from elastic.telemetry.meter import JobMeter, KeptCounts
-from elastic.telemetry.samples import EVALUATION, STALE, Counts, JobSample, Point, Window
+from elastic.telemetry.meter import (
+    EVALUATION,
+    STALE,
+    Counts,
+    JobMeter,
+    JobSample,
+    KeptCounts,
+    Point,
+    Window,
+)
 
 if TYPE_CHECKING:
     from elastic.telemetry.prometheus import JobExporter
 
+DENSE_UPDATES: Final = 200
+"""Every one of the first updates has a point of its own, so that a short job has a curve too."""
+
+INTERVAL_S: Final = 1.0
+"""Between the points of later ones: TensorBoard shows a thousand of a curve at most."""
+
 CLOSE_S: Final = 5.0
 """How long the last points may take to be written; the job's end waits for them."""
 
-
 COUNTS_NAME: Final = "counts.json"
+
+
+def is_point_due(version: int, last_version: int | None, now_s: float, last_s: float) -> bool:
+    """Whether the version just made is to be a point.
+
+    Args:
+        version: The number of updates so far.
+        last_version: That of the point before; None where there is none yet.
+        now_s: Now, by the clock of `last_s`.
+        last_s: When the point before was taken; without meaning where there is none.
+    """
+    if version == last_version:
+        return False
+    return last_version is None or version <= DENSE_UPDATES or now_s - last_s >= INTERVAL_S
 
 
 def _nothing() -> None:

@@ -6,12 +6,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from elastic.errors import ImageError
-from elastic.platforms.images.context import LARGE_BYTES, Context, pack
+from elastic.platforms.images.context import LARGE_BYTES, Context, pack, wheel_of_this_elastic
 from elastic.platforms.images.engine import DockerEngine
 from elastic.platforms.images.messages import size_text
 from elastic.platforms.images.recipe import base_images, content_tag, dockerfile_of
 from elastic.platforms.images.request import ImageRequest
-from elastic.platforms.images.wheel import wheel_of_this_elastic
 from elastic.spec.image_progress import ImageProgress, OnProgress
 
 

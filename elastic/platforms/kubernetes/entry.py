@@ -41,9 +41,13 @@ class _KubernetesEntry:
 
     def checks(self, request: CheckRequest) -> Iterator[Check]:
         """Look at the cluster, the engine that makes images, and their registry."""
-        from elastic.platforms.images.checks import check_engine, check_registry
         from elastic.platforms.kubernetes.api.cluster import connect
-        from elastic.platforms.kubernetes.job.checks import OTHER_CLUSTER, check_cluster
+        from elastic.platforms.kubernetes.job.checks import (
+            OTHER_CLUSTER,
+            check_cluster,
+            check_engine,
+            check_registry,
+        )
 
         choice = request.choice
         try:

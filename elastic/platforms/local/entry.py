@@ -62,8 +62,7 @@ class _LocalEntry:
             PlatformError: The folder is not that of a job.
         """
         from elastic.platforms.local.directory import JobDirectory
-        from elastic.platforms.local.runner import LocalReplicaRunner
-        from elastic.platforms.local.surroundings import read_spec, read_token
+        from elastic.platforms.local.surroundings import LocalReplicaRunner, read_spec, read_token
 
         job_dir = Path(place)
         directory = JobDirectory(job_dir)

@@ -22,7 +22,6 @@ import elastic
 from elastic.errors import PlatformError
 from elastic.platforms.base import Replica, ReplicaId
 from elastic.platforms.local.directory import JobDirectory, Submission
-from elastic.platforms.local.exits import MemoryKills
 from elastic.platforms.local.files import exists, last_line
 from elastic.platforms.local.processes import (
     JOB_UID_VARIABLE,
@@ -31,7 +30,7 @@ from elastic.platforms.local.processes import (
     find_members,
     signal_members,
 )
-from elastic.platforms.local.replicas import ReplicaTable
+from elastic.platforms.local.replicas import MemoryKills, ReplicaTable
 from elastic.platforms.traces import own_counter, read_step
 from elastic.policy.masters import CANCEL, EndJob, RestartMaster, on_exit
 from elastic.spec.platforms import PlatformName

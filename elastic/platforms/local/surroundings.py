@@ -1,18 +1,153 @@
-"""What the programs of replicas (master, worker) ask of the local platform about their job."""
+"""What the local platform gives the programs of replicas: all of them, and a master the runner."""
 
+import logging
 import os
+import select
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from elastic.errors import PlatformError, legible
-from elastic.platforms.base import ExitReason, ReplicaId
-from elastic.platforms.local.directory import JobDirectory, Termination
+from elastic.platforms.base import (
+    ExitReason,
+    JobControl,
+    Replica,
+    ReplicaId,
+    ReplicaPhase,
+    UntoldEnds,
+)
+from elastic.platforms.local.directory import Desired, JobDirectory, Termination
+from elastic.platforms.local.files import modified_ns
 from elastic.platforms.local.processes import REPLICA_VARIABLE, SHARE_VARIABLE, parse_replica
+from elastic.platforms.local.supervisor import start_supervisor
 from elastic.platforms.surroundings import THREAD_VARIABLES, share_gpus
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import is_kept_by_platform
+from elastic.spec.status import JobStatus
+
+logger = logging.getLogger(__name__)
+
+CHECK_S: Final = 1.0
+"""How often `wait` looks after the supervisor, and for changes whose ring was lost."""
 
 MAX_MESSAGE_LENGTH: Final = 4000
 """A message goes into status and tables; the traceback beside it is kept whole."""
+
+
+class LocalReplicaRunner:
+    """Replicas of one job as processes, through the files that its supervisor reads.
+
+    Where the supervisor was lost, `wait` starts another one, which adopts the running replicas.
+    """
+
+    def __init__(self, job_dir: Path) -> None:
+        self._directory = JobDirectory(job_dir)
+        self._lock = threading.Lock()
+        self._seen: tuple[int, ...] = ()
+        self._untold = UntoldEnds()
+
+    def launch(self, replica: ReplicaId) -> None:
+        """Ask for a replica to be started; returns at once, launching twice changes nothing.
+
+        Raises:
+            PlatformError: The request itself could not be recorded.
+        """
+        if self._directory.desired_of(replica) is None:
+            self._directory.write_desired(Desired(replica))
+            self._directory.supervisor_bell.ring()
+
+    def delete(self, replica: ReplicaId, grace_s: float) -> None:
+        """Ask for a replica to end: SIGTERM, and SIGKILL after `grace_s`; also if unknown."""
+        if self._directory.desired_of(replica) is not None:
+            self._directory.write_desired(Desired(replica, delete_grace_s=grace_s))
+            self._directory.supervisor_bell.ring()
+
+    def observe(self) -> Sequence[Replica]:
+        """All launches of this job that the platform still knows, without the master itself."""
+        self._note_changes()
+        replicas = {
+            desired.replica: Replica(desired.replica, ReplicaPhase.PENDING)
+            for desired in self._directory.desired()
+        }
+        observed = [o.replica for o in self._directory.observed()]
+        replicas |= {r.id: r for r in observed if not is_kept_by_platform(r.id.role)}
+        told = [replica for replica in replicas.values() if replica.id not in self._untold]
+        return sorted(told, key=lambda r: (r.id.role, r.id.index, r.id.launch))
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until something observed or asked may have changed; True if it did."""
+        bell = self._directory.master_bell
+        poll = select.poll()
+        poll.register(bell.listen(), select.POLLIN)
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            wait_s = max(0.0, min(deadline_s - time.monotonic(), CHECK_S))
+            if poll.poll(wait_s * 1000):
+                bell.silence()
+                return True
+            if self._note_changes() or self._replace_supervisor():
+                return True
+            if time.monotonic() >= deadline_s:
+                return False
+
+    def forget(self, replica: ReplicaId) -> None:
+        """Drop an ended launch from `observe`; its logs stay.
+
+        The next life of the master finds it again, unless a status has told of a later launch.
+        """
+        self._untold.add(replica)
+
+    def control(self) -> JobControl:
+        """What users have asked for."""
+        return self._directory.control()
+
+    def publish_status(self, status: JobStatus) -> None:
+        """Make the status readable for everybody, also after the job has ended."""
+        self._directory.write_status(status)
+        for replica in self._untold.told_by(status):
+            self._directory.forget(replica)
+            self._untold.discard(replica)
+
+    def last_status(self) -> JobStatus | None:
+        """The status published last, by this or an earlier life of the master; none if damaged."""
+        return self._directory.sound_status()
+
+    def publish_address(self, address: str) -> None:
+        """Tell workers where the master listens (`host:port`)."""
+        self._directory.write_address(address)
+
+    def close(self) -> None:
+        """Stop listening for changes."""
+        self._directory.master_bell.close()
+
+    def _note_changes(self) -> bool:
+        """Whether files changed since the last call, as far as their times tell."""
+        self._directory.master_bell.listen()
+        times = tuple(
+            modified_ns(path)
+            for path in (
+                self._directory.observed_path,
+                self._directory.control_path,
+                self._directory.cancelled_path,
+            )
+        )
+        with self._lock:
+            is_changed, self._seen = times != self._seen, times
+        return is_changed
+
+    def _replace_supervisor(self) -> bool:
+        if self._directory.supervisor_lock.is_held():
+            return False
+        logger.warning("the supervisor of this job is gone: starting another one")
+        try:
+            start_supervisor(self._directory)
+        except PlatformError as error:
+            # The master trains on without one; the next wait tries again.
+            logger.warning("%s", error)
+            return False
+        return True
 
 
 def own_replica_id() -> ReplicaId:

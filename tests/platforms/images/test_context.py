@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from elastic.errors import JobSpecError
-from elastic.platforms.images.context import pack
-from elastic.platforms.images.wheel import Wheel
+from elastic.platforms.images.context import Wheel, pack
 
 WHEEL = Wheel("elastic-1-py3-none-any.whl", b"code", ("click>=8", "numpy"))
 

@@ -6,8 +6,8 @@ from io import BytesIO
 from pathlib import Path
 
 import elastic
+from elastic.platforms.images.context import wheel_of_this_elastic
 from elastic.platforms.images.request import Framework, framework_of, frameworks_in
-from elastic.platforms.images.wheel import wheel_of_this_elastic
 from elastic.spec.packages import DISTRIBUTION
 
 

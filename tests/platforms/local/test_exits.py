@@ -8,7 +8,7 @@ import pytest
 
 from elastic.platforms.base import ExitReason
 from elastic.platforms.local.directory import Termination
-from elastic.platforms.local.exits import MAX_DYING_S, ExitFacts, MemoryKills, classify
+from elastic.platforms.local.replicas import MAX_DYING_S, ExitFacts, MemoryKills, classify
 from elastic.platforms.traces import UNFINISHED, exit_words
 
 SAID = Termination(ExitReason.OUT_OF_MEMORY, "said so")

@@ -12,8 +12,7 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.platforms.local import replicas
 from elastic.platforms.local.directory import JobDirectory, Submission, Termination
-from elastic.platforms.local.exits import MemoryKills
-from elastic.platforms.local.replicas import ReplicaTable
+from elastic.platforms.local.replicas import MemoryKills, ReplicaTable
 
 WORKER = ReplicaId("worker", 0, 1)
 

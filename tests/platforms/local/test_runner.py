@@ -20,12 +20,11 @@ from support.platform_contract import (
     until_quiet,
 )
 
-import elastic.platforms.local.runner as runner_module
+import elastic.platforms.local.surroundings as runner_module
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.directory import Observed
-from elastic.platforms.local.runner import LocalReplicaRunner
 from elastic.platforms.local.supervisor import TICK_S
-from elastic.platforms.local.surroundings import read_address, write_termination
+from elastic.platforms.local.surroundings import LocalReplicaRunner, read_address, write_termination
 
 
 class LocalHarness:

@@ -4,36 +4,102 @@ from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import quote
 
 from elastic.errors import JobNotFoundError, JobSpecError
-from elastic.platforms.base import BoardInCluster, LogLine, has_ended, unheard
+from elastic.platforms.base import BoardInCluster, LogLine, has_ended, unheard, writes_no_events
 from elastic.platforms.images import ImageRequest, build_and_push
-from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifest, Resource
-from elastic.platforms.kubernetes.job.board import find_board
+from elastic.platforms.kubernetes.job.admission import explained
 from elastic.platforms.kubernetes.job.ending import forget_job, kill_job
 from elastic.platforms.kubernetes.job.logs import follow_logs, read_logs, read_previous_logs
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.status import job_status
 from elastic.platforms.kubernetes.job.submission import BuildImage, submit_job
+from elastic.platforms.kubernetes.objects import tensorboard
+from elastic.platforms.kubernetes.objects.hooks import Hook
+from elastic.platforms.kubernetes.objects.manifests import Owner
 from elastic.platforms.kubernetes.objects.names import (
     APP,
     APP_LABEL,
+    HOOK_KEYS,
     JOB_LABEL,
     SPEC_KEY,
     STATE_KEY,
     STATE_PATH,
+    TENSORBOARD_PORT,
     TYPE_LABEL,
+    master_name,
     record_name,
     selector,
     status_name,
+    tensorboard_name,
 )
+from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
+from elastic.platforms.kubernetes.pods.containers import own_state
 from elastic.platforms.kubernetes.pods.masters import needs_warnings
-from elastic.platforms.kubernetes.pods.observation import needs_pods, with_seen_workers
+from elastic.platforms.kubernetes.pods.observation import needs_pods, why_pending, with_seen_workers
 from elastic.policy.ended_jobs import only_here
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import MASTER, WORKER
 from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
+
+
+def find_board(objects: JobObjects) -> BoardInCluster:
+    """Where the curves of a job can be looked at.
+
+    Raises:
+        JobNotFoundError: No such job.
+        JobSpecError: It writes no events, or they went with its master's pod.
+        PlatformError: The pod cannot be started again.
+    """
+    record = objects.record()
+    spec = spec_of(record)
+    if not spec.tensorboard_log_dir:
+        raise writes_no_events(objects.job_name)
+    if not tensorboard.is_shared(spec):
+        return _beside_master(objects)
+    name = tensorboard_name(objects.job_name)
+    pod = objects.find(PODS, name)
+    if pod is None or pod["status"].get("phase") in ("Succeeded", "Failed"):
+        if pod is not None:
+            objects.delete(PODS, name, 0.0)
+        pod = _start(objects, record)
+    return BoardInCluster(objects.namespace, name, TENSORBOARD_PORT, _why_not_yet(pod))
+
+
+def _beside_master(objects: JobObjects) -> BoardInCluster:
+    master = objects.find_master()
+    if master is None or "running" not in own_state(master):
+        raise JobSpecError(
+            f"the events of job {objects.job_name!r} are in its master's pod, which does not run: "
+            "have them on a volume the next time: --volume claim_name=CLAIM,mount_path=/results "
+            "--tensorboard_log_dir /results/events"
+        )
+    note = "where its events are too, which end with it"
+    return BoardInCluster(objects.namespace, master_name(objects.job_name), TENSORBOARD_PORT, note)
+
+
+def _start(objects: JobObjects, record: Manifest) -> Manifest:
+    submission, master = submission_of(record), objects.find_master()
+    hook = next(
+        (Hook(k, record["data"][k]) for k in HOOK_KEYS.values() if k in record["data"]), None
+    )
+    job = Job(spec_of(record), objects.namespace, submission.uid, submission.image, hook)
+    node = None if master is None else master["spec"].get("nodeName")
+    owner = None if master is None else Owner.of(master)
+    affinity = None if node is None else tensorboard.on_node(node)
+    manifest = tensorboard.pod(job, owner, affinity)
+    try:
+        return objects.cluster.create(PODS.path(objects.namespace), manifest)
+    except RefusedError as error:
+        raise explained(error, objects.cluster.server, job, manifest) from error
+
+
+def _why_not_yet(pod: Manifest) -> str:
+    if "running" in own_state(pod):
+        return ""
+    return f"not yet: {why_pending(pod) or 'it is being started'}"
 
 
 def _build_silently(request: ImageRequest) -> str:

@@ -19,8 +19,7 @@ from elastic.platforms.kubernetes.objects.record import (
     submission_of,
 )
 from elastic.platforms.kubernetes.pods import masters
-from elastic.platforms.kubernetes.pods.end_record import end_of
-from elastic.platforms.kubernetes.pods.masters import Finding
+from elastic.platforms.kubernetes.pods.masters import Finding, end_of
 from elastic.platforms.kubernetes.pods.observation import MASTER_DELETED
 from elastic.policy.fleet import desired_workers
 from elastic.spec.job import JobSpec

@@ -1,17 +1,24 @@
-"""What the pod of a master gives it."""
+"""What the pod of a master gives it, and what it does when that pod is deleted.
+
+It keeps its last version, and takes its workers along. Kubernetes would remove those as well, but
+only when the master's pod is gone, which a kubelet may take ten seconds to report, and each with a
+grace in which it would look for its master.
+"""
 
 import logging
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.api.cluster import connect_from_pod
-from elastic.platforms.kubernetes.api.resources import PODS
-from elastic.platforms.kubernetes.master.leaving import leave_on_sigterm
+from elastic.platforms.kubernetes.api.cluster import Cluster, connect_from_pod
+from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.master.restarts import begin_life
 from elastic.platforms.kubernetes.master.runner import PATIENCE_S as REQUEST_PATIENCE_S
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
@@ -22,14 +29,85 @@ from elastic.platforms.kubernetes.surroundings import PodSurroundings, variable
 from elastic.platforms.surroundings import Departure, MasterEnvironment
 from elastic.spec.job import JobSpec
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 600.0
+LEAVE_PATIENCE_S: Final = 6.0
+"""For the API server to say whether the pod is to go."""
+
+SPARE_S: Final = 4.0
+"""Of the pod's grace, for the workers' end; after it, Kubernetes does it its own way."""
+
+START_PATIENCE_S: Final = 600.0
 """How long a master that begins waits for an API server: a restart would only begin again."""
 
 RETRY_S: Final = 1.0
+
+
+def leave_on_sigterm(
+    cluster: Cluster,
+    runner: KubernetesReplicaRunner,
+    pod_path: str,
+    own: Owner,
+    departure: Departure,
+) -> None:
+    """From now on, end the job's pods on SIGTERM if the master's is being deleted.
+
+    A container that is stopped while its pod stays is restarted, and finds its workers at work.
+
+    Args:
+        cluster: Where the pod is.
+        runner: Of the workers.
+        pod_path: Of the master's pod.
+        own: The same, as an owner.
+        departure: Asked for before anything is ended.
+    """
+
+    def leave(number: int, began_s: float, limit: threading.Timer) -> None:
+        try:
+            metadata = cluster.get(pod_path)["metadata"]
+            if "deletionTimestamp" in metadata:
+                left_s = began_s + _grace_s(metadata) - SPARE_S - time.monotonic()
+                limit.cancel()
+                _end_in(left_s + SPARE_S / 2, number)
+                logger.info("the master's pod is being deleted, and its workers with it")
+                if not departure.ask(left_s):
+                    logger.warning("the newest version could not be kept in %.0f s", left_s)
+                _tell(runner)
+                runner.end_all()
+                # All that was to be done is done, and nobody need wait until a kubelet says so.
+                cluster.delete(pod_path, grace_s=0.0, uid=own.uid)
+        except PlatformError as error:
+            logger.warning("%s", error)
+        finally:
+            os._exit(128 + number)
+
+    def on_signal(number: int, _: object) -> None:
+        # Not here: the interrupted code may hold any lock.
+        limit = _end_in(LEAVE_PATIENCE_S, number)
+        arguments = (number, time.monotonic(), limit)
+        threading.Thread(target=leave, args=arguments, daemon=True).start()
+
+    signal.signal(signal.SIGTERM, on_signal)
+
+
+def _tell(runner: KubernetesReplicaRunner) -> None:
+    try:
+        runner.tell_now()
+    except PlatformError as error:
+        logger.warning("%s", error)
+
+
+def _grace_s(metadata: Manifest) -> float:
+    return max(float(metadata.get("deletionGracePeriodSeconds") or 0.0), LEAVE_PATIENCE_S + SPARE_S)
+
+
+def _end_in(delay_s: float, number: int) -> threading.Timer:
+    limit = threading.Timer(max(delay_s, 0.0), os._exit, (128 + number,))
+    limit.daemon = True
+    limit.start()
+    return limit
 
 
 def open_environment() -> MasterEnvironment | None:
@@ -77,17 +155,17 @@ def _start_tensorboard(spec: JobSpec) -> "subprocess.Popen[bytes] | None":
         return subprocess.Popen([sys.executable, *tensorboard.program(spec)])
     except OSError as error:
         # Nobody can look; the job does not need it.
-        log.warning("TensorBoard cannot be started: %s", error)
+        logger.warning("TensorBoard cannot be started: %s", error)
         return None
 
 
 def _until_answered(ask: Callable[[], T]) -> T:
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + START_PATIENCE_S
     while True:
         try:
             return ask()
         except PlatformError as error:
             if time.monotonic() > deadline_s:
                 raise
-            log.warning("%s", error)
+            logger.warning("%s", error)
         time.sleep(RETRY_S)

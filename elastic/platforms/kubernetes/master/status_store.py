@@ -20,7 +20,7 @@ from elastic.platforms.kubernetes.objects.record import (
     last_words_of,
     status_of,
 )
-from elastic.platforms.kubernetes.pods.end_record import dump_end, reduced
+from elastic.platforms.kubernetes.pods.masters import dump_end, reduced
 from elastic.spec.status import JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)

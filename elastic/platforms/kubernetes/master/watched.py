@@ -7,10 +7,9 @@ from typing import TypeAlias
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl, ReplicaId
-from elastic.platforms.kubernetes.api.cache import Cache, OnChange
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.informer import Cache, OnChange, Watch
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifest
-from elastic.platforms.kubernetes.api.watch import Watch
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.manifests import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job

@@ -1,15 +1,19 @@
-"""What the master's pod says about the job: why no master runs, where none does. Pure.
+"""What the master's pod says about the job: why no master runs, and how it ended. Pure.
 
 As long as no master has begun, none can decide how long it is waited for. Whoever looks at the job
 decides by the same rule, and so does a master that comes too late, about itself: what was Failed
 for one is Failed for all.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
 
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA
@@ -22,7 +26,7 @@ from elastic.platforms.kubernetes.pods.containers import (
     own_status,
 )
 from elastic.policy.masters import EndJob, on_exit
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import JobPhase, JobStatus, StoredStatus
 
 _IMAGE_REASONS: Final = {
     "ErrImagePull": "ErrImagePull",
@@ -237,3 +241,52 @@ def _running_since_s(pod: Manifest) -> float | None:
 
 def _created_s(pod: Manifest) -> float:
     return datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
+
+
+MAX_BYTES: Final = 4096
+"""Kubernetes cuts off the rest."""
+
+MAX_MESSAGE: Final = 1000
+_KEY: Final = "job_end"
+_STATUS: Final[TypeAdapter[JobStatus]] = TypeAdapter(StoredStatus)
+_LISTS: Final = frozenset({"events", "audits", "workers", "epochs", "evaluations"})
+
+
+def reduced(status: JobStatus) -> JobStatus:
+    """The same status without whatever may be long."""
+    num_audited = status.audits_left_out + sum(audit.num_epochs for audit in status.audits)
+    change = {
+        "events": (),
+        "audits": (),
+        "audits_left_out": num_audited,
+        "workers": (),
+        "epochs": (),
+        "evaluations": (),
+        "message": status.message[:MAX_MESSAGE],
+    }
+    return status.model_copy(update=change)
+
+
+def dump_end(end: JobStatus) -> str:
+    """The text that `end_of` finds in the pod: as much of the end as fits."""
+    short = reduced(end).model_dump(mode="json", exclude=set(_LISTS))
+    least = {name: short[name] for name in ("job_name", "phase", "reason", "ended_s", "progress")}
+    brief = {**least, "message": short["message"][: MAX_MESSAGE // 4]}
+    # Letters beyond ASCII take more bytes than one, and a path may be long.
+    for told in (short, brief, least):
+        text = json.dumps({_KEY: told}, ensure_ascii=False)
+        if len(text.encode()) <= MAX_BYTES:
+            break
+    return text
+
+
+def end_of(master: Manifest, published: JobStatus) -> JobStatus | None:
+    """The end that a master left in its pod, beside what it had published before; None for none."""
+    terminated: Mapping[str, Any] = own_state(master).get("terminated") or {}
+    with suppress(ValueError, TypeError, KeyError, ValidationError):
+        end = _STATUS.validate_python(json.loads(terminated.get("message") or "")[_KEY])
+        told = {name: getattr(end, name) for name in end.model_fields_set}
+        # When the job was submitted is the record's to tell, and the master may not know.
+        told = {name: value for name, value in told.items() if value is not None}
+        return published.model_copy(update={"message": "", **told}) if end.phase.is_final else None
+    return None

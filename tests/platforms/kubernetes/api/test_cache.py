@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from elastic.platforms.kubernetes.api.cache import Cache
+from elastic.platforms.kubernetes.api.informer import Cache
 
 
 def item(name, uid=None, version=1):

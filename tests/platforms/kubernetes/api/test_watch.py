@@ -7,9 +7,8 @@ import pytest
 from support.api_proxy import ApiProxy, CountingPace, cluster_through
 from support.cluster import KUBECONFIG, cluster, eventually, namespace, needs_cluster
 
-from elastic.platforms.kubernetes.api.cache import Cache
+from elastic.platforms.kubernetes.api.informer import Cache, Watch
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
-from elastic.platforms.kubernetes.api.watch import Watch
 
 __all__ = ["cluster", "namespace"]
 pytestmark = needs_cluster

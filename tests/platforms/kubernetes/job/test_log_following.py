@@ -9,7 +9,7 @@ from support.fake_api import Answer, FakeApi
 from support.pods import pod, running, terminated
 
 from elastic.platforms.kubernetes.api.cluster import AwayError
-from elastic.platforms.kubernetes.job import logs, pod_log
+from elastic.platforms.kubernetes.job import logs
 from elastic.platforms.kubernetes.job.logs import follow_logs
 
 LINE = b"2026-01-01T00:00:07.5Z step 1\n"
@@ -67,7 +67,7 @@ class TestAJobThatHasEnded:
 
     @pytest.mark.parametrize("status", [running(), terminated(0)], ids=["runs", "has-ended"])
     def test_one_of_which_nothing_comes_is_not_waited_for(self, status, monkeypatch):
-        monkeypatch.setattr(pod_log, "SILENCE_S", 0.5)
+        monkeypatch.setattr(logs, "SILENCE_S", 0.5)
         made = pod(status, namespace="team")
         with FakeApi(Answer(silent=True)) as api:
             assert list(follow_logs(api.cluster(), lambda: ([made], True), [], None)) == []

@@ -10,8 +10,8 @@ from support.cluster import KUBECONFIG, eventually, needs_cluster
 
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
+from elastic.platforms.kubernetes.job.logs import ExcuseError, _order, _whole_second
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
-from elastic.platforms.kubernetes.job.pod_log import ExcuseError, _order, _whole_second
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.record import dump_last_words
 from elastic.platforms.kubernetes.supervisor import MAX_SHORT_LIVES

@@ -6,8 +6,8 @@ import pytest
 from support.fake_api import Answer, FakeApi
 from support.pods import pod, running
 
-from elastic.platforms.kubernetes.job import pod_log
-from elastic.platforms.kubernetes.job.pod_log import ExcuseError, PodLog
+from elastic.platforms.kubernetes.job import logs
+from elastic.platforms.kubernetes.job.logs import ExcuseError, PodLog
 
 DATE = "Thu, 01 Jan 2026 00:00:07 GMT"
 EXCUSE = b"failed to try resolving symlinks in path\n"
@@ -83,7 +83,7 @@ def test_what_a_tail_left_out_of_its_first_second_stays_out_when_the_clock_was_s
 
 
 def test_forgotten_lines_may_come_twice_and_hide_nothing_new_where_the_stream_ends(monkeypatch):
-    monkeypatch.setattr(pod_log, "NUM_REMEMBERED", 2)
+    monkeypatch.setattr(logs, "NUM_REMEMBERED", 2)
     again = body(*SET_BACK[:3], SET_BACK[4], "11.6 back 2")
     texts, asked = read(body(*SET_BACK), body(*SET_BACK[:3]), again, body("11.6 back 2"))
     assert [asked[at]["sinceTime"] for at in (1, 2, 3)] == [["2026-01-01T00:00:11Z"]] * 3
@@ -92,7 +92,7 @@ def test_forgotten_lines_may_come_twice_and_hide_nothing_new_where_the_stream_en
 
 
 def test_all_lines_of_the_last_second_are_remembered(monkeypatch):
-    monkeypatch.setattr(pod_log, "NUM_REMEMBERED", 2)
+    monkeypatch.setattr(logs, "NUM_REMEMBERED", 2)
     burst = body("07.1 a", "07.2 b", "07.3 c", "07.4 d")
     texts, _ = read(burst, burst + body("08.0 later"))
     assert texts[1] == ["later"]
@@ -101,7 +101,7 @@ def test_all_lines_of_the_last_second_are_remembered(monkeypatch):
 def test_a_last_line_that_has_left_with_its_file_does_not_keep_the_reads_where_they_are(
     monkeypatch,
 ):
-    monkeypatch.setattr(pod_log, "NUM_REMEMBERED", 3)
+    monkeypatch.setattr(logs, "NUM_REMEMBERED", 3)
     later = body(*(f"{second} of the next file" for second in range(12, 24)))
     texts, asked = read(body("50.0 first", "11.0 set back"), later, later)
     assert asked[1]["sinceTime"] == ["2026-01-01T00:00:11Z"]

@@ -11,8 +11,7 @@ from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.names import STATUS_KEY
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission
-from elastic.platforms.kubernetes.pods.end_record import dump_end
-from elastic.platforms.kubernetes.pods.masters import needs_warnings
+from elastic.platforms.kubernetes.pods.masters import dump_end, needs_warnings
 from elastic.policy.masters import MAX_MASTER_CRASHES
 from elastic.spec.job import JobSpec, WorkerRange
 from elastic.spec.status import JobPhase, JobStatus, MasterHistory, Progress, WorkerStatus

@@ -19,7 +19,7 @@ PROGRAM = """
 import sys, threading
 from kubernetes.client.configuration import Configuration
 from elastic.platforms.surroundings import Departure
-from elastic.platforms.kubernetes.master import leaving
+from elastic.platforms.kubernetes.master import environment
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.kubeconfig import Access
 from elastic.platforms.kubernetes.objects.manifests import Owner
@@ -34,7 +34,7 @@ def keep():
     Path(state, "kept").touch()
     departure.be_ready()
 
-leaving.PATIENCE_S = 2.0
+environment.LEAVE_PATIENCE_S = 2.0
 configuration = Configuration()
 configuration.host = url
 cluster = Cluster(Access(configuration, "team", "a test"))
@@ -46,7 +46,7 @@ runner.start()
 departure = Departure()
 if keeps_s:
     departure.prepare(lambda: threading.Timer(float(keeps_s), keep).start())
-leaving.leave_on_sigterm(cluster, runner, master_path, own, departure)
+environment.leave_on_sigterm(cluster, runner, master_path, own, departure)
 print("ready", flush=True)
 threading.Event().wait(60)
 """

@@ -17,7 +17,7 @@ from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.names import LAST_WORDS_KEY, STATUS_KEY
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission
-from elastic.platforms.kubernetes.pods.end_record import end_of
+from elastic.platforms.kubernetes.pods.masters import end_of
 from elastic.spec.job import JobSpec
 from elastic.spec.status import EpochAudit, JobEvent, JobPhase, JobStatus
 

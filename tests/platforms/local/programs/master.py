@@ -13,8 +13,12 @@ import time
 from pathlib import Path
 
 from elastic.platforms.base import ExitReason, ReplicaId
-from elastic.platforms.local.runner import LocalReplicaRunner
-from elastic.platforms.local.surroundings import own_replica_id, read_spec, write_termination
+from elastic.platforms.local.surroundings import (
+    LocalReplicaRunner,
+    own_replica_id,
+    read_spec,
+    write_termination,
+)
 from elastic.platforms.traces import STEP_NAME
 from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
