@@ -6,6 +6,7 @@ from typing import Final
 
 from elastic.errors import InfrastructureError, PlatformError
 from elastic.platforms.base import LOST_AFTER_S, LastLook, Platform, unheard
+from elastic.policy.replicas import told_id
 from elastic.spec.roles import WORKER
 from elastic.spec.status import JobStatus
 from elastic.telemetry.summary import first_line, is_running, waits_because
@@ -130,7 +131,7 @@ def wait_for_workers(
 def why_workers_wait(status: JobStatus) -> str:
     """The first reason there is; the status has the others."""
     waiting = (w for w in status.workers if w.message and not is_running(w))
-    of_worker = next((f"worker-{w.index}: {first_line(w.message)}" for w in waiting), "")
+    of_worker = next((f"{told_id(w).name}: {first_line(w.message)}" for w in waiting), "")
     return first_line(waits_because(status)) or of_worker
 
 

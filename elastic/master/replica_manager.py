@@ -128,7 +128,7 @@ class ReplicaManager:
 
     def _is_at_work(self, replica: ReplicaId) -> bool:
         job = self._job
-        return job is not None and job.sessions.liveness.is_at_work(_ledger_name(replica))
+        return job is not None and job.sessions.liveness.is_at_work(replica)
 
     # -- on the manager's thread ---------------------------------------------------------------
 
@@ -247,26 +247,24 @@ class ReplicaManager:
 
     def _lose_worker(self, worker: ReplicaId, how: str, has_left: bool) -> None:
         """Take back what a worker held, which no other role has."""
-        self._board.last_exits[worker.index] = how
+        self._board.last_exits[worker.name] = how
         self._board.workers_lost += not has_left
         if self._job is not None:
-            self._job.tasks.lose(_ledger_name(worker), worker.index)
+            self._job.tasks.lose(worker)
 
     def _fence_hung(self, observed: Sequence[Replica]) -> list[Action]:
         if self._job is None:
             return []
         running = [r.id for r in observed if r.phase is ReplicaPhase.RUNNING]
         self._job.sessions.liveness.observed_running(
-            [_ledger_name(replica) for replica in running if replica.role == WORKER],
-            time.monotonic(),
+            [replica for replica in running if replica.role == WORKER], time.monotonic()
         )
         actions: list[Action] = []
         for hang in self._job.sessions.hangs():
-            name, _, launch = hang.worker.partition("/")
-            index = int(name.rpartition("-")[2])
-            self._job.tasks.lose(hang.worker, index)
-            self._board.note("WorkerHung", f"{name} {_describe_hang(hang)} and is replaced")
-            actions.append(Delete(ReplicaId(WORKER, index, int(launch)), 0.0))
+            self._job.tasks.lose(hang.worker)
+            message = f"{hang.worker.name} {_describe_hang(hang)} and is replaced"
+            self._board.note("WorkerHung", message)
+            actions.append(Delete(hang.worker, 0.0))
         return actions
 
     def _note_absence(self, observed: Sequence[Replica]) -> None:
@@ -302,7 +300,3 @@ def _describe_hang(hang: Hang) -> str:
     if hang.what == FIRST_TASK:
         return f"hung in set-up: no first task within start_timeout={hang.limit_s:g} s"
     return f"gave no {hang.what} for {hang.silent_s:.1f} s (limit {hang.limit_s:.1f} s)"
-
-
-def _ledger_name(replica: ReplicaId) -> str:
-    return f"{replica.name}/{replica.launch}"

@@ -209,7 +209,7 @@ class Master:
             self._is_first_life,
             Listeners(
                 self._board.note,
-                partial(self._fleet.made_progress, WORKER),
+                self._fleet.made_progress,
                 self._telemetry.meter,
             ),
         )
@@ -231,7 +231,7 @@ class Master:
         prediction_dir: Path | None,
         total_steps: int,
     ) -> grpc.aio.Server:
-        launch_of = partial(self._fleet.current_launch, WORKER)
+        launch_of = self._fleet.current_launch
         servicer = MasterServicer(job, sample, launch_of, prediction_dir, total_steps)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers((MasterHandler(servicer, self._env.token),))

@@ -24,6 +24,7 @@ from elastic.policy.aggregation import RefuseStale
 from elastic.policy.ledger import NoTask
 from elastic.policy.oddities import Oddity
 from elastic.policy.records import Task
+from elastic.policy.replicas import ReplicaId
 from elastic.policy.update_group import Outcome
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import iter_chunks
@@ -36,6 +37,7 @@ from elastic.rpc.messages import (
 from elastic.rpc.server import CallRefusedError, malformed
 from elastic.rpc.shared import SharedMemory
 from elastic.rpc.wire import encode_data
+from elastic.spec.roles import WORKER
 
 HEARTBEAT_S: Final = 2.0
 WAIT_S: Final = 0.05
@@ -49,7 +51,7 @@ class MasterServicer:
         self,
         job: RunningJob,
         sample: Task,
-        current_launch: Callable[[int], int],
+        current_launch: Callable[[ReplicaId], int],
         prediction_dir: Path | None = None,
         total_steps: int = 0,
     ) -> None:
@@ -62,19 +64,18 @@ class MasterServicer:
 
     async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         """Open a session; an older launch of the same index loses its lease."""
-        newest = self._current_launch(request.worker_index)
+        replica = ReplicaId(WORKER, request.worker_index, request.launch)
+        newest = self._current_launch(replica)
         if request.launch < newest:
             raise CallRefusedError(
                 grpc.StatusCode.ABORTED,
-                f"worker {request.worker_index} launch {request.launch} was replaced by {newest}",
+                f"launch {request.launch} of {replica.name} was replaced by {newest}",
             )
-        old = self._job.sessions.of_index(request.worker_index)
+        old = self._job.sessions.of(replica)
         if old is not None:
             # Before the new one is there, since both have one name when a process comes again.
-            self._job.tasks.lose(old.worker, old.index)
-        session = self._job.sessions.open(
-            request.worker_index, request.launch, request.pid, request.host
-        )
+            self._job.tasks.lose(old.replica)
+        session = self._job.sessions.open(replica, request.pid, request.host)
         reply = pb.RegisterReply(
             session=session.key,
             heartbeat_interval_s=HEARTBEAT_S,
@@ -221,7 +222,7 @@ class MasterServicer:
             raise CallRefusedError(
                 grpc.StatusCode.FAILED_PRECONDITION, "unknown session: register again"
             )
-        self._job.sessions.liveness.heard(session.worker, time.monotonic())
+        self._job.sessions.liveness.heard(session.replica, time.monotonic())
         if is_step:
             # A worker that goes on has finished reading the version it pulled.
             self._job.parameters.release(key)

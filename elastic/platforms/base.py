@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
 from elastic.errors import InfrastructureError, JobSpecError, PlatformError
-from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
+from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase, told_id
 from elastic.spec.job import JobSpec
 from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus
@@ -133,9 +133,9 @@ class UntoldEnds:
 
     def told_by(self, stored: JobStatus) -> list[ReplicaId]:
         """Those that a status tells which has been stored: nothing needs to remember them now."""
-        newest = {worker.index: worker.launch for worker in stored.workers}
+        newest = {row.name: row.launch for row in map(told_id, stored.workers)}
         with self._lock:
-            return [each for each in self._launches if each.launch < newest.get(each.index, 0)]
+            return [each for each in self._launches if each.launch < newest.get(each.name, 0)]
 
     def discard(self, replica: ReplicaId) -> None:
         """This one has been forgotten."""

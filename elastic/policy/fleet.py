@@ -266,15 +266,15 @@ class Fleet:
         """Exits by the user's own fault."""
         return self._groups[role].failures
 
-    def made_progress(self, role: str, index: int) -> None:
+    def made_progress(self, replica: ReplicaId) -> None:
         """Work of a replica counted: its index owes no more back-off."""
-        slot = self._groups[role].slots.get(index)
+        slot = self._groups[replica.role].slots.get(replica.index)
         if slot is not None:
             slot.exits_in_a_row = 0
 
-    def current_launch(self, role: str, index: int) -> int:
-        """The newest launch of an index; 0 when it never ran."""
-        slot = self._groups[role].slots.get(index)
+    def current_launch(self, replica: ReplicaId) -> int:
+        """The newest launch of a replica, whichever is named; 0 when it never ran."""
+        slot = self._groups[replica.role].slots.get(replica.index)
         return 0 if slot is None else slot.launch
 
     def adopt_exits(

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from elastic.policy.replicas import ReplicaId
+
 HANG_FACTOR: Final = 5.0
 """A step this many times longer than the longest recent one is a hang."""
 
@@ -25,7 +27,7 @@ class Hang:
         what: What did not come: `progress`, any `sign of life`, or the request for a first task.
     """
 
-    worker: str
+    worker: ReplicaId
     silent_s: float
     limit_s: float
     what: str = "progress"
@@ -70,33 +72,33 @@ class Liveness:
         self._set_up_s = first_step_s
         self._first_step_s = max(floor_s, first_step_s)
         self._steps_s: deque[float] = deque(maxlen=NUM_RECENT_STEPS)
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[ReplicaId, Watch] = {}
         self._last_look_s: float | None = None
 
-    def observed_running(self, workers: Iterable[str], now_s: float) -> None:
+    def observed_running(self, workers: Iterable[ReplicaId], now_s: float) -> None:
         """Start to watch the workers that are new: one may hang before it has ever called."""
         for worker in workers:
             self._watches.setdefault(worker, Watch(now_s, now_s))
 
-    def joined(self, worker: str, now_s: float) -> None:
+    def joined(self, worker: ReplicaId, now_s: float) -> None:
         """Watch a worker that registered; the time of its set-up goes on."""
         self._watches.setdefault(worker, Watch(now_s, now_s)).last_heard_s = now_s
 
-    def is_at_work(self, worker: str) -> bool:
+    def is_at_work(self, worker: ReplicaId) -> bool:
         """Whether it has asked for a task."""
         return worker in self._watches and not self._watches[worker].is_in_set_up
 
-    def left(self, worker: str) -> None:
+    def left(self, worker: ReplicaId) -> None:
         """Stop watching; also if it was not watched."""
         self._watches.pop(worker, None)
 
-    def heard(self, worker: str, now_s: float) -> None:
+    def heard(self, worker: ReplicaId, now_s: float) -> None:
         """Note any call of a worker, heartbeats included."""
         watch = self._watches.get(worker)
         if watch is not None:
             watch.last_heard_s = now_s
 
-    def progressed(self, worker: str, now_s: float, step_s: float | None = None) -> None:
+    def progressed(self, worker: ReplicaId, now_s: float, step_s: float | None = None) -> None:
         """Note progress; `step_s` is how long a completed step took."""
         watch = self._watches.get(worker)
         if watch is None:
@@ -109,7 +111,7 @@ class Liveness:
                 self._steps_s.append(step_s)
             watch.has_stepped = True
 
-    def call_begins(self, worker: str) -> Watch | None:
+    def call_begins(self, worker: ReplicaId) -> Watch | None:
         """Note that the worker waits for the master, so that its silence is no hang."""
         watch = self._watches.get(worker)
         if watch is not None:
@@ -124,7 +126,7 @@ class Liveness:
         if not watch.is_in_set_up:
             watch.last_progress_s = now_s
 
-    def limit_s(self, worker: str) -> float:
+    def limit_s(self, worker: ReplicaId) -> float:
         """The silence that makes this worker a hang."""
         watch = self._watches.get(worker)
         if watch is None or watch.is_in_set_up:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from elastic.errors import TransitionError
+from elastic.spec.status import WorkerStatus
 
 
 class ReplicaPhase(StrEnum):
@@ -70,6 +71,11 @@ class ReplicaId:
     def name(self) -> str:
         return f"{self.role}-{self.index}"
 
+    @property
+    def launch_name(self) -> str:
+        """Of this life alone, as the ledger knows who holds a lease: `ROLE-INDEX/LAUNCH`."""
+        return f"{self.name}/{self.launch}"
+
 
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -94,6 +100,11 @@ class Replica:
 
 ASKED_TO_END: Final = "was asked to end"
 """How a launch ended that nobody needed any more."""
+
+
+def told_id(row: WorkerStatus) -> ReplicaId:
+    """Of whom a row of the status tells."""
+    return ReplicaId(row.role, row.index, row.launch)
 
 
 def told_phase(replica: Replica, *, is_needed: bool) -> ReplicaPhase:

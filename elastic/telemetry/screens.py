@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from elastic.policy.replicas import ReplicaPhase
+from elastic.policy.replicas import ReplicaPhase, told_id
 from elastic.spec.status import JobEvent, JobPhase, JobStatus, WorkerStatus
 from elastic.telemetry.progress import (
     PHASE_STYLES,
@@ -226,7 +226,7 @@ def _workers_table(status: JobStatus) -> RenderableType:
         table.add_column("WAITS BECAUSE", overflow="fold")
     for worker in status.workers:
         table.add_row(
-            f"worker-{worker.index}",
+            told_id(worker).name,
             _worker_phase(status, worker),
             str(worker.launch),
             "-" if worker.pid is None else str(worker.pid),

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from support.served_master import PATIENCE_S, ServedMaster, gradient, messages
 
+from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb
 
 VERDICTS = pb.ReportGradientReply
@@ -61,7 +62,7 @@ def test_both_go_to_others_with_their_worker():
         gone, other = await peer.register(0), await peer.register(1)
         first = await peer.get_task(gone)
         await peer.get_task(gone, working_on=first.task_id)
-        master.job.tasks.lose("worker-0/1", 0)
+        master.job.tasks.lose(ReplicaId("worker", 0, 1))
         assert [(await peer.get_task(other)).start] == [0]
         session = await peer.register(2)
         assert (await peer.get_task(session)).start == 8
@@ -187,7 +188,7 @@ def test_who_is_lost_while_it_waits_to_begin_gets_nothing():
         begins = peer.call("GetTask", pb.GetTaskRequest(session=second))
         while second not in master.heard:
             await asyncio.sleep(0)
-        master.job.tasks.lose(master.job.sessions.of_index(1).worker, 1)
+        master.job.tasks.lose(ReplicaId("worker", 1, 1))
         rest = messages(*gradient(first, task, task.start + 4, task.end, 2, 0))
         assert (await peer.report(rest)).model_version == 1
         assert (await peer.refusal(begins))[0] == "FAILED_PRECONDITION"

@@ -5,6 +5,7 @@ import time
 
 from support.served_master import PATIENCE_S, ServedMaster, gradient, messages
 
+from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb
 
 
@@ -39,7 +40,7 @@ def test_a_worker_whose_gradients_all_come_too_late_does_not_hang():
             reply = await peer.report(messages(*late))
             assert reply.verdict == pb.ReportGradientReply.VERDICT_STALE
         # Silent for the limit, had the refused report not been heard.
-        return liveness.hangs(before_s + liveness.limit_s("worker-1/1"))
+        return liveness.hangs(before_s + liveness.limit_s(ReplicaId("worker", 1, 1)))
 
     hangs = asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
     assert "worker-1/1" not in [hang.worker for hang in hangs]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.served_master import TOKEN, ServedMaster
 
+from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 
@@ -117,9 +118,9 @@ def test_the_version_that_a_lost_worker_read_is_not_kept_for_it():
     """A buffer of the model's size for every worker that was ever lost would fill the memory."""
 
     async def come_and_go(master, launch):
-        reader = master.job.sessions.open(1, launch, 1, "lost")
+        reader = master.job.sessions.open(ReplicaId("worker", 1, launch), 1, "lost")
         assert await master.store.packed(reader.key) is not None
-        master.job.tasks.lose(reader.worker, 1)
+        master.job.tasks.lose(reader.replica)
 
     def scenario(master, client, loop):
         session, task = _begin(client)
@@ -156,7 +157,7 @@ def test_nor_is_one_that_it_was_about_to_read():
                 reading = asyncio.ensure_future(pulling.read())
                 while session not in master.heard:
                     await asyncio.sleep(0.005)
-                master.job.tasks.lose("worker-0/1", 0)
+                master.job.tasks.lose(ReplicaId("worker", 0, 1))
             refused = await asyncio.gather(reading, return_exceptions=True)
             assert "unknown session" in str(refused)
         readers = [reader for each in master.store._buffers._buffers for reader in each.readers]

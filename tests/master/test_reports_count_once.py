@@ -6,6 +6,7 @@ import pytest
 from support.served_master import PATIENCE_S, ServedMaster, gradient, messages
 
 from elastic.policy import aggregation
+from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.wire import encode_data
 
@@ -195,7 +196,7 @@ def test_a_fenced_worker_is_refused_and_its_records_go_to_another():
         hung, other = await peer.register(0), await peer.register(1)
         task = await peer.get_task(hung)
         await peer.report(messages(*gradient(hung, task, 0, 8)))
-        master.job.tasks.lose("worker-0/1", 0)
+        master.job.tasks.lose(ReplicaId("worker", 0, 1))
         late = messages(*gradient(hung, task, 8, 16, sequence=2, version=1))
         assert await peer.refusal(peer.report(late)) == UNKNOWN_SESSION
         taken = await peer.get_task(other)

@@ -69,7 +69,7 @@ def board_of(*told, launch=1):
 
 
 def register(job, launch=1):
-    return job.sessions.open(0, launch, 1, "test")
+    return job.sessions.open(ReplicaId("worker", 0, launch), 1, "test")
 
 
 def speeds(board):
@@ -111,7 +111,7 @@ def test_the_records_of_a_worker_outlive_its_master():
     job.sessions.contributed(session, 8, 0.01)
     assert records_done(board) == 78
     # Its session ends before anybody has seen how its process does.
-    job.tasks.lose(session.worker, 0)
+    job.tasks.lose(session.replica)
     assert records_done(board) == 78
 
 
@@ -122,7 +122,7 @@ def test_a_worker_that_registers_again_goes_on_with_its_records():
         session = register(job)
         job.sessions.contributed(session, 8, 0.01)
         assert records_done(board) == 8 * number
-        job.tasks.lose(session.worker, 0)
+        job.tasks.lose(session.replica)
 
 
 @pytest.mark.parametrize(

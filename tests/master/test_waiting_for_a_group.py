@@ -6,6 +6,7 @@ import time
 from support.served_master import PATIENCE_S, ServedMaster, gradient, messages
 
 from elastic.policy import aggregation
+from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb
 
 ACCEPTED = pb.ReportGradientReply.VERDICT_ACCEPTED
@@ -122,7 +123,7 @@ def test_nobody_goes_on_while_the_update_is_made(monkeypatch):
         monkeypatch.setattr(job.parameters, "commit", slowly)
         reports = [crew.report(0), crew.report(1)]
         await begun.wait()
-        job.tasks.lose("worker-2/1", 2)
+        job.tasks.lose(ReplicaId("worker", 2, 1))
         for _ in range(20):
             await asyncio.sleep(0)
         go_on.set()

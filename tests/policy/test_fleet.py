@@ -89,7 +89,7 @@ def test_progress_clears_the_back_off():
     for number in (1, 2, 3):
         plan(fleet, [worker(0, number, ExitReason.KILLED)], 1, 0.0)
     assert plan(fleet, [worker(0, 3, ExitReason.KILLED)], 1, 0.1) == []
-    fleet.made_progress("worker", 0)
+    fleet.made_progress(ReplicaId("worker", 0, 1))
     plan(fleet, [worker(0, 4)], 1, 1.0)
     dead = worker(0, 4, ExitReason.KILLED)
     assert launch(0, 5) in plan(fleet, [dead], 1, 1.0)
@@ -210,8 +210,8 @@ class TestFurtherRole:
         ]  # fmt: skip
         observed = [self.store(0, 1), self.store(1, 1, ExitReason.KILLED), worker(0, 1)]
         assert Launch(ReplicaId("store", 1, 2)) in fleet.plan(observed, wanted, 1.0)
-        assert fleet.current_launch("store", 1) == 2
-        assert fleet.current_launch("worker", 0) == 1
+        assert fleet.current_launch(ReplicaId("store", 1, 1)) == 2
+        assert fleet.current_launch(ReplicaId("worker", 0, 1)) == 1
 
     def test_failures_count_by_role(self):
         failed = self.store(0, 1, ExitReason.USER_ERROR)

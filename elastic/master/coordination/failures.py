@@ -10,6 +10,7 @@ from elastic.errors import TrainingError, UserError
 from elastic.policy.failing import Retry, SizeFault
 from elastic.policy.ledger import LedgerError, PoisonedRecord, SkipRecord
 from elastic.policy.records import Task, TaskKind
+from elastic.policy.replicas import ReplicaId
 
 FAILED: Final = "MinibatchFailed"
 SHRUNK: Final = "MinibatchesShrunk"
@@ -84,7 +85,7 @@ class Failures:
         verdict: Retry | SizeFault | SkipRecord | PoisonedRecord,
         report: FailureReport,
         task: Task,
-        worker_index: int,
+        replica: ReplicaId,
     ) -> UserError | None:
         """Count and tell what the ledger has decided; what ends the job is returned."""
         match verdict:
@@ -106,7 +107,7 @@ class Failures:
                 where = task.tell(report.start, report.end)
                 return _too_large(verdict, where, report.message)
             case Retry():
-                self.retry(verdict, report, task, worker_index)
+                self.retry(verdict, report, task, replica)
         return None
 
     def shrunk(self, kind: TaskKind, fails_at: int, runs_at: int, message: str) -> None:
@@ -117,13 +118,13 @@ class Failures:
             f"goes on: {message}",
         )
 
-    def retry(self, retry: Retry, report: FailureReport, task: Task, worker_index: int) -> None:
+    def retry(self, retry: Retry, report: FailureReport, task: Task, replica: ReplicaId) -> None:
         """Tell that a minibatch, or a record by itself, failed and is tried again."""
         self.tried_again += retry is Retry.WHOLE
         self.computed_alone += retry is Retry.ALONE
         self._on_event(
             FAILED,
-            f"{task.tell(report.start, report.end)} failed on worker-{worker_index}: "
+            f"{task.tell(report.start, report.end)} failed on {replica.name}: "
             f"{report.message}: {_NEXT[retry]}",
         )
 

@@ -12,6 +12,7 @@ from elastic.master.parameters.strategy import AnyStrategy
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger
 from elastic.policy.liveness import Liveness
+from elastic.policy.replicas import ReplicaId
 from elastic.telemetry.meter import JobMeter
 
 
@@ -21,12 +22,12 @@ class Listeners:
 
     Attributes:
         on_event: Told an event, as its kind and its message.
-        on_contribution: Told the index of each worker whose records count.
+        on_contribution: Told of each worker whose records count.
         meter: Adds up, for curves and metrics.
     """
 
     on_event: Callable[[str, str], None]
-    on_contribution: Callable[[int], None]
+    on_contribution: Callable[[ReplicaId], None]
     meter: JobMeter
 
 

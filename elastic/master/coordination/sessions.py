@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from elastic.policy.liveness import Hang, Liveness
+from elastic.policy.replicas import ReplicaId
 from elastic.policy.update_group import Outcome
 
 WINDOW_S: Final = 10.0
@@ -23,21 +24,24 @@ class WorkerSession:
     """One worker process as the master knows it.
 
     Attributes:
-        worker: Name in the ledger, unique to one launch: `worker-INDEX/LAUNCH`.
+        replica: Which launch of which replica it is.
         sequence: The newest report, with its outcome in `reply`, so that a repeated report is
             answered and not counted again.
     """
 
     key: str
-    worker: str
-    index: int
-    launch: int
+    replica: ReplicaId
     pid: int
     host: str
     sequence: int = 0
     reply: "asyncio.Future[Outcome] | None" = None
     records_done: int = 0
     rate: "RateMeter" = field(default_factory=lambda: RateMeter())
+
+    @property
+    def worker(self) -> str:
+        """Its name in the ledger."""
+        return self.replica.launch_name
 
 
 @dataclass(slots=True)
@@ -101,49 +105,43 @@ class Sessions:
         last_contribution_s: When records counted last, by the monotonic clock; 0 before the first.
     """
 
-    def __init__(self, liveness: Liveness, on_contribution: Callable[[int], None]) -> None:
+    def __init__(self, liveness: Liveness, on_contribution: Callable[[ReplicaId], None]) -> None:
         """Begin without any.
 
         Args:
             liveness: Judges who hangs.
-            on_contribution: Told the index of each worker whose records count.
+            on_contribution: Told of each worker whose records count.
         """
         self.liveness = liveness
         self.last_contribution_s = 0.0
         self._rate = RateMeter()
         self._on_contribution = on_contribution
         self._by_key: dict[str, WorkerSession] = {}
-        self._by_index: dict[int, WorkerSession] = {}
+        self._by_name: dict[str, WorkerSession] = {}
 
     # -- who is there --------------------------------------------------------------------------
 
-    def open(self, index: int, launch: int, pid: int, host: str) -> WorkerSession:
-        """Begin a session; there must be none of that worker index."""
-        assert index not in self._by_index, "the old session of an index is lost first"
-        session = WorkerSession(
-            key=secrets.token_hex(8),
-            worker=f"worker-{index}/{launch}",
-            index=index,
-            launch=launch,
-            pid=pid,
-            host=host,
-        )
+    def open(self, replica: ReplicaId, pid: int, host: str) -> WorkerSession:
+        """Begin a session; there must be none of another launch of that replica."""
+        assert replica.name not in self._by_name, "the old session of a replica is lost first"
+        session = WorkerSession(secrets.token_hex(8), replica, pid, host)
         self._by_key[session.key] = session
-        self._by_index[index] = session
-        self.liveness.joined(session.worker, time.monotonic())
+        self._by_name[replica.name] = session
+        self.liveness.joined(replica, time.monotonic())
         return session
 
     def close(self, session: WorkerSession) -> None:
         """Forget a session; its later calls are refused."""
         self._by_key.pop(session.key, None)
-        if self._by_index.get(session.index) is session:
-            del self._by_index[session.index]
+        if self._by_name.get(session.replica.name) is session:
+            del self._by_name[session.replica.name]
 
     def find(self, key: str) -> WorkerSession | None:
         return self._by_key.get(key)
 
-    def of_index(self, index: int) -> WorkerSession | None:
-        return self._by_index.get(index)
+    def of(self, replica: ReplicaId) -> WorkerSession | None:
+        """That of a replica, whichever of its launches has it."""
+        return self._by_name.get(replica.name)
 
     def all(self) -> list[WorkerSession]:
         return list(self._by_key.values())
@@ -156,22 +154,22 @@ class Sessions:
 
     def progressed(self, session: WorkerSession, step_s: float | None = None) -> None:
         """Note progress; `step_s` is how long a completed step took."""
-        self.liveness.progressed(session.worker, time.monotonic(), step_s)
+        self.liveness.progressed(session.replica, time.monotonic(), step_s)
 
     def contributed(self, session: WorkerSession, records: int, step_s: float | None) -> None:
         """Count records of the job's own that a worker has brought."""
         now_s = time.monotonic()
-        self.liveness.progressed(session.worker, now_s, step_s)
+        self.liveness.progressed(session.replica, now_s, step_s)
         session.records_done += records
         session.rate.add(now_s, records)
         self._rate.add(now_s, records)
         self.last_contribution_s = now_s
-        self._on_contribution(session.index)
+        self._on_contribution(session.replica)
 
     @contextmanager
     def serving(self, session: WorkerSession) -> Iterator[None]:
         """A call may have to wait for the parameters: a worker that waits for it does not hang."""
-        watch = self.liveness.call_begins(session.worker)
+        watch = self.liveness.call_begins(session.replica)
         try:
             yield
         finally:

@@ -15,6 +15,7 @@ from elastic.policy.evaluation import may_evaluate
 from elastic.policy.failing import Retry
 from elastic.policy.ledger import Ledger, NoTask, Refusal, SkipRecord
 from elastic.policy.records import Task, TaskKind
+from elastic.policy.replicas import ReplicaId
 
 log = logging.getLogger(__name__)
 
@@ -108,14 +109,14 @@ class Tasks:
         self._updates.ends(session)
         return self._ledger_of(task_id).release(task_id, attempt)
 
-    def lose(self, worker: str, index: int) -> list[Task]:
+    def lose(self, replica: ReplicaId) -> list[Task]:
         """Take everything back from a worker that is gone or fenced."""
-        session = self._sessions.of_index(index)
-        if session is not None and session.worker == worker:
+        session = self._sessions.of(replica)
+        if session is not None and session.replica == replica:
             self._sessions.close(session)
             self._updates.left(session)
-        self._sessions.liveness.left(worker)
-        return self._take_back(worker)
+        self._sessions.liveness.left(replica)
+        return self._take_back(replica.launch_name)
 
     # -- reports -------------------------------------------------------------------------------
 
@@ -158,7 +159,7 @@ class Tasks:
             "records [%d, %d) of task %d failed: %s\n%s",
             report.start, report.end, report.task_id, report.message, report.trace,
         )  # fmt: skip
-        error = self.failures.judge(verdict, report, task, session.index)
+        error = self.failures.judge(verdict, report, task, session.replica)
         if error is not None:
             self._failure.fail(error)
         elif isinstance(verdict, SkipRecord):
@@ -176,7 +177,7 @@ class Tasks:
         if report.runs_at and ledger.shrink_to(report.runs_at):
             self.failures.shrunk(task.kind, size, report.runs_at, report.message)
         elif report.message and not report.runs_at:
-            self.failures.retry(Retry.WHOLE, report, task, session.index)
+            self.failures.retry(Retry.WHOLE, report, task, session.replica)
         elif not report.message:
             self.failures.part_computed(size)
         return True

@@ -23,7 +23,7 @@ from elastic.platforms.base import (
 )
 from elastic.policy.epochs import EpochResult
 from elastic.policy.ledger import Ledger
-from elastic.policy.replicas import told_phase
+from elastic.policy.replicas import told_id, told_phase
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import WORKER
 from elastic.spec.status import (
@@ -107,7 +107,7 @@ class StatusBoard:
         self._own_ledger: Ledger | None = None
         self.desired_workers = 0
         self.replicas: tuple[Replica, ...] = ()
-        self.last_exits: dict[int, str] = {}
+        self.last_exits: dict[str, str] = {}
         self.asked_to_end: set[ReplicaId] = set()
         self._started_s = self._base.started_s or time.time()
         self._ended_s: float | None = None
@@ -118,7 +118,7 @@ class StatusBoard:
         self._told_epochs: tuple[Sequence[EpochResult], tuple[EpochStatus, ...]] = ((), ())
         # Of a job that was submitted again, the launches begin anew.
         told = self._told_workers = self._base.workers if was_running else ()
-        self._launches = {row.index: _Launch(row.launch, row.records_done) for row in told}
+        self._launches = {told_id(row).name: _Launch(row.launch, row.records_done) for row in told}
         self._published: JobStatus | None = None
         self._job: RunningJob | None = None
         self._callbacks: CallbackRunner | None = None
@@ -355,7 +355,7 @@ class StatusBoard:
         """Whether an earlier life of the master, or an earlier run, has told how it ended."""
         if not self._was_running:
             return True
-        told = next((row for row in self._base.workers if row.index == worker.index), None)
+        told = next((row for row in self._base.workers if told_id(row).name == worker.name), None)
         if told is None:
             return False
         return worker.launch < told.launch or (
@@ -377,16 +377,17 @@ class StatusBoard:
         step_s = sessions.liveness.typical_step_s if sessions else None
         rows = []
         for index, replica in sorted(newest.items()):
-            session = sessions.of_index(index) if sessions else None
+            session = sessions.of(replica.id) if sessions else None
             rows.append(
                 WorkerStatus(
+                    role=replica.id.role,
                     index=index,
                     launch=replica.id.launch,
                     phase=told_phase(replica, is_needed=replica.id not in self.asked_to_end),
                     pid=None if replica.phase.is_final else replica.pid,
                     records_done=self._records_of(replica.id, session),
                     samples_per_s=_speed(session, now_s, step_s),
-                    last_exit=self.last_exits.get(index, ""),
+                    last_exit=self.last_exits.get(replica.id.name, ""),
                     message=replica.message if replica.phase is ReplicaPhase.PENDING else "",
                 )
             )
@@ -394,10 +395,10 @@ class StatusBoard:
 
     def _records_of(self, worker: ReplicaId, session: WorkerSession | None) -> int:
         """What this launch has done; its session ends before its pod or process does."""
-        launch = self._launches.get(worker.index)
+        launch = self._launches.get(worker.name)
         if launch is None or launch.number != worker.launch:
-            launch = self._launches[worker.index] = _Launch(worker.launch)
-        if session is not None and session.launch == launch.number:
+            launch = self._launches[worker.name] = _Launch(worker.launch)
+        if session is not None and session.replica.launch == launch.number:
             launch.add(session)
         return launch.records_done
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.processes import Member, find_members
-from elastic.policy.replicas import Replica, ReplicaId, ReplicaPhase, exit_text, told_phase
-from elastic.spec.roles import MASTER, WORKER
+from elastic.policy.replicas import Replica, ReplicaId, ReplicaPhase, exit_text, told_id, told_phase
+from elastic.spec.roles import MASTER
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 ENDING: Final = "Ending"
@@ -77,7 +77,7 @@ def seen_workers(
     ended = {replica.id: replica for replica in observed if replica.phase.is_final}
 
     def seen(worker: WorkerStatus) -> WorkerStatus:
-        replica_id = ReplicaId(WORKER, worker.index, worker.launch)
+        replica_id = told_id(worker)
         if replica_id in ended:
             replica = ended[replica_id]
             # The master knows whom it asked to end.

@@ -106,8 +106,9 @@ Metric = Annotated[
 
 
 class WorkerStatus(_Published):
-    """One worker index."""
+    """One replica that computes."""
 
+    role: str = Field(default="worker", description="What it is: `worker`.")
     index: int = Field(description="Its number, from 0.")
     launch: int = Field(description="How often it was started.")
     phase: str = Field(

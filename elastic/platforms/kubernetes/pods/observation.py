@@ -13,8 +13,7 @@ from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL
 from elastic.platforms.kubernetes.pods import containers
 from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent, own_state
-from elastic.policy.replicas import exit_text, told_phase
-from elastic.spec.roles import WORKER
+from elastic.policy.replicas import exit_text, told_id, told_phase
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 OVERDUE_S: Final = 30.0
@@ -167,10 +166,7 @@ def with_seen_workers(status: JobStatus, pods: Sequence[Manifest]) -> JobStatus:
         pods: Of the job; which roles are among them does not matter.
     """
     seen = {replica_id(pod): pod for pod in pods}
-    workers = tuple(
-        _seen(worker, seen.get(ReplicaId(WORKER, worker.index, worker.launch)), status)
-        for worker in status.workers
-    )
+    workers = tuple(_seen(worker, seen.get(told_id(worker)), status) for worker in status.workers)
     return status.model_copy(update={"workers": workers})
 
 
@@ -184,7 +180,7 @@ def _seen(worker: WorkerStatus, pod: Manifest | None, job: JobStatus) -> WorkerS
         last_exit = "was ended with its job" if is_started else "was not started"
         phase = ReplicaPhase.SUCCEEDED if is_done else ReplicaPhase.FAILED
         return worker.model_copy(update=how | _told_end(phase, last_exit))
-    replica = observe(pod, ReplicaId(WORKER, worker.index, worker.launch))
+    replica = observe(pod, told_id(worker))
     if replica.phase.is_final:
         phase = told_phase(replica, is_needed=not is_done)
         return worker.model_copy(update=how | _told_end(phase, exit_text(replica)))
