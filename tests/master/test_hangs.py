@@ -22,7 +22,7 @@ def test_a_worker_that_was_told_to_wait_and_does_not_come_back_hangs():
         return master.job.sessions.liveness.hangs(time.monotonic() + 10.0)
 
     hangs = asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
-    assert [hang.worker for hang in hangs] == ["worker-0/1", "worker-1/1"]
+    assert [hang.worker.launch_name for hang in hangs] == ["worker-0/1", "worker-1/1"]
 
 
 def test_a_worker_whose_gradients_all_come_too_late_does_not_hang():
@@ -43,4 +43,4 @@ def test_a_worker_whose_gradients_all_come_too_late_does_not_hang():
         return liveness.hangs(before_s + liveness.limit_s(ReplicaId("worker", 1, 1)))
 
     hangs = asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
-    assert "worker-1/1" not in [hang.worker for hang in hangs]
+    assert "worker-1/1" not in [hang.worker.launch_name for hang in hangs]

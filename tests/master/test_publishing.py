@@ -72,7 +72,7 @@ def _run(num_epochs):
 def test_a_worker_that_leaves_keeps_its_records_until_its_next_launch():
     board = board_with([])
     worker = ReplicaId("worker", 0, 1)
-    session = SimpleNamespace(launch=1, records_done=7)
+    session = SimpleNamespace(replica=worker, records_done=7)
     assert board._records_of(worker, None) == 0
     assert board._records_of(worker, session) == 7
     assert board._records_of(worker, None) == 7

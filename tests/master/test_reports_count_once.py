@@ -169,7 +169,7 @@ def test_an_older_launch_is_told_to_go():
         refusal = await peer.refusal(
             peer.call("Register", pb.RegisterRequest(worker_index=0, launch=1))
         )
-        assert refusal == ("ABORTED", "worker 0 launch 1 was replaced by 2")
+        assert refusal == ("ABORTED", "launch 1 of worker-0 was replaced by 2")
         await peer.register(0, launch=2)
         await peer.register(1, launch=1)
 

@@ -63,7 +63,9 @@ class ServedMaster:
                 JobMeter(),
             ),
         )
-        self._servicer = MasterServicer(self.job, sample, lambda index: self.launches.get(index, 0))
+        self._servicer = MasterServicer(
+            self.job, sample, lambda replica: self.launches.get(replica.index, 0)
+        )
         self._shards = sources.shards
         self.heard = []
         self._listen()

@@ -33,9 +33,10 @@ class _LocalEntry:
         make_image: MakeImage,  # noqa: ARG002 - nothing is shipped
     ) -> Platform:
         """The jobs below the home of this user."""
+        from elastic.platforms.local.directory import default_home
         from elastic.platforms.local.platform import LocalPlatform
 
-        return LocalPlatform()
+        return LocalPlatform(default_home())
 
     def checks(self, request: CheckRequest) -> Iterator[Check]:  # noqa: ARG002 - of clusters only
         """Whether jobs can be kept."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import BoardFolder, LogLine, has_ended, unheard, writes_no_events
-from elastic.platforms.local.directory import JobDirectory, default_home
+from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.files import entries, exists
 from elastic.platforms.local.killing import kill_job, readable_status
 from elastic.platforms.local.logs import follow_logs, read_logs
@@ -48,11 +48,11 @@ class LocalPlatform:
 
     def __init__(
         self,
-        home: Path | None = None,
+        home: Path,
         commands: Mapping[str, tuple[str, ...]] = COMMANDS,
         start_supervisor: Callable[[JobDirectory], None] = start_supervisor,
     ) -> None:
-        self._jobs_path = (default_home() if home is None else home.absolute()) / "jobs"
+        self._jobs_path = home.absolute() / "jobs"
         self._commands = commands
         self._start_supervisor = start_supervisor
 

@@ -68,8 +68,10 @@ def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] =
             asked_s = min(MASTER_S, timeout_s / 2)
             _await(started_s + asked_s, lambda: _has_left(job, on_wait))
     end_pods(job, started_s, timeout_s, on_wait)
-    if not found.phase.is_final and not _has_published_end(job):
-        job.write_status(_cancelled(job), uid)
+    if not found.phase.is_final:
+        published = job.published() or found
+        if not published.phase.is_final:
+            job.write_status(_cancelled(published, found, job.cluster.now_s()), uid)
     _keep_ends_of_workers(job, uid)
     job.delete_belongings()
 
@@ -86,15 +88,17 @@ def _keep_ends_of_workers(job: JobObjects, uid: str) -> None:
         job.write_status(with_seen_workers(published, job.pods()), uid)
 
 
-def _cancelled(job: JobObjects) -> JobStatus:
-    change = {
-        "phase": JobPhase.CANCELLED,
-        "reason": "Cancelled",
-        "message": "cancelled by its user",
-        "workers": (),
-        "ended_s": job.cluster.now_s(),
-    }
-    return job.status().model_copy(update=change)
+def _cancelled(published: JobStatus, found: JobStatus, now_s: float) -> JobStatus:
+    """What the master told last, ended; what it may never have told is known from the job."""
+    return published.entering(
+        JobPhase.CANCELLED,
+        "Cancelled",
+        "cancelled by its user",
+        workers=(),
+        ended_s=now_s,
+        submitted_s=found.submitted_s,
+        desired_workers=found.desired_workers,
+    )
 
 
 def end_pods(

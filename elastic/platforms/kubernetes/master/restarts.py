@@ -141,9 +141,9 @@ def _publish(end: EndJob, status: JobStatus | None, runner: ReplicaRunner, spec:
     if end.phase is None:
         return
     base = status or JobStatus(job_name=spec.job_name)
-    change = {"phase": end.phase, "reason": end.reason, "message": end.message}
+    ended = base.entering(end.phase, end.reason, end.message, ended_s=time.time())
     try:
-        runner.publish_status(base.model_copy(update=change | {"ended_s": time.time()}))
+        runner.publish_status(ended)
     except StatusRefusedError as error:
         # The pod tells it, if this life ends well.
         logger.warning("%s", error)
@@ -157,8 +157,7 @@ def _wait(
     until_s = (time.time() if ended_s is None else ended_s) + delay_s
     if until_s - time.time() > 1.0 and status is not None:
         message = f"the master has ended too often, and goes on in about {delay_s:g} s"
-        change = {"phase": JobPhase.RECOVERING, "reason": "MasterLost", "message": message}
-        runner.publish_status(status.model_copy(update=change))
+        runner.publish_status(status.entering(JobPhase.RECOVERING, "MasterLost", message))
     while time.time() < until_s and not runner.control().cancelled:
         time.sleep(POLL_S)
 

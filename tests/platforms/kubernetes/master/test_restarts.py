@@ -1,12 +1,14 @@
 """What the lives of a master before the present one mean for it."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from support.fake_platform import FakeReplicaRunner
 from support.pods import pod
 
 from elastic.platforms.base import JobControl
+from elastic.platforms.kubernetes import supervisor
 from elastic.platforms.kubernetes.master import restarts
 from elastic.platforms.kubernetes.master.restarts import Account, begin_life, take_account
 from elastic.platforms.kubernetes.supervisor import LifeLog
@@ -181,8 +183,15 @@ class TestBeginning:
 
     def test_lives_that_end_too_fast_wait_and_say_so(self, tmp_path, runner, monkeypatch):
         slept = []
-        monkeypatch.setattr(restarts.time, "time", lambda: 1000.0 + sum(slept))
-        monkeypatch.setattr(restarts.time, "sleep", slept.append)
+        # Not of the module that all share: threads of other tests may sleep meanwhile.
+        clock = SimpleNamespace(
+            time=lambda: 1000.0 + sum(slept),
+            time_ns=time.time_ns,
+            sleep=slept.append,
+            monotonic=time.monotonic,
+        )
+        monkeypatch.setattr(restarts, "time", clock)
+        monkeypatch.setattr(supervisor, "time", clock)
         log = LifeLog(tmp_path)
         for _ in range(4):
             log.begin()
