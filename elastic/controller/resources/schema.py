@@ -39,7 +39,7 @@ _BOUNDS: Final = {
 """JSON Schema's word → Kubernetes' word, and whether the bound itself is left out."""
 
 _OF_ALL_OPTIONS: Final = ("description", "nullable")
-_TYPES: Final = frozenset({"object", "array", "string", "integer", "number", "boolean"})
+_TYPES: Final = ("object", "array", "string", "integer", "number", "boolean")
 _NO_LOOKING_AROUND: Final = ("(?=", "(?!", "(?<")
 
 
