@@ -50,10 +50,12 @@ class Scale:
     Attributes:
         wanted: Path of the number in the spec.
         there: Path of the number in the status.
+        selector: Path of the labels of the replicas' pods in the status, which autoscalers need.
     """
 
     wanted: str
     there: str
+    selector: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,6 @@ class Definition:
     scale: Scale | None = None
 
 
-_PHASE_BY_CONDITION: Final = Column(
-    "Phase", ".status.conditions[-1:].type", "The newest condition that holds."
-)
-
-
 def _workers(path: str, low: str, high: str) -> tuple[Column, ...]:
     """Columns of a kind whose workers are a role with a number and a template."""
     return (
@@ -105,13 +102,22 @@ _TRAINING_JOB: Final = Definition(
     columns=(
         Column("Phase", ".status.phase", "Where it is in its life."),
         Column(
-            "Replicas", ".status.replica_statuses.trainer.active", "Trainers that run.", "integer"
+            "Replicas",
+            ".status.scale_status.trainer.current",
+            "Trainers that run or are about to.",
+            "integer",
+        ),
+        Column(
+            "Desired",
+            ".status.scale_status.trainer.wanted",
+            "Trainers that there are to be.",
+            "integer",
         ),
         Column("Min", ".spec.trainer.min-instance", "The fewest trainers.", "integer"),
         Column("Max", ".spec.trainer.max-instance", "The most trainers.", "integer"),
         Column("Reason", ".status.reason", "Why it is in this phase.", is_wide=True),
     ),
-    older_versions=("v1alpha1",),
+    older_versions=training_job.SERVED_VERSIONS[1:],
 )
 _ELASTIC_JOB: Final = Definition(
     elastic_job.RESOURCE,
@@ -120,10 +126,12 @@ _ELASTIC_JOB: Final = Definition(
     "A job of torchrun, whose workers come and go between a least and a most.",
     short_names=("ej",),
     columns=(
-        _PHASE_BY_CONDITION,
+        Column("Phase", ".status.phase", "Where it is in its life."),
         *_workers(".spec.replicaSpecs.Worker.replicas", ".spec.minReplicas", ".spec.maxReplicas"),
     ),
-    scale=Scale(".spec.replicaSpecs.Worker.replicas", ".status.replicaStatuses.Worker.active"),
+    scale=Scale(
+        ".spec.replicaSpecs.Worker.replicas", ".status.replicas", selector=".status.selector"
+    ),
 )
 _TF_JOB: Final = Definition(
     tf_job.RESOURCE,
@@ -132,11 +140,12 @@ _TF_JOB: Final = Definition(
     "A job of TensorFlow with parameter servers and workers, which its controller places on nodes.",
     short_names=("tfj",),
     columns=(
-        _PHASE_BY_CONDITION,
+        Column("Phase", ".status.conditions[-1:].type", "What came to hold last."),
         *_workers(
             ".spec.tfReplicaSpecs.Worker.replicas", ".spec.min-instances", ".spec.max-instances"
         ),
     ),
+    scale=Scale(".spec.tfReplicaSpecs.Worker.replicas", ".status.replicas"),
 )
 _ELASTIC_TRAIN_JOB: Final = Definition(
     elastic_train_job.RESOURCE,
@@ -204,10 +213,11 @@ def _manifest(definition: Definition) -> Manifest:
 
 def _version(definition: Definition, version: str, schema: Manifest) -> Manifest:
     subresources: Manifest = {"status": {}}
-    if definition.scale is not None:
+    if (scale := definition.scale) is not None:
         subresources["scale"] = {
-            "specReplicasPath": definition.scale.wanted,
-            "statusReplicasPath": definition.scale.there,
+            "specReplicasPath": scale.wanted,
+            "statusReplicasPath": scale.there,
+            **({"labelSelectorPath": scale.selector} if scale.selector is not None else {}),
         }
     age = Column("Age", ".metadata.creationTimestamp", "Since it was created.", "date")
     return {

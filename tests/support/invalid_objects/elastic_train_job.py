@@ -1,5 +1,7 @@
 """ElasticTrainJobs that no controller can run."""
 
+from elastic.controller.resources.base import read_spec
+from elastic.controller.resources.elastic_train_job import ElasticTrainJobSpec
 from support.invalid_objects import GONE, Row
 
 VALID = {
@@ -17,6 +19,11 @@ VALID = {
         "state": {"claimName": "digits"},
     },
 }
+
+
+def read(job):
+    return read_spec(ElasticTrainJobSpec, job)
+
 
 ROWS = [
     Row("spec", GONE),
