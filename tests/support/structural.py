@@ -88,8 +88,10 @@ def _breaches_of_values(schema, place):
             yield f"{place}: {word} of no bound"
     if schema.get("format", "date") not in FORMATS:
         yield f"{place}: {schema['format']} is no format"
-    if "enum" in schema and schema.get("nullable") and None not in schema["enum"]:
-        yield f"{place}: null is none of the values, and may be given"
+    if None in schema.get("enum", []):
+        yield f"{place}: kubectl knows no null among values"
+    if "enum" in schema and schema.get("nullable"):
+        yield f"{place}: null may be given, and is none of the values"
 
 
 def refusals(value, schema, place=""):

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of all kinds: a row each, and what the API server gets of it. Pure.
+"""The CustomResourceDefinitions of all kinds: a row each, and what the API server gets of it.
 
 `python -m elastic.controller.resources.definitions manifests/crds` writes them anew.
 """
@@ -265,7 +265,7 @@ def _with_fields_told(spec: Manifest) -> Manifest:
         f"{name}: {field['description']}" if "description" in field else name
         for name, field in spec["properties"].items()
     ]
-    return {**spec, "description": "\n".join([spec.get("description", ""), *lines]).strip()}
+    return {**spec, "description": "\n\n".join([spec.get("description", ""), *lines]).strip()}
 
 
 def write(folder: Path) -> None:

@@ -25,7 +25,7 @@ _EXTENSIONS: Final = frozenset(
     {KEEP_UNKNOWN, INT_OR_STRING, "x-kubernetes-list-type", "x-kubernetes-list-map-keys"}
 )
 _AS_THEY_ARE: Final = _EXTENSIONS | {
-    "nullable", "minimum", "maximum", "minLength", "maxLength",
+    "nullable", "enum", "minimum", "maximum", "minLength", "maxLength",
     "minItems", "maxItems", "minProperties", "maxProperties", "multipleOf",
 }  # fmt: skip
 # Names of keys are for who reads the object to judge: Kubernetes has no word for them.
@@ -179,9 +179,6 @@ def _words(node: Schema, way: _Way) -> Iterable[tuple[str, Any]]:
                 yield f"exclusive{bound.capitalize()}", True
         elif word == "const":
             yield "enum", [value]
-        elif word == "enum":
-            is_nullable = node.get("nullable") and None not in value
-            yield word, [*value, *([None] if is_nullable else [])]
         elif word == "format":
             if value in _FORMATS:
                 yield word, value
@@ -189,6 +186,9 @@ def _words(node: Schema, way: _Way) -> Iterable[tuple[str, Any]]:
             yield word, _checked_pattern(value, way)
         elif word == "description":
             yield word, _first_paragraph(value)
+        elif word == "nullable" and "enum" in node:
+            # A null would have to be one of the values, and kubectl takes no such definition.
+            continue
         elif word in _AS_THEY_ARE:
             yield word, value
         elif word not in _LEFT_OUT | _OF_PARTS:

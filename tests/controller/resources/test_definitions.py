@@ -141,7 +141,7 @@ def test_kubectl_can_apply_it(definition):
 @pytest.mark.parametrize("definition", EACH)
 def test_spec_tells_of_each_of_its_fields(definition):
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    lines = spec["description"].split("\n")[1:]
+    lines = spec["description"].split("\n\n")[1:]
     assert [line.split(":")[0] for line in lines] == list(spec["properties"])
 
 

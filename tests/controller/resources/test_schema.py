@@ -78,7 +78,7 @@ def _field(annotation: Any, default: Any = ..., **said: Any) -> dict:
         (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
         (Literal["a"], {"type": "string", "enum": ["a"]}),
         (Colour, {"type": "string", "enum": ["Red", "Blue"]}),
-        (Colour | None, {"type": "string", "enum": ["Red", "Blue", None], "nullable": True}),
+        (Colour | None, {"type": "string", "enum": ["Red", "Blue"]}),
         (Quantity, {"x-kubernetes-int-or-string": True}),
         (dict[str, Any] | str, {KEEP: True}),
         (Any, {KEEP: True}),
