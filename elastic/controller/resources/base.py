@@ -71,6 +71,9 @@ def problem_of(error: ValidationError) -> str:
     message = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "missing":
         return f"{path} is missing"
+    if first["type"] == "value_error" and isinstance(first["input"], Mapping):
+        # The fields of an object do not go together; its own words name those that are meant.
+        return f"{path}: {message}"
     given = repr(first["input"])
     shown = given if len(given) <= _MAX_SHOWN else f"{given[:_MAX_SHOWN]}…"
     return f"{path}={shown}: {message}"
