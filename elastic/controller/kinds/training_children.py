@@ -10,11 +10,10 @@ edit reaches no environment. The others find who is there by the labels of the p
 
 import hashlib
 from collections.abc import Mapping
-from decimal import ROUND_FLOOR
 from typing import Any, Final
 
 from elastic.controller.resources.common import MAX_INT32
-from elastic.controller.resources.quantities import amount
+from elastic.controller.resources.quantities import NANO, nanos_of
 from elastic.controller.resources.training_job import (
     MasterSpec,
     PserverSpec,
@@ -225,4 +224,4 @@ def _cores(resources: RoleResources) -> int:
 
 
 def _whole(amounts: Mapping[str, int | float | str], name: str) -> int:
-    return int(amount(amounts.get(name, 0)).to_integral_value(ROUND_FLOOR))
+    return nanos_of(amounts.get(name, 0)) // NANO

@@ -1,51 +1,78 @@
-"""Amounts of resources as Kubernetes writes them: `500m`, `2Gi`, `1e3`, or a plain number."""
+"""Quantities as Kubernetes writes them: exact, in whole nano-units. Pure.
+
+Kubernetes keeps no more than nine digits behind the point and rounds what is finer up, so that
+integers of nano-units hold every quantity exactly and add up without error.
+"""
 
 import re
-from decimal import Decimal
-from typing import Annotated, Any, Final
+from functools import lru_cache
+from typing import Final
 
-from pydantic import BeforeValidator
+NANO: Final = 10**9
+"""Nano-units in one of anything."""
 
-_FORM: Final = re.compile(
-    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?",
+MOST: Final = (2**63 - 1) * NANO
+"""Kubernetes takes every larger quantity for this one."""
+
+_SMALL: Final = {"n": -9, "u": -6, "m": -3, "": 0}
+_LARGE: Final = {"k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_WRITTEN: Final = re.compile(
+    r"\+?(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
+    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,9}))?",
     re.ASCII,
 )
-_FACTORS: Final = {
-    "": Decimal(1),
-    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("num", start=-3)},
-    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
-    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
-}
-_MAX_EXPONENT: Final = 18
-"""More than any machine has; and `1e999999999` is not worth its digits."""
+_FARTHEST: Final = 64
+"""No exponent beyond this one changes what a quantity is: it is the least or the most there is."""
+
+_MAX_LENGTH: Final = 64
 
 
-def amount(quantity: int | float | str) -> Decimal:
-    """How much a quantity is, in its base unit: cores, bytes, devices.
+def nanos_of(written: object) -> int:
+    """A quantity that is not negative, in nano-units; rounded up, and at most `MOST`.
+
+    Args:
+        written: As in JSON: text such as `500m`, `8Gi` or `1e3`, or a number.
 
     Raises:
-        ValueError: It is no quantity of Kubernetes.
+        ValueError: It is no quantity, or a negative one.
     """
-    match = _FORM.fullmatch(str(quantity))
-    if match is None:
-        raise ValueError(f"{quantity!r} is no quantity: write it as 2, 500m, 1.5 or 600Mi")
-    number, suffix = Decimal(match["number"]), match["suffix"] or ""
-    if suffix in _FACTORS:
-        return number * _FACTORS[suffix]
-    exponent = int(suffix[1:])
-    if abs(exponent) > _MAX_EXPONENT:
-        raise ValueError(f"{quantity!r} has an exponent beyond {_MAX_EXPONENT}")
-    return number.scaleb(exponent)
+    if isinstance(written, bool) or not isinstance(written, str | int | float):
+        # pydantic makes a refusal of the field of this one alone.
+        raise ValueError(_EXPECTED)  # noqa: TRY004
+    return _nanos_of(str(written))
 
 
-def _checked(quantity: Any) -> Any:
-    """Say what is wrong in our words: those of a union name each type that it is not."""
-    if isinstance(quantity, bool) or not isinstance(quantity, int | float | str):
-        raise ValueError("is no quantity: write it as 2, 500m, 1.5 or 600Mi")  # noqa: TRY004 - for pydantic
-    if amount(quantity) < 0:
-        raise ValueError("is negative, which an amount of a resource cannot be")
-    return quantity
+@lru_cache(maxsize=4096)
+def _nanos_of(text: str) -> int:
+    match = _WRITTEN.fullmatch(text)
+    if match is None or len(text) > _MAX_LENGTH:
+        raise ValueError(_EXPECTED)
+    whole, part = match["whole"], match["part"] or ""
+    if not whole + part:
+        raise ValueError(_EXPECTED)
+    suffix = match["suffix"] or ""
+    exponent = int(match["exponent"] or (_SMALL | _LARGE).get(suffix, 0))
+    exponent = max(-_FARTHEST, min(_FARTHEST, exponent)) + 9 - len(part)
+    digits: int = int(whole + part) << _BINARY.get(suffix, 0)
+    if exponent >= 0:
+        return min(digits * int(10**exponent), MOST)
+    return min(-(-digits // int(10**-exponent)), MOST)
 
 
-Quantity = Annotated[int | float | str, BeforeValidator(_checked)]
-"""An amount of a resource, kept as it was written: in YAML `cpu: 1` and `cpu: 0.5` are numbers."""
+def shown(nanos: int) -> str:
+    """A quantity for people, in the largest unit in which it is a whole number."""
+    if nanos % NANO:
+        milli, rest = divmod(nanos, NANO // 1000)
+        return f"{nanos}n" if rest else f"{milli}m"
+    units = nanos // NANO
+    for suffix, bits in reversed(_BINARY.items()):
+        if units and units % (1 << bits) == 0:
+            return f"{units >> bits}{suffix}"
+    return str(units)
+
+
+_EXPECTED: Final = (
+    "expected a quantity that is not negative, such as 500m, 2 or 8Gi: digits, and one of "
+    "n u m k M G T P E, Ki Mi Gi Ti Pi Ei or an exponent"
+)

@@ -6,11 +6,11 @@ Its fields are named as its users have them, some with underscores, some with da
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from elastic.controller.resources.base import Fields, Reading, read_spec
 from elastic.controller.resources.common import MAX_INT32, ReplicaStatus, Time
-from elastic.controller.resources.quantities import Quantity, amount
+from elastic.controller.resources.quantities import nanos_of
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
 
 RESOURCE: Final = Resource("paddlepaddle.org", "v1", "trainingjobs", "TrainingJob")
@@ -22,6 +22,15 @@ DEFAULT_PORT: Final = 7164
 MAX_PORT: Final = 65535
 MAX_NAME: Final = 63 - len("-trainer")
 """Of a job: its role is added to the names of what is made for it, which are labels as well."""
+
+
+def _checked(quantity: Any) -> Any:
+    nanos_of(quantity)
+    return quantity
+
+
+Quantity = Annotated[int | float | str, BeforeValidator(_checked)]
+"""An amount of a resource, kept as it was written: in YAML `cpu: 1` and `cpu: 0.5` are numbers."""
 
 Instances = Annotated[int, Field(strict=True, ge=1, le=MAX_INT32)]
 Port = Annotated[int, Field(strict=True, ge=1, le=MAX_PORT)]
@@ -62,9 +71,9 @@ class RoleResources(_Written):
                 if is_whole:
                     raise ValueError(f"{name}={request} needs the same amount in limits")
                 continue
-            if amount(request) > amount(limits[name]):
+            if nanos_of(request) > nanos_of(limits[name]):
                 raise ValueError(f"{name}={request} is above limits, which has {limits[name]}")
-            if is_whole and amount(request) != amount(limits[name]):
+            if is_whole and nanos_of(request) != nanos_of(limits[name]):
                 raise ValueError(f"{name}={request} has to equal limits, which has {limits[name]}")
         return requests
 

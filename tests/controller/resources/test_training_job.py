@@ -1,18 +1,21 @@
 """TrainingJobs as users write them: what is read, what is refused, and in which words."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
 from elastic.controller.resources.training_job import (
     Phase,
     RoleStatus,
     TrainingJobStatus,
     read_job,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
+EXAMPLES = Path(__file__).parents[3] / "manifests/examples"
 LEAST = {"pserver": {"min-instance": 1}, "trainer": {"min-instance": 1}}
 
 
@@ -39,8 +42,7 @@ def changed(path, value):
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
 def test_the_published_examples(version):
-    with open(f"manifests/examples/trainingjob-{version}.yaml") as file:
-        written = yaml.safe_load(file)
+    written = yaml.safe_load((EXAMPLES / f"trainingjob-{version}.yaml").read_text())
     assert written["apiVersion"] == f"paddlepaddle.org/{version}"
     reading = read_job(written)
     spec = reading.spec
