@@ -42,6 +42,8 @@ class World:
         self.notes = []
         self.actions = []
         self.num_status_writes = 0
+        self.succeeded = set()
+        """Uids of Jobs of which a pod succeeded, for tests to note."""
         self._numbers = itertools.count(1)
 
     # The controller.
@@ -67,8 +69,7 @@ class World:
             if pod["metadata"]["ownerReferences"][0]["uid"] in uids
         ]
         children = {
-            resource: sorted(owners.values(), key=_name)
-            for resource, owners in self.owners.items()
+            resource: sorted(owners.values(), key=_name) for resource, owners in self.owners.items()
         }
         children[PODS] = sorted(pods, key=_name)
         return Observed(self.job, children, self.now_s)

@@ -92,7 +92,7 @@ class TrainingJobs:
         """Decide by the phase; see the module."""
         job = observed.job
         status = status_of(job)
-        groups = groups_of(job, observed.children)
+        groups = groups_of(job, observed.children, status)
         if "deletionTimestamp" in job["metadata"]:
             # What belongs to it goes with it; anything made now would too.
             return Outcome(status=written(status))

@@ -36,9 +36,9 @@ class Look:
         return [role for role in Role if role is not Role.MASTER or self.spec.master is not None]
 
     def wanted(self, role: Role) -> int:
-        """How many of a role there are to be: of trainers no others once one has succeeded."""
+        """How many of a role there are to be: no other trainers where Kubernetes starts none."""
         group = self.groups[role]
-        is_frozen = role is Role.TRAINER and group.num_succeeded > 0
+        is_frozen = role is Role.TRAINER and group.starts_none
         return group.size if is_frozen else self.sizes.of(role).wanted
 
     def is_ready(self, role: Role) -> bool:

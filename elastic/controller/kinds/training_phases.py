@@ -1,7 +1,8 @@
 """In which phase a TrainingJob is, by its trainers. Pure.
 
 Once a trainer has succeeded, Kubernetes starts no other of its Job and lets those that run come to
-their end: from then on the job's size is what it is.
+their end: from then on the job's size is what it is. It takes a trainer that was asked to go, and
+ends with 0, for one that has succeeded; we do not, and can only let the others come to their end.
 """
 
 from dataclasses import dataclass
@@ -70,6 +71,9 @@ def _end_of_tolerant(trainers: Group) -> End | None:
     newest = trainers.pods[-num_needed:]
     if len(newest) == num_needed and all(has_failed(pod) for pod in newest):
         return _failed(f"all trainers failed: {failures(newest)}")
+    if trainers.is_complete:
+        told = failures(trainers.failed) or "the others were deleted"
+        return _failed(f"no trainer succeeded, and Kubernetes starts none any more: {told}")
     return _given_up(trainers)
 
 

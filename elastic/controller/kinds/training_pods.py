@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from elastic.controller.kinds.training_children import LABELS, RESOURCES, name_of, size_path
-from elastic.controller.resources.training_job import Role
+from elastic.controller.resources.training_job import Role, RoleStatus, TrainingJobStatus
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest, Resource
 from elastic.platforms.kubernetes.pods.containers import is_deleted, joined, outside_cause
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-_MAX_STATES: Final = 500
+LEAVING: Final = "Terminating"
+"""What Kubernetes has no phase for, though its tools say so."""
+
+_MAX_FAILED: Final = 200
 """A trainer that fails again and again leaves a pod each time, and a status has bounds."""
 _MAX_NAMED: Final = 5
 
@@ -22,11 +25,13 @@ class Group:
     Attributes:
         owner: The ReplicaSet or Job; None where there is none.
         pods: Those of this very owner, the oldest first.
+        before: What was told of the pods last.
     """
 
     role: Role
     owner: Manifest | None
     pods: Sequence[Manifest] = ()
+    before: RoleStatus | None = None
 
     @property
     def is_leaving(self) -> bool:
@@ -55,9 +60,30 @@ class Group:
 
     @property
     def num_succeeded(self) -> int:
-        """Pods that ended well; also those that are gone, as far as the Job has counted them."""
-        counted = self._owner_status.get("succeeded") if self.role is Role.TRAINER else 0
-        return max(sum(phase_of(pod) == "Succeeded" for pod in self.pods), int(counted or 0))
+        """Pods that ended well by themselves; also those that were cleaned up since.
+
+        A program may well end with 0 when it is asked to go. The Job counts that as a success, so
+        that of its own count only as much is believed as was seen before.
+        """
+        seen = {name for name, state in self.states.items() if state == "Succeeded"}
+        if self.before is None:
+            return len(seen)
+        states = self.before.resource_states.items()
+        told = {name for name, state in states if state == "Succeeded"}
+        # Those that had been cleaned up by then have no name any more.
+        known = self.before.succeeded - len(told) + len(told | seen)
+        # An earlier Job of this name may be what was told of; this one may lag behind its pods.
+        return max(len(seen), min(known, self._counted + len(seen)))
+
+    @property
+    def starts_none(self) -> bool:
+        """Whether Kubernetes starts no pod any more: one has ended well, by itself or not."""
+        return self._counted > 0 or any(phase_of(pod) == "Succeeded" for pod in self.pods)
+
+    @property
+    def _counted(self) -> int:
+        status: Mapping[str, Any] = (self.owner or {}).get("status") or {}
+        return int(status.get("succeeded") or 0) if self.role is Role.TRAINER else 0
 
     @property
     def num_ready(self) -> int:
@@ -80,26 +106,40 @@ class Group:
 
     @property
     def states(self) -> dict[str, str]:
-        """The phase of each pod by its name; of very many, of the active and the newest."""
-        by_worth = sorted(self.pods, key=lambda pod: phase_of(pod) not in _ENDED)
-        kept = by_worth[-_MAX_STATES:]
-        return dict(sorted((str(pod["metadata"]["name"]), phase_of(pod)) for pod in kept))
-
-    @property
-    def _owner_status(self) -> Mapping[str, Any]:
-        return (self.owner or {}).get("status") or {}
+        """What each pod does, by its name: its phase, as long as it was not asked to go."""
+        failed = [str(pod["metadata"]["name"]) for pod in self.failed]
+        states = {
+            str(pod["metadata"]["name"]): LEAVING if is_deleted(pod) else phase_of(pod)
+            for pod in self.pods
+        }
+        for name in failed[:-_MAX_FAILED]:
+            del states[name]
+        return dict(sorted(states.items()))
 
 
 Groups: TypeAlias = Mapping[Role, Group]
 """All roles of a job, whether there is anything of them or not."""
 
 
-def groups_of(job: Manifest, children: Mapping[Resource, Sequence[Manifest]]) -> Groups:
-    """What there is of a job."""
-    return {role: _group(str(job["metadata"]["name"]), role, children) for role in Role}
+def groups_of(
+    job: Manifest, children: Mapping[Resource, Sequence[Manifest]], status: TrainingJobStatus
+) -> Groups:
+    """What there is of a job.
+
+    Args:
+        status: As it was written last.
+    """
+    name = str(job["metadata"]["name"])
+    before = {each.training_resource_type: each for each in status.replica_statuses}
+    return {role: _group(name, role, children, before.get(role)) for role in Role}
 
 
-def _group(job: str, role: Role, children: Mapping[Resource, Sequence[Manifest]]) -> Group:
+def _group(
+    job: str,
+    role: Role,
+    children: Mapping[Resource, Sequence[Manifest]],
+    before: RoleStatus | None,
+) -> Group:
     owners = children.get(RESOURCES[role], ())
     owner = next((o for o in owners if o["metadata"]["name"] == name_of(job, role)), None)
     if owner is None:
@@ -112,7 +152,7 @@ def _group(job: str, role: Role, children: Mapping[Resource, Sequence[Manifest]]
         and _controller_uid(pod) == owner["metadata"].get("uid")
     ]
     pods.sort(key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))
-    return Group(role, owner, pods)
+    return Group(role, owner, pods, before)
 
 
 def _controller_uid(pod: Manifest) -> str | None:

@@ -1,6 +1,7 @@
 """What is told of a TrainingJob: its status, and the events that are not of actions. Pure."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -29,7 +30,7 @@ def scale_status(here: Look) -> ScaleStatus:
 def _scale(here: Look, role: Role) -> RoleScale:
     before, size = here.status.scale_of(role), here.sizes.of(role)
     wanted = here.wanted(role)
-    reason = size.reason if wanted == size.wanted else "a trainer has succeeded"
+    reason = size.reason if wanted == size.wanted else _NONE_STARTED
     has_changed = wanted != before.wanted or before.time is None
     return RoleScale(
         current=len(here.groups[role].active),
@@ -37,6 +38,9 @@ def _scale(here: Look, role: Role) -> RoleScale:
         reason=reason,
         time=time_text(here.observed.now_s) if has_changed else before.time,
     )
+
+
+_NONE_STARTED: Final = "Kubernetes starts no trainer after the first success"
 
 
 def now_has(scale: RoleScale, group: Group) -> RoleScale:

@@ -310,7 +310,7 @@ class RoleStatus(ReplicaStatus):
     training_resource_type: Role = Field(description="Which role.")
     resource_states: dict[str, str] = Field(
         default={},
-        description="The phase of each pod, by its name; of many pods the newest.",
+        description="The phase of each pod, or `Terminating`; of failed ones the newest.",
     )
 
 

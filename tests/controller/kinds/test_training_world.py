@@ -338,6 +338,37 @@ class TestSize:
         world.settle()
         assert world.phase == "succeeded"
 
+    @pytest.mark.parametrize("tolerant", [False, True])
+    @pytest.mark.parametrize("code", [0, 1])
+    def test_a_trainer_that_goes_with_0_has_not_succeeded(self, tolerant, code):
+        """Kubernetes thinks so, and starts none any more; how the others end decides."""
+        world = running(trainers=3, most=6, tolerant=tolerant)
+        world.edit(trainer={"min-instance": 2})
+        world.looks()
+        world.kubernetes()
+        leaving = [pod for pod in world.of("trainer") if "deletionTimestamp" in pod["metadata"]]
+        assert len(leaving) == 1
+        world.end(leaving[0])
+        world.settle()
+        assert (world.phase, len(world.alive("trainer"))) == ("running", 2)
+        assert world.status["replica_statuses"][2]["succeeded"] == 0
+        world.edit(trainer={"min-instance": 4})
+        world.settle()
+        assert world.phase == "running"
+        for pod in world.alive("trainer"):
+            world.end(pod, code)
+        world.settle()
+        assert world.phase == ("failed" if code else "succeeded")
+
+    def test_nobody_is_left_of_trainers_that_went_with_0(self):
+        world = running(trainers=2, tolerant=True)
+        for pod in world.of("trainer"):
+            world.delete(pod)
+            world.end(pod)
+        world.settle()
+        assert world.phase == "failed"
+        assert world.status["reason"].startswith("no trainer succeeded")
+
     def test_it_may_be_edited_before_there_are_trainers(self):
         world = World(spec())
         world.looks()
@@ -359,7 +390,9 @@ class TestSize:
         before = len(world.actions)
         world.settle()
         assert world.actions[before:] == []
-        assert world.status["scale_status"]["trainer"]["reason"] == "a trainer has succeeded"
+        assert world.status["scale_status"]["trainer"]["reason"] == (
+            "Kubernetes starts no trainer after the first success"
+        )
 
     def test_the_status_tells_size_reason_and_time(self):
         world = running()
@@ -461,6 +494,18 @@ class TestTold:
         }
         assert statuses["master"]["active"] == 1
 
+    def test_of_very_many_failed_trainers_the_newest_are_told(self):
+        world = running(tolerant=True, trainers=2)
+        first = world.of("trainer")[0]["metadata"]["name"]
+        for _ in range(201):
+            world.end(world.alive("trainer")[0], 1)
+            world.kubernetes()
+        world.settle()
+        trainers = world.status["replica_statuses"][2]
+        assert (trainers["active"], trainers["failed"]) == (2, 201)
+        assert len(trainers["resource_states"]) == 202
+        assert first not in trainers["resource_states"]
+
     def test_a_status_that_somebody_broke_restarts_nothing(self):
         world = running()
         for pod in world.of("trainer"):
@@ -530,6 +575,13 @@ def one_pod(world, what, pod):
             world.delete(pod)
         case "succeed" | "fail" if is_trainer and pod["status"]["phase"] == "Running":
             world.end(pod, int(what == "fail"))
+            note_success(world, pod)
+
+
+def note_success(world, pod):
+    """One that was asked to go may end as it likes: that is no success."""
+    if pod["status"]["phase"] == "Succeeded" and "deletionTimestamp" not in pod["metadata"]:
+        world.succeeded.add(pod["metadata"]["ownerReferences"][0]["uid"])
 
 
 @given(
@@ -559,6 +611,7 @@ def test_whatever_happens(master, tolerant, pservers, trainers, events, finally_
         assert alive, (world.phase, world.status)
         for pod in alive:
             world.end(pod, int(finally_fails))
+            note_success(world, pod)
         world.settle()
     check_end(world, tolerant)
     before = copy.deepcopy((world.job, world.owners, world.pods))
@@ -573,6 +626,8 @@ def check_end(world, tolerant):
     assert set(phases) <= ENDED
     if world.owner("trainer") is None:
         return
+    if world.phase == "succeeded":
+        assert world.owner("trainer")["metadata"]["uid"] in world.succeeded
     if world.phase == "failed":
         assert world.status["reason"]
         if tolerant:
