@@ -127,7 +127,7 @@ def test_a_lease_that_was_taken_away_is_lost_at_once(api, candidate):
     assert leader.win(threading.Event())
     spec = {**api.objects[PATH]["spec"], "holderIdentity": "thief"}
     api.put(PATH, {**api.objects[PATH], "spec": spec})
-    with pytest.raises(LeaseLostError, match="team/l .*another process has taken it.*starts it"):
+    with pytest.raises(LeaseLostError, match=r"team/l .*another process has taken it.*starts it"):
         leader.keep(threading.Event())
     assert not leader.is_leading
 

@@ -4,9 +4,9 @@ import threading
 from urllib.parse import urlsplit
 
 import yaml
-from support.fake_api import Answer, FakeApi, refusal
 
 from elastic.platforms.kubernetes.api.resources import Resource
+from support.fake_api import Answer, FakeApi, refusal
 
 JOBS = Resource("test.elastic.dev", "v1", "testjobs", "TestJob")
 OTHERS = Resource("test.elastic.dev", "v1", "otherjobs", "OtherJob")

@@ -1,10 +1,6 @@
-"""Every metric that a controller exports, and the values behind them."""
+"""Every metric that a controller exports, declared once."""
 
-import threading
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
@@ -13,7 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from elastic.telemetry.prometheus import SECONDS, Kind, Metric
+from elastic.controller.machinery.meter import BOUNDS_S, Durations, Sample
+from elastic.telemetry.prometheus import Kind, Metric
 
 PASSES: Final = Metric(
     "elastic_controller_passes_total", Kind.COUNTER, "Looks at one job, by its kind.", "kind"
@@ -54,84 +51,13 @@ METRICS: Final = (PASSES, ACTIONS, ERRORS, QUEUE, LATENCY, LEADER, MISSING)
 _ACTIONS: Final = ("create", "patch", "delete", "status")
 
 
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """How long something took, each time so far.
-
-    Attributes:
-        counts: By the bounds of `SECONDS`, how many took so long and longer than the bound before;
-            the last one counts those above all bounds.
-        sum_s: Of all of them.
-    """
-
-    counts: Sequence[int] = (0,) * (len(SECONDS) + 1)
-    sum_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What there is to tell at one moment, since the start of the process where it is counted.
-
-    Attributes:
-        passes: By kind of job.
-        actions: By what was done.
-        errors: By kind of job.
-        queue_depth: Jobs that wait.
-        latency: From an event to what followed from it.
-        missing: Types that cannot be watched, as `tfjobs.kubeflow.org`.
-    """
-
-    passes: Mapping[str, int] = field(default_factory=dict)
-    actions: Mapping[str, int] = field(default_factory=dict)
-    errors: Mapping[str, int] = field(default_factory=dict)
-    queue_depth: int = 0
-    latency: Durations = Durations()
-    missing: Sequence[str] = ()
-
-
-class Meter:
-    """Counts what an engine does. Safe to use from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._passes: Counter[str] = Counter()
-        self._actions: Counter[str] = Counter()
-        self._errors: Counter[str] = Counter()
-        self._latency = [0] * (len(SECONDS) + 1)
-        self._latency_sum_s = 0.0
-
-    def passed(self, kind: str) -> None:
-        """A job of that kind was looked at."""
-        with self._lock:
-            self._passes[kind] += 1
-
-    def acted(self, action: str) -> None:
-        """Something was done in the cluster; `action` is one of those that `ACTIONS` names."""
-        with self._lock:
-            self._actions[action] += 1
-
-    def failed(self, kind: str) -> None:
-        """A pass over a job of that kind has failed."""
-        with self._lock:
-            self._errors[kind] += 1
-
-    def answered(self, latency_s: float) -> None:
-        """An event was taken into account so long after it was heard of."""
-        with self._lock:
-            self._latency[bisect_left(SECONDS, latency_s)] += 1
-            self._latency_sum_s += latency_s
-
-    def sample(self, queue_depth: int, missing: Sequence[str]) -> Sample:
-        """All counts, and what only the engine knows."""
-        with self._lock:
-            return Sample(
-                dict(self._passes),
-                dict(self._actions),
-                dict(self._errors),
-                queue_depth,
-                Durations(tuple(self._latency), self._latency_sum_s),
-                tuple(missing),
-            )
+def table() -> str:
+    """The metrics as Markdown, for the docs."""
+    lines = ["| metric | type | label | what it says |", "| --- | --- | --- | --- |"]
+    for metric in METRICS:
+        label = f"`{metric.label}`" if metric.label else ""
+        lines.append(f"| `{metric.name}` | {metric.kind} | {label} | {metric.help} |")
+    return "\n".join(lines) + "\n"
 
 
 class ControllerExporter(Collector):
@@ -182,7 +108,7 @@ def _family(metric: Metric, value: float | Mapping[str, float]) -> Family:
 
 def _histogram(metric: Metric, durations: Durations) -> Family:
     family = HistogramMetricFamily(metric.name, metric.help)
-    bounds = [*map(str, SECONDS), "+Inf"]
+    bounds = [*map(str, BOUNDS_S), "+Inf"]
     family.add_metric(
         [], list(zip(bounds, accumulate(durations.counts), strict=True)), durations.sum_s
     )
