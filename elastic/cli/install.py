@@ -116,12 +116,12 @@ def _install_controller(
     from elastic.platforms.kubernetes.job import installing
 
     parts = assembled()
-    kinds = parts.chosen(options["kinds"])
+    names = parts.chosen(options["kinds"])
     installation = Installation(
         namespace,
-        kinds,
+        parts.kinds(names),
         parts.definitions(),
-        are_all=len(kinds) == len(parts.kinds),
+        are_all=names == parts.names(),
         all_namespaces=options["all_namespaces"],
         image=options["image"],
     )
@@ -130,7 +130,7 @@ def _install_controller(
     if cluster is None:
         return _print(wanted)
     if foreign := list(_foreign(cluster, installation)):
-        others = [name for name in kinds if name not in foreign]
+        others = [name for name in names if name not in foreign]
         remedy = f"--kinds {','.join(others)}" if others else "no other kind was asked for"
         raise PlatformError(
             f"another controller's objects are of the same type: {', '.join(foreign)} (its "
@@ -138,7 +138,7 @@ def _install_controller(
         )
     for line in installing.apply_as_owner(cluster, wanted, OWNER):
         click.echo(line)
-    click.echo(f"the controller of {', '.join(kinds)} is installed in namespace {namespace}")
+    click.echo(f"the controller of {', '.join(names)} is installed in namespace {namespace}")
     return ExitCode.DONE
 
 

@@ -25,7 +25,7 @@ COMPONENT: Final = "controller"
 NUM_REPLICAS: Final = 2
 """One acts, one stands by."""
 
-JOB_VERBS: Final = ("get", "list", "watch", "patch", "delete")
+JOB_VERBS: Final = ("get", "list", "watch", "delete")
 """Of jobs: they are read again before a child is adopted, and removed when their time has come."""
 
 STATUS_VERBS: Final = ("patch",)

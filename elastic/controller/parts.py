@@ -5,13 +5,13 @@ They are values of `Parts`, so that a controller can be run, and installed, with
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from elastic.controller.machinery.meter import Sample
 from elastic.controller.reconciling import Kind
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.api.resources import Manifest, Resource
 from elastic.spec.names import nearest
 
 
@@ -52,33 +52,51 @@ class MakeEngine(Protocol):
         """
 
 
+IsServed: TypeAlias = Callable[[Resource], bool]
+"""Whether a cluster knows a type."""
+
+
+def everything(_resource: Resource) -> bool:
+    """Of a cluster that knows all types, also those of other projects that a kind may use."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a controller is made of.
 
     Attributes:
-        kinds: By the name that `--kinds` takes: that of its objects in lower case.
+        make_kinds: Of a cluster that knows certain types, the kinds by the name that `--kinds`
+            takes: that of their objects in lower case.
         definitions: The CustomResourceDefinitions of all kinds.
         make_engine: See `MakeEngine`.
     """
 
-    kinds: Mapping[str, Kind]
+    make_kinds: Callable[[IsServed], Mapping[str, Kind]]
     definitions: Callable[[], list[Manifest]]
     make_engine: MakeEngine
 
-    def chosen(self, names: Sequence[str]) -> dict[str, Kind]:
-        """The kinds of these names, in the order of `kinds`; all of them where none is named.
+    def names(self) -> tuple[str, ...]:
+        """Of all kinds."""
+        return tuple(self.make_kinds(everything))
+
+    def chosen(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The names of kinds that are meant, in the order of all; all where none is named.
 
         Raises:
             JobSpecError: There is no such kind.
         """
-        asked = [name.strip().lower() for name in names if name.strip()]
+        known = self.names()
+        asked = [name.lower() for name in names]
         for name in asked:
-            if name not in self.kinds:
-                hint = nearest(name, list(self.kinds))
-                known = ", ".join(self.kinds)
+            if name not in known:
+                hint = nearest(name, known)
                 raise JobSpecError(
                     f"--kinds: there is no kind {name!r}"
-                    + (f": did you mean {hint}?" if hint else f": there are {known}")
+                    + (f": did you mean {hint}?" if hint else f": there are {', '.join(known)}")
                 )
-        return {name: kind for name, kind in self.kinds.items() if not asked or name in asked}
+        return tuple(name for name in known if not asked or name in asked)
+
+    def kinds(self, names: Sequence[str], is_served: IsServed = everything) -> dict[str, Kind]:
+        """Some of the kinds, by their names."""
+        return {name: kind for name, kind in self.make_kinds(is_served).items() if name in names}

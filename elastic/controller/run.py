@@ -23,7 +23,7 @@ from elastic.controller.machinery.election import (
 )
 from elastic.controller.machinery.meter import Sample
 from elastic.controller.machinery.metrics import ControllerExporter
-from elastic.controller.machinery.registration import register
+from elastic.controller.machinery.registration import is_served, register
 from elastic.controller.machinery.serving import Door
 from elastic.controller.parts import Engine, Parts
 from elastic.controller.settings import Settings
@@ -31,6 +31,7 @@ from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.kubeconfig import Access, find_access, is_configured
 from elastic.platforms.kubernetes.api.leases import Lease
+from elastic.platforms.kubernetes.api.resources import Resource
 
 SILENT_S: Final = 60.0
 """An election that turns no more for so long hangs, and the process with it."""
@@ -105,9 +106,9 @@ def run(settings: Settings, parts: Parts, stopping: threading.Event) -> None:
         LeaseLostError: Another process may act from now on; this one sends nothing any more, and
             has threads that still wait for answers: it is to end at once.
     """
-    kinds = parts.chosen(settings.kinds)
+    names = parts.chosen(settings.kinds)
     access = _access(settings)
-    process = _Process(settings, parts, tuple(kinds), access)
+    process = _Process(settings, parts, names, access)
     process.open()
     try:
         process.serve(stopping)
@@ -119,16 +120,16 @@ class _Process:
     """The parts of one controller, and the order of its life."""
 
     def __init__(
-        self, settings: Settings, parts: Parts, kinds: tuple[str, ...], access: Access
+        self, settings: Settings, parts: Parts, names: tuple[str, ...], access: Access
     ) -> None:
         self._settings = settings
-        self._kinds = kinds
+        self._names = names
         self._parts = parts
         self._namespace = settings.namespace or access.namespace
         self._election = _election(settings, access, self._namespace)
         self._cluster = Cluster(access, self._pace())
         self._engine: Engine | None = None
-        exporter = ControllerExporter(self._sample, lambda: self._election.is_leading, kinds)
+        exporter = ControllerExporter(self._sample, lambda: self._election.is_leading, names)
         self._door = Door(exporter.registry, self._why_dead, self._why_unready)
 
     def open(self) -> None:
@@ -143,7 +144,7 @@ class _Process:
     def serve(self, stopping: threading.Event) -> None:
         """Be elected, and act until `stopping` is set."""
         where = "all namespaces" if self._settings.all_namespaces else self._namespace
-        logger.info("looks after %s in %s", ", ".join(self._kinds), where)
+        logger.info("looks after %s in %s", ", ".join(self._names), where)
         try:
             if not self._election.win(stopping):
                 return
@@ -167,14 +168,17 @@ class _Process:
     # -- inside --------------------------------------------------------------------------------
 
     def _act(self, stopping: threading.Event) -> None:
-        kinds = [self._parts.kinds[name] for name in self._kinds]
-        resources = [kind.resource for kind in kinds]
+        resources = [kind.resource for kind in self._parts.kinds(self._names).values()]
         register(self._cluster, resources, self._parts.definitions(), self._remedy(), stopping)
+        kinds = list(self._parts.kinds(self._names, self._is_served).values())
         scope = None if self._settings.all_namespaces else self._namespace
         num_workers = self._settings.num_workers
         self._engine = self._parts.make_engine(self._cluster, kinds, scope, num_workers)
         self._engine.start()
         self._election.keep(stopping)
+
+    def _is_served(self, resource: Resource) -> bool:
+        return is_served(self._cluster, resource)
 
     def _leave(self) -> None:
         """Have another one act; the lease is kept until the last pass has ended."""
@@ -202,7 +206,7 @@ class _Process:
 
     def _remedy(self) -> str:
         everywhere = " --all_namespaces" if self._settings.all_namespaces else ""
-        kinds = f" --kinds {','.join(self._kinds)}" if self._settings.kinds else ""
+        kinds = f" --kinds {','.join(self._names)}" if self._settings.kinds else ""
         return f"elastic install --controller -n {self._namespace}{everywhere}{kinds}"
 
     def _explained(self, error: RefusedError) -> PlatformError:

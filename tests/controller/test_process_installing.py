@@ -45,7 +45,7 @@ def install(capsys, api, tmp_path):
 
 def installation(**settings):
     made = parts()
-    return Installation("team", made.kinds, made.definitions(), **settings)
+    return Installation("team", KINDS, made.definitions(), **settings)
 
 
 def objects(**settings):
@@ -67,7 +67,7 @@ def rights(role):
 GROUP = JOBS.group
 ON_JOBS = {
     *((GROUP, kind, verb, None) for kind in ("testjobs", "otherjobs")
-      for verb in ("get", "list", "watch", "patch", "delete")),
+      for verb in ("get", "list", "watch", "delete")),
     *((GROUP, f"{kind}/status", "patch", None) for kind in ("testjobs", "otherjobs")),
     *((GROUP, f"{kind}/finalizers", "update", None) for kind in ("testjobs", "otherjobs")),
     *((group, child, verb, None)

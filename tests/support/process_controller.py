@@ -77,7 +77,9 @@ class WritingEngine:
 
 def parts(make_engine=WritingEngine):
     """Two kinds, their definitions, and an engine."""
-    return Parts(KINDS, lambda: [definition(OTHERS), definition(JOBS)], make_engine)
+    return Parts(
+        lambda is_served: KINDS, lambda: [definition(OTHERS), definition(JOBS)], make_engine
+    )
 
 
 def main():
