@@ -20,10 +20,16 @@ from elastic.platforms.kubernetes.objects.names import (
     USER_ID,
 )
 
+OWNER: Final = "elastic-install"
+"""Whose fields those of these objects are, for server-side apply."""
+
 COMPONENT_LABEL: Final = "elastic-component"
 COMPONENT: Final = "controller"
 NUM_REPLICAS: Final = 2
 """One acts, one stands by."""
+
+GRACE_S: Final = 45
+"""For the passes in work, which wait for answers, and then for the lease to be let go."""
 
 JOB_VERBS: Final = ("get", "list", "watch", "delete")
 """Of jobs: they are read again before a child is adopted, and removed when their time has come."""
@@ -207,6 +213,7 @@ def _pod_spec(installation: Installation) -> Manifest:
     }
     return {
         "serviceAccountName": NAME,
+        "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER_ID,

@@ -40,7 +40,14 @@ class MakeEngine(Protocol):
     """Makes an engine that has not started."""
 
     def __call__(
-        self, cluster: Cluster, kinds: Sequence[Kind], namespace: str | None, num_workers: int
+        self,
+        cluster: Cluster,
+        kinds: Sequence[Kind],
+        namespace: str | None,
+        num_workers: int,
+        *,
+        events_cluster: Cluster,
+        instance: str,
     ) -> Engine:
         """Keep the parts.
 
@@ -49,6 +56,8 @@ class MakeEngine(Protocol):
             kinds: What is reconciled.
             namespace: Whose jobs; None for those of all namespaces.
             num_workers: Passes at once.
+            events_cluster: Where events are written, at a pace of its own.
+            instance: Names this process in them.
         """
 
 

@@ -36,6 +36,9 @@ from elastic.platforms.kubernetes.api.resources import Resource
 SILENT_S: Final = 60.0
 """An election that turns no more for so long hangs, and the process with it."""
 
+EVENTS_SHARE: Final = 0.2
+"""Of the requests a second, those that tell of what was done, in addition to those that do it."""
+
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 logger = logging.getLogger(__name__)
@@ -126,10 +129,14 @@ class _Process:
         self._names = names
         self._parts = parts
         self._namespace = settings.namespace or access.namespace
-        self._election = _election(settings, access, self._namespace)
-        self._cluster = Cluster(access, self._pace())
+        self._identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self._election = _election(settings, access, self._namespace, self._identity)
+        rate = settings.requests_per_second
+        self._cluster = Cluster(access, self._pace(rate))
+        self._events_cluster = Cluster(access, self._pace(rate * EVENTS_SHARE))
         self._engine: Engine | None = None
-        exporter = ControllerExporter(self._sample, lambda: self._election.is_leading, names)
+        told = [kind.resource.kind for kind in parts.kinds(names).values()]
+        exporter = ControllerExporter(self._sample, lambda: self._election.is_leading, told)
         self._door = Door(exporter.registry, self._why_dead, self._why_unready)
 
     def open(self) -> None:
@@ -172,8 +179,14 @@ class _Process:
         register(self._cluster, resources, self._parts.definitions(), self._remedy(), stopping)
         kinds = list(self._parts.kinds(self._names, self._is_served).values())
         scope = None if self._settings.all_namespaces else self._namespace
-        num_workers = self._settings.num_workers
-        self._engine = self._parts.make_engine(self._cluster, kinds, scope, num_workers)
+        self._engine = self._parts.make_engine(
+            self._cluster,
+            kinds,
+            scope,
+            self._settings.num_workers,
+            events_cluster=self._events_cluster,
+            instance=self._identity,
+        )
         self._engine.start()
         self._election.keep(stopping)
 
@@ -186,8 +199,7 @@ class _Process:
             self._engine.stop()
         self._election.resign()
 
-    def _pace(self) -> LeadersPace:
-        rate = self._settings.requests_per_second
+    def _pace(self, rate: float) -> LeadersPace:
         return LeadersPace(lambda: self._election.is_leading, rate, max(1, int(2 * rate)))
 
     def _sample(self) -> Sample:
@@ -230,9 +242,8 @@ def _access(settings: Settings) -> Access:
     return find_access(settings.kubeconfig, settings.context)
 
 
-def _election(settings: Settings, access: Access, namespace: str) -> Election:
+def _election(settings: Settings, access: Access, namespace: str, identity: str) -> Election:
     # Connections of its own: what the engine asks for must not hold up a renewal.
     cluster = Cluster(access, patience_s=0.0, read_timeout_s=TIMEOUT_S)
-    identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     lease = Lease(cluster, namespace, settings.lease_name, identity, DURATION_S)
     return Election(lease, f"{namespace}/{settings.lease_name}")

@@ -149,8 +149,8 @@ class TestOneProcess:
         assert leader.ask("/healthz") == (200, "ok\n")
         samples = scrape(leader.port)
         assert value(samples, "elastic_controller_leader") == 1
-        assert value(samples, "elastic_controller_passes_total", kind="testjob") > 0
-        assert value(samples, "elastic_controller_passes_total", kind="otherjob") == 0
+        assert value(samples, "elastic_controller_passes_total", kind="TestJob") > 0
+        assert value(samples, "elastic_controller_passes_total", kind="OtherJob") == 0
 
     def test_it_installs_the_types_that_are_not_there_and_leaves_the_others(self, api, start):
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

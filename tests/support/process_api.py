@@ -79,11 +79,20 @@ class ProcessApi(FakeApi):
             return refusal(403, 'leases is forbidden: User "u" cannot do that', "Forbidden")
         path = urlsplit(seen.path).path
         with self._changing:
+            if path == "/apis":
+                return Answer(body={"groups": self._groups()})
             if path.startswith("/apis/") and path.count("/") == 3:
                 return self._discover(path)
             if missing := self._missing_namespace(path, seen.method):
                 return refusal(404, f'namespaces "{missing}" not found', "NotFound", "namespaces")
             return getattr(self, f"_{seen.method.lower()}")(path, seen)
+
+    def _groups(self):
+        return [
+            {"versions": [{"groupVersion": f"{group}/{version['name']}"} for version in versions]}
+            for each in self.of_kind("CustomResourceDefinition")
+            for group, versions in [(each["spec"]["group"], each["spec"]["versions"])]
+        ]
 
     def _discover(self, path):
         found = [
@@ -92,7 +101,8 @@ class ProcessApi(FakeApi):
             for version in each["spec"]["versions"]
             if path == f"/apis/{each['spec']['group']}/{version['name']}"
         ]
-        return Answer(body={"resources": found}) if found else refusal(404, "no such group")
+        # What is no part of any API is no matter of one, and has no Status.
+        return Answer(body={"resources": found}) if found else Answer(404, b"404 page not found")
 
     def _missing_namespace(self, path, method):
         parts = path.split("/")
@@ -125,7 +135,8 @@ class ProcessApi(FakeApi):
         wanted = seen.body.get("metadata", {}).get("resourceVersion")
         if wanted not in (None, found["metadata"]["resourceVersion"]):
             return refusal(409, "the object has been modified", "Conflict")
-        return Answer(body=self._store(path, _merged(found, seen.body)))
+        merged = _merged(found, seen.body)
+        return Answer(body=found if merged == found else self._store(path, merged))
 
     def _delete(self, path, seen):
         return Answer(body=self.objects.pop(path, {}))

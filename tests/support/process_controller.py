@@ -40,7 +40,7 @@ KINDS = {
 class WritingEngine:
     """Writes that it acts, again and again."""
 
-    def __init__(self, cluster, kinds, namespace, num_workers):
+    def __init__(self, cluster, kinds, namespace, num_workers, **_):
         self.is_synced = False
         self._cluster = cluster
         self._namespace = namespace or "team"
@@ -67,9 +67,9 @@ class WritingEngine:
             try:
                 self._cluster.create(CONFIGMAPS.path(self._namespace), manifest)
             except PlatformError:
-                self._meter.failed("testjob")
+                self._meter.failed("TestJob")
                 continue
-            self._meter.passed("testjob")
+            self._meter.passed("TestJob")
             self._meter.acted("create")
             self._meter.answered(0.02)
             self.is_synced = True

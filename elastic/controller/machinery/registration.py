@@ -13,9 +13,6 @@ from elastic.platforms.kubernetes.api.resources import (
     Resource,
 )
 
-OWNER: Final = "elastic"
-"""Whose fields those of a definition are, be it applied by a controller or by `elastic install`."""
-
 PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.2
 
@@ -75,9 +72,14 @@ def is_served(cluster: Cluster, resource: Resource) -> bool:
         RefusedError: The API server says no.
         AwayError: It does not answer.
     """
+    groups = cluster.get("/apis")["groups"]
+    served = {version["groupVersion"] for group in groups for version in group["versions"]}
+    if resource.api_version not in served:
+        return False
     try:
         found = cluster.get(f"/apis/{resource.api_version}")
     except RefusedError as error:
+        # The last type of its group has just been removed.
         if error.code == HTTPStatus.NOT_FOUND:
             return False
         raise
@@ -99,11 +101,14 @@ def _install(cluster: Cluster, definition: Manifest) -> bool:
     """Install a type; False where this account may not."""
     name = definition["metadata"]["name"]
     try:
-        cluster.apply(CUSTOM_RESOURCE_DEFINITIONS.path(None, name), definition, OWNER)
+        cluster.create(CUSTOM_RESOURCE_DEFINITIONS.path(), definition)
     except RefusedError as error:
         if error.is_denied:
             return False
-        raise
+        # Somebody else was faster, and it is served soon, or it has no version that we know.
+        if not error.is_taken:
+            raise
+        return True
     logger.info("installed %s", name)
     return True
 

@@ -189,16 +189,30 @@ def apply_as_owner(cluster: Cluster, manifests: Iterable[Manifest], owner: str) 
     """
     for manifest in manifests:
         metadata = manifest["metadata"]
-        collection = _RESOURCES[manifest["kind"]]
-        path = collection.path(metadata.get("namespace"), metadata["name"])
+        path = _RESOURCES[manifest["kind"]].path(metadata.get("namespace"), metadata["name"])
         before = find(cluster, path)
         try:
-            after = cluster.apply(path, manifest, owner, force=True)
+            if manifest["kind"] == CUSTOM_RESOURCE_DEFINITIONS.kind:
+                after = _define(cluster, manifest, is_new=before is None)
+            else:
+                after = cluster.apply(path, manifest, owner, force=True)
         except RefusedError as error:
             if _lacks_namespace(error):
                 raise _no_namespace(cluster, manifest) from error
             raise
         yield f"{manifest['kind']} {metadata['name']}: {_outcome(before, after)}"
+
+
+def _define(cluster: Cluster, definition: Manifest, is_new: bool) -> Manifest:
+    """Create a definition, or change it.
+
+    Server-side apply would do both. But Kubernetes 1.20 refuses to apply a definition with one
+    version that has the subresource `scale`, and takes the same one by other ways.
+    """
+    if is_new:
+        return cluster.create(CUSTOM_RESOURCE_DEFINITIONS.path(), definition)
+    path = CUSTOM_RESOURCE_DEFINITIONS.path(None, definition["metadata"]["name"])
+    return cluster.patch(path, definition)
 
 
 def find(cluster: Cluster, path: str) -> Manifest | None:
@@ -219,8 +233,15 @@ def find(cluster: Cluster, path: str) -> Manifest | None:
 def _outcome(before: Manifest | None, after: Manifest) -> str:
     if before is None:
         return "created"
-    versions = [each["metadata"].get("resourceVersion") for each in (before, after)]
-    return "unchanged" if versions[0] == versions[1] else "changed"
+    is_same = _version(before) == _version(after)
+    return "unchanged" if is_same else "changed"
+
+
+def _version(there: Manifest) -> tuple[Any, ...]:
+    """Changes with what is wanted; where the server counts that, not with the status."""
+    metadata = there["metadata"]
+    number = metadata.get("generation") or metadata.get("resourceVersion")
+    return number, metadata.get("labels"), metadata.get("annotations")
 
 
 def _lacks_namespace(error: RefusedError) -> bool:
