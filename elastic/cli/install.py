@@ -111,7 +111,8 @@ def _install_controller(
     cluster: "Cluster | None", namespace: str, options: Mapping[str, Any]
 ) -> ExitCode:
     from elastic.controller.assembly import assembled
-    from elastic.controller.installing import OWNER, Installation, manifests
+    from elastic.controller.installing import Installation, manifests
+    from elastic.controller.machinery.registration import OWNER
     from elastic.platforms.kubernetes.job import installing
 
     parts = assembled()

@@ -20,9 +20,6 @@ from elastic.platforms.kubernetes.objects.names import (
     USER_ID,
 )
 
-OWNER: Final = "elastic-install"
-"""Whose fields those of these objects are, for server-side apply."""
-
 COMPONENT_LABEL: Final = "elastic-component"
 COMPONENT: Final = "controller"
 NUM_REPLICAS: Final = 2

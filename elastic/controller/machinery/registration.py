@@ -13,6 +13,9 @@ from elastic.platforms.kubernetes.api.resources import (
     Resource,
 )
 
+OWNER: Final = "elastic"
+"""Whose fields those of a definition are, whether a controller applies it or `elastic install`."""
+
 PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.2
 
@@ -101,14 +104,11 @@ def _install(cluster: Cluster, definition: Manifest) -> bool:
     """Install a type; False where this account may not."""
     name = definition["metadata"]["name"]
     try:
-        cluster.create(CUSTOM_RESOURCE_DEFINITIONS.path(), definition)
+        cluster.apply(CUSTOM_RESOURCE_DEFINITIONS.path(None, name), definition, OWNER)
     except RefusedError as error:
         if error.is_denied:
             return False
-        # Somebody else was faster, and it is served soon, or it has no version that we know.
-        if not error.is_taken:
-            raise
-        return True
+        raise
     logger.info("installed %s", name)
     return True
 

@@ -192,27 +192,12 @@ def apply_as_owner(cluster: Cluster, manifests: Iterable[Manifest], owner: str) 
         path = _RESOURCES[manifest["kind"]].path(metadata.get("namespace"), metadata["name"])
         before = find(cluster, path)
         try:
-            if manifest["kind"] == CUSTOM_RESOURCE_DEFINITIONS.kind:
-                after = _define(cluster, manifest, is_new=before is None)
-            else:
-                after = cluster.apply(path, manifest, owner, force=True)
+            after = cluster.apply(path, manifest, owner, force=True)
         except RefusedError as error:
             if _lacks_namespace(error):
                 raise _no_namespace(cluster, manifest) from error
             raise
         yield f"{manifest['kind']} {metadata['name']}: {_outcome(before, after)}"
-
-
-def _define(cluster: Cluster, definition: Manifest, is_new: bool) -> Manifest:
-    """Create a definition, or change it.
-
-    Server-side apply would do both. But Kubernetes 1.20 refuses to apply a definition with one
-    version that has the subresource `scale`, and takes the same one by other ways.
-    """
-    if is_new:
-        return cluster.create(CUSTOM_RESOURCE_DEFINITIONS.path(), definition)
-    path = CUSTOM_RESOURCE_DEFINITIONS.path(None, definition["metadata"]["name"])
-    return cluster.patch(path, definition)
 
 
 def find(cluster: Cluster, path: str) -> Manifest | None:
