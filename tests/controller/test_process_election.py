@@ -127,8 +127,11 @@ def test_a_lease_that_was_taken_away_is_lost_at_once(api, candidate):
     assert leader.win(threading.Event())
     spec = {**api.objects[PATH]["spec"], "holderIdentity": "thief"}
     api.put(PATH, {**api.objects[PATH], "spec": spec})
+    stolen_s = time.monotonic()
     with pytest.raises(LeaseLostError, match=r"team/l .*another process has taken it.*starts it"):
-        leader.keep(threading.Event())
+        leader.keep(threading.Event(), poll_s=0.05)
+    # With the next renewal, and not with the end of its own lease.
+    assert time.monotonic() - stolen_s < 1.0
     assert not leader.is_leading
 
 

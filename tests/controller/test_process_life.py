@@ -117,7 +117,7 @@ class TestTwoProcesses:
         first_s = eventually(lambda: acts(api, "standby"))[0]
         assert first_s - asked_s < 5.0
         assert max(acts(api, "leader")) < first_s
-        assert "ended as asked" in leader.log()
+        assert re.search("engine stopped.*ended as asked", leader.log(), re.DOTALL)
         assert "Traceback" not in leader.log()
 
 

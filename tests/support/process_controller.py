@@ -54,6 +54,7 @@ class WritingEngine:
     def stop(self):
         self._stopping.set()
         self._thread.join()
+        print("engine stopped", flush=True)
 
     def sample(self):
         return self._meter.sample(0, ["widgets.parts.elastic.dev"])
