@@ -136,10 +136,15 @@ class Kind(Protocol):
         sees_cluster: Whether `Observed.cluster` is wanted.
     """
 
-    resource: Resource
-    children: Sequence[Resource]
-    component: str
-    sees_cluster: bool
+    # Properties, since a kind may be frozen, and its children a tuple.
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def children(self) -> Sequence[Resource]: ...
+    @property
+    def component(self) -> str: ...
+    @property
+    def sees_cluster(self) -> bool: ...
 
     def job_of(self, resource: Resource, child: Manifest) -> str | None:
         """The name of the job, in the namespace of `child`, that it belongs to by its labels.

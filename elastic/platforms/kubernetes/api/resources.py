@@ -76,6 +76,11 @@ PRIORITY_CLASSES: Final = Resource(
 REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
 ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
 ROLE_BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
+CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS: Final = Resource(
+    _RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
