@@ -17,7 +17,7 @@ from elastic.controller.kinds.conditions import (
     no_longer,
     told,
 )
-from elastic.controller.kinds.tf_plan import Plan, View, plan_of
+from elastic.controller.kinds.tf_plan import Plan, View, plan_of, wanted_of
 from elastic.controller.kinds.tf_replicas import Phase, Replica, of_role
 from elastic.controller.kinds.tf_warnings import warnings_of
 from elastic.controller.reconciling import EventType, Note
@@ -236,7 +236,7 @@ class _Draft:
             roles = Counter(each.role for each in hurt if each.role is not None)
             message = _restarting(view, roles)
             self._set(JobCondition.RESTARTING, ConditionStatus.TRUE, "TFJobRestarting", message)
-        else:
+        elif not _is_recovering(view, self.status):
             self._hold_no_longer(JobCondition.RESTARTING)
         is_running = any(each.phase is Phase.RUNNING for each in _deciding(view))
         if not is_running:
@@ -288,6 +288,17 @@ def _deciding(view: View) -> list[Replica]:
     chiefs = [r for role in (Role.CHIEF, Role.MASTER) for r in of_role(view.replicas, role)]
     has_chief = bool({Role.CHIEF, Role.MASTER} & view.spec.roles.keys())
     return chiefs if has_chief else of_role(view.replicas, Role.WORKER)
+
+
+def _is_recovering(view: View, status: TFJobStatus) -> bool:
+    """Whether a replica that was replaced does not run again."""
+    well = {
+        each.name
+        for each in view.replicas
+        if each.phase in {Phase.RUNNING, Phase.SUCCEEDED} and not each.is_deleted
+    }
+    wanted = wanted_of(view.name, view.spec, status.size or 0)
+    return any(name in wanted and name not in well for name in status.failures)
 
 
 def _has_succeeded(view: View) -> bool:
