@@ -531,3 +531,43 @@ def _other(where, **requests):
 def test_a_job_keeps_its_account_whoever_wrote_its_status():
     world = World(as_stored(tf_job()) | {"status": {"conditions": "none"}}).settle()
     assert world.condition("Created") == "True"
+
+
+def test_replicas_that_wait_for_room_have_no_service_yet():
+    world = running(workers=2, min_instances=1, max_instances=4, nodes=[node("a", cpu="4")])
+    world.edit(Worker=4).settle()
+    assert sorted(world.pods(SERVICES)) == world.live() == [*ALL, "job1-worker-2"]
+    assert "job1-worker-3" in world.message("Scheduled")
+
+
+def test_a_started_job_that_lost_everything_takes_what_room_there_is():
+    world = running(workers=3, nodes=[node("a", cpu="4")])
+    world.others = [_other("a", cpu="2")]
+    for name in world.live():
+        world.vanish(name)
+    world.settle()
+    assert (world.live(), world.status["size"]) == (ALL[:2], 3)
+    assert world.condition("Running") == "False"
+
+
+def test_pods_that_only_the_job_knows_of_take_room():
+    """Its own newest pods are told at once, those of the cluster may be told later."""
+    world = running(workers=2, min_instances=1, max_instances=4, nodes=[node("a", cpu="3")])
+    world.edit(Worker=4).settle()
+    world.cluster_lags = True
+    world.settle()
+    assert world.live() == ALL
+
+
+def test_sharepods_without_a_pod_take_room():
+    world = _sharing().settle()
+    world.edit(max_instances=5, Worker=5).settle()
+    assert len(world.pods(SHARE_PODS)) == 4
+    assert "no GPU with so much left" in world.message("Scheduled")
+
+
+def test_what_is_wrong_is_said_anew_when_it_changes():
+    world = World(tf_job(backoffLimit=-1)).settle()
+    world.edit(backoffLimit=1, min_instances=7).settle()
+    assert world.message("Failed").startswith("spec.min-instances=7")
+    assert world.reasons().count("InvalidSpec") == 2

@@ -78,7 +78,7 @@ def fits(world):
     return {room.name: min(room.free.values()) >= 0 for room in rooms}
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     policy=st.sampled_from(POLICIES),
     ps=st.integers(0, 2),
@@ -151,7 +151,7 @@ def _told_once(world):
     return all(told[r] <= 1 for r in ("TFJobCreated", "TFJobSucceeded", "TFJobFailed"))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_controller_that_dies_between_any_two_writes(data):
     """Each action may be the last of its controller: the next one goes on from what is there."""
@@ -214,7 +214,7 @@ KEYS = [
 ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(
     spec=st.recursive(
         st.none()

@@ -80,6 +80,7 @@ class World:
         self.notes = []
         self.writes = 0
         self.is_gone = False
+        self.cluster_lags = False
         self.again_in_s = None
         self._kind = TFJobs(has_kubeshare)
         self._made = 0
@@ -93,7 +94,8 @@ class World:
             ]
             for resource in self._kind.children
         }
-        cluster = ClusterView(self.nodes, self.others + children[PODS])
+        own = [] if self.cluster_lags else children[PODS]
+        cluster = ClusterView(self.nodes, self.others + own)
         return Observed(self.job, children, self.now_s, cluster)
 
     def step(self):
