@@ -407,6 +407,8 @@ def test_a_spec_that_became_wrong_stops_nothing_and_can_be_mended():
     world.edit(min_instances=1).settle()
     assert world.condition("Failed") == "False"
     assert world.exit("job1-worker-0", 0).settle().condition("Succeeded") == "True"
+    assert world.live() == ["job1-worker-0"]
+    assert world.reasons().count("TFJobSucceeded") == 1
 
 
 # What is told.

@@ -142,11 +142,10 @@ def _taking_room(view: View, pods: Sequence[Manifest]) -> list[Manifest]:
     """All pods with a node, the job's newest included, and its SharePods that have no pod yet."""
     children = view.observed.children
     by_uid = {uid_of(pod): pod for pod in (*pods, *children.get(PODS, ()))}
-    names = {(pod["metadata"].get("namespace"), name_of(pod)) for pod in by_uid.values()}
-    share_pods = (
+    # Those with a pod have its status, and their pod counts for them.
+    podless = (
         each
         for each in children.get(SHARE_PODS, ())
-        if (each["metadata"].get("namespace"), name_of(each)) not in names
-        and not (each.get("status") or {}).get("PodStatus")
+        if not (each.get("status") or {}).get("PodStatus")
     )
-    return [*by_uid.values(), *share_pods]
+    return [*by_uid.values(), *podless]

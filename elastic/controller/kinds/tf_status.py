@@ -55,9 +55,9 @@ class Account:
 
 def is_ended(status: TFJobStatus) -> bool:
     """Whether the job has succeeded, or failed for good."""
-    failed = find(status.conditions, JobCondition.FAILED)
-    is_refused = failed is not None and failed.reason == INVALID
-    return ended_as(status.conditions) is not None and not is_refused
+    how = ended_as(status.conditions)
+    found = None if how is None else find(status.conditions, how)
+    return found is not None and found.reason != INVALID
 
 
 def refused(before: TFJobStatus, problem: str, now_s: float) -> Account:
