@@ -59,8 +59,8 @@ def is_pending(pod: Manifest) -> bool:
 
 
 def has_succeeded(pod: Manifest) -> bool:
-    """Whether it ended well; a pod that was removed while it ran may still have."""
-    return _phase(pod) == "Succeeded"
+    """Whether it ended well; what was asked to end may do so with code 0, its work undone."""
+    return _phase(pod) == "Succeeded" and not is_deleted(pod)
 
 
 def has_failed(pod: Manifest) -> bool:
@@ -70,10 +70,17 @@ def has_failed(pod: Manifest) -> bool:
 
 def is_ready(pod: Manifest) -> bool:
     """Whether it runs and answers."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
     return is_active(pod) and any(
-        each.get("type") == "Ready" and each.get("status") == "True" for each in conditions
+        each.get("type") == "Ready" and each.get("status") == "True" for each in _conditions(pod)
     )
+
+
+def ready_s(pod: Manifest) -> float | None:
+    """Since when it does, in seconds since the epoch; None where it does not."""
+    if not is_ready(pod):
+        return None
+    [text] = (c.get("lastTransitionTime") for c in _conditions(pod) if c.get("type") == "Ready")
+    return None if text is None else seconds_of(text)
 
 
 def exit_code(pod: Manifest) -> int | None:
@@ -100,7 +107,7 @@ def is_free(pod: Manifest, policy: RestartPolicy) -> bool:
     if policy is not RestartPolicy.EXIT_CODE:
         return False
     code = exit_code(pod)
-    return outside_cause(pod) is not None or code is None or code >= CLUSTER_CODE
+    return _is_clusters(pod) or code is None or code >= CLUSTER_CODE
 
 
 def why_failed(pod: Manifest) -> str:
@@ -129,6 +136,13 @@ def finished_s(pod: Manifest) -> float | None:
     )
 
 
+def ended_s(pod: Manifest) -> float:
+    """When a pod that is over ended, as far as it tells; its node may have refused to begin it."""
+    end_s = finished_s(pod)
+    began_s = started_s(pod) if end_s is None else end_s
+    return seconds_of(pod["metadata"]["creationTimestamp"]) if began_s is None else began_s
+
+
 def ran_s(pod: Manifest) -> float:
     """How long a pod that is over ran; 0 where it is not known."""
     began_s, end_s = started_s(pod), finished_s(pod)
@@ -154,6 +168,16 @@ def to_remove_at_end(pods: Sequence[Manifest], policy: CleanPodPolicy) -> list[M
         return policy is CleanPodPolicy.RUNNING and is_active(pod)
 
     return [pod for pod in pods if is_unwanted(pod)]
+
+
+def _is_clusters(pod: Manifest) -> bool:
+    # A deadline in the template is the job's own.
+    has_own_deadline = (pod.get("status") or {}).get("reason") == "DeadlineExceeded"
+    return outside_cause(pod) is not None and not has_own_deadline
+
+
+def _conditions(pod: Manifest) -> Iterable[Mapping[str, Any]]:
+    return (pod.get("status") or {}).get("conditions") or ()
 
 
 def _phase(pod: Manifest) -> str:
