@@ -469,6 +469,36 @@ class TestEnd:
         assert there.phases()["worker-2"] == "Failed"
         assert there.status["restartCount"] == 0
 
+    def test_nobody_is_made_or_removed_while_the_last_ones_finish(self):
+        there = running(replicas=5)
+        for _ in range(2):
+            there.end("j-worker-4", 137)
+            there.settle()
+            there.run_all()
+        there.end("j-worker-4", 137)
+        there.delete("j-worker-3")
+        there.end("j-worker-0", 0)
+        there.end("j-worker-1", 0)
+        there.settle()
+        there.finish_deletions()
+        there.advance(60)
+        assert there.phases() == {
+            "worker-0": "Succeeded",
+            "worker-1": "Succeeded",
+            "worker-2": "Running",
+            "worker-4": "Failed",
+        }
+
+    def test_code_0_of_one_that_was_asked_to_end_is_no_success(self):
+        there = running(replicas=2)
+        there.delete("j-worker-0")
+        there.end("j-worker-0", 0)
+        there.settle()
+        assert there.status["replicaStatuses"]["Worker"]["succeeded"] == 0
+        there.finish_deletions()
+        there.settle()
+        assert there.phases()["worker-0"] == "Pending"
+
     def test_a_success_is_remembered_when_its_pod_is_gone(self):
         there = running()
         there.end("j-worker-0", 0)
@@ -591,6 +621,17 @@ class TestOwnStore:
             if "worker" in name
         }
         assert made_for == {store}
+
+    def test_workers_that_have_not_begun_go_with_it(self, there):
+        there.run("j-rdzv")
+        there.settle()
+        there.end("j-rdzv", 1)
+        there.settle()
+        there.run("j-rdzv")
+        there.settle()
+        store = there.pods["j-rdzv"]["metadata"]["uid"]
+        made_for = there.pod(0)["metadata"]["annotations"]["elastic.pytorch.org/rdzv-store"]
+        assert made_for == store
 
     def test_agents_that_hang_after_its_loss_are_ended(self, there):
         there.run_all()
@@ -758,6 +799,52 @@ class TestWrongSpecs:
         there.job["status"] = {"conditions": "many", "replicaStatuses": {"Worker": None}}
         there.settle()
         assert len(there.pods) == 3
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-3, 12) | st.text(max_size=5)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["spec", "containers", "name", "env", "value", "resources", "limits", "metadata",
+                 "labels", "annotations", "replicas", "template", "Worker", "tolerations",
+                 "nvidia.com/gpu", "initContainers", "restartPolicy"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)  # fmt: skip
+PATHS = [
+    ("rdzvEndpoint",), ("minReplicas",), ("maxReplicas",), ("replicaSpecs",), WORKER,
+    ("backoffLimit",), ("cleanPodPolicy",), ("activeDeadlineSeconds",), TEMPLATE,
+    (*TEMPLATE, "spec"), (*TEMPLATE, "metadata"), (*TEMPLATE, "spec", "containers"),
+    (*TEMPLATE, "spec", "containers", 0), (*TEMPLATE, "spec", "containers", 0, "env"),
+    (*TEMPLATE, "spec", "containers", 0, "resources"), (*WORKER, "replicas"),
+]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(PATHS), ANYTHING, st.booleans())
+def test_whatever_is_written_begins_or_is_named(path, value, has_store):
+    manifest = broken(path, value)
+    if has_store and path != ("rdzvEndpoint",):
+        del manifest["spec"]["rdzvEndpoint"]
+    manifest["spec"].setdefault("maxReplicas", 12)
+    there = world(manifest)
+    first = there.kind.reconcile(there.observe())
+    there.job["status"] = first.status
+    second = there.kind.reconcile(there.observe())
+    failed = there.condition("Failed")
+    if failed is None:
+        assert second.actions
+    else:
+        assert failed["reason"] == "ElasticJobInvalid"
+        assert "spec." in failed["message"]
+        assert second.actions == ()
 
 
 def test_a_job_that_is_being_deleted_is_left_alone():
