@@ -100,6 +100,7 @@ class TestSeed:
 
     def test_environment(self, there):
         env = env_of(there.pod(2))
+        assert env.pop("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1", "else none can join later"
         assert {k: v for k, v in env.items() if not k.startswith("PET_")} == {
             "RDZV_ENDPOINT": "etcd-service:2379",
             "JOB_ID": NAME,

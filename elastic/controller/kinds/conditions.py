@@ -8,7 +8,7 @@ in the list when it no longer holds, with what it said last, as the job's own pa
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from elastic.controller.resources.common import (
     Condition,
@@ -29,10 +29,11 @@ class JobCondition(StrEnum):
     FAILED = "Failed"
 
 
-FINAL = (JobCondition.SUCCEEDED, JobCondition.FAILED)
+FINAL: Final = (JobCondition.SUCCEEDED, JobCondition.FAILED)
 """A job of which one of these holds has ended."""
 
-Conditions = tuple[Condition, ...]
+Conditions: TypeAlias = tuple[Condition, ...]
+"""At most one of each type."""
 
 
 def conditions_of(status: Manifest) -> Conditions:

@@ -118,7 +118,7 @@ def why_failed(pod: Manifest) -> str:
     code = exit_code(pod)
     if code is None:
         return "ended without a reason"
-    [*reasons] = (str(ended.get("reason")) for ended in _ends(pod) if ended.get("exitCode"))
+    reasons = (str(ended.get("reason")) for ended in _ends(pod) if ended.get("exitCode"))
     told = next((reason for reason in reasons if reason not in _DULL), None)
     return joined(f"exited with code {code}", told)
 

@@ -180,6 +180,9 @@ def environment(owner: Owner, container: Mapping[str, Any]) -> dict[str, str]:
         "PET_NNODES": f"{spec.min_size}:{spec.max_size}",
         "PET_NPROC_PER_NODE": str(_num_gpus(container)),
         "PET_MAX_RESTARTS": str(MAX_RESTARTS),
+        # Agents that share one store publish its address in their first round only: those that
+        # join later would wait a minute for it in vain, and fail.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
 
 
