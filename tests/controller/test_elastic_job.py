@@ -976,7 +976,8 @@ class TestWhateverHappens:
             there.run_all()
             active = [n for n, p in there.pods.items() if p["status"]["phase"] == "Running"]
             workers = [name for name in active if "worker" in name]
-            if len(workers) >= there.job["spec"]["minReplicas"]:
+            held = len(workers) + there.status["replicaStatuses"]["Worker"]["succeeded"]
+            if held >= there.job["spec"]["minReplicas"]:
                 for name in workers:
                     there.end(name, 0)
             there.settle()
