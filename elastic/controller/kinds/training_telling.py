@@ -88,7 +88,10 @@ def status_of(job: Manifest) -> TrainingJobStatus:
 
 def written(status: TrainingJobStatus) -> Manifest:
     """As it is in the object."""
-    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    told: Manifest = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    # Kubernetes' own objects have no empty texts either: some of its versions, built with a newer
+    # Go than they know, take one in a custom resource for null.
+    return {name: value for name, value in told.items() if value != ""}
 
 
 def warnings(here: Look) -> list[Note]:
