@@ -156,6 +156,7 @@ class InMemoryApi:
 
     def admit(self, verb, place):
         """Refuse what is denied, not installed or to fail."""
+        self._known.setdefault((place.group, place.api_version), set()).add(place.plural)
         if (place.plural, verb) in self._denied or (place.plural, "*") in self._denied:
             where = f' in the namespace "{place.namespace}"' if place.namespace else ""
             raise RefusalError(
@@ -166,7 +167,6 @@ class InMemoryApi:
             )
         if place.plural in self._uninstalled:
             raise RefusalError(404, "NotFound", "the server could not find the requested resource")
-        self._known.setdefault((place.group, place.api_version), set()).add(place.plural)
         for rule in self._rules:
             if (rule.verb, rule.plural) == (verb, place.plural) and rule.times != 0:
                 rule.times = None if rule.times is None else rule.times - 1

@@ -135,7 +135,8 @@ class Backlog:
         if len(self._ready) + self._num_held >= self._max_waiting:
             return False
         telling = Telling(topic, {note.message: 1}, now_s, now_s)
-        if self._spend(subject.uid, now_s):
+        # What is held has waited longer, and the next token is its own.
+        if subject not in self._held and self._spend(subject.uid, now_s):
             self._ready[topic, note.message] = telling
         else:
             self._hold(telling, now_s)

@@ -134,7 +134,7 @@ class Engine:
     def _pass(self, taken: Taken[JobKey]) -> None:
         key = taken.key
         try:
-            again_in_s = self._look(key)
+            again_in_s = self._look(key, taken.since_s)
         except LeavingError:
             return
         except PlatformError as error:
@@ -151,10 +151,14 @@ class Engine:
             self._queue.forget(key)
             if again_in_s is not None:
                 self._queue.add_after(key, max(LEAST_PAUSE_S, again_in_s))
-            self._meter.answered(time.monotonic() - taken.since_s)
 
-    def _look(self, key: JobKey) -> float | None:
-        """One pass; seconds until the job wants to be looked at again, None for never."""
+    def _look(self, key: JobKey, since_s: float) -> float | None:
+        """One pass; seconds until the job wants to be looked at again, None for never.
+
+        Args:
+            key: The job.
+            since_s: When it was asked for, by the monotonic clock.
+        """
         kind = self._kinds[key.resource]
         observed = self._informers.observe(key, self._cluster.now_s())
         if observed is None:
@@ -175,6 +179,7 @@ class Engine:
         outcome = kind.reconcile(observed)
         self._writer.carry_out(kind, observed.job, outcome)
         self._told.pop(key, None)
+        self._meter.answered(time.monotonic() - since_s)
         return outcome.again_in_s
 
     # -- what is told once ---------------------------------------------------------------------

@@ -87,7 +87,7 @@ class WorkQueue(Generic[K]):
         self._ready: dict[K, float] = {}
         self._in_work: set[K] = set()
         self._asked_meanwhile: dict[K, float] = {}
-        self._due: dict[K, float] = {}
+        self._due: dict[K, tuple[float, int]] = {}
         self._timers: list[tuple[float, int, K]] = []
         self._num_timers = 0
         self._failures: dict[K, int] = {}
@@ -188,11 +188,11 @@ class WorkQueue(Generic[K]):
 
     def _ask_later(self, key: K, delay_s: float) -> None:
         due_s = self._now_s() + max(0.0, delay_s)
-        known_s = self._due.get(key)
-        if self._is_closed or (known_s is not None and known_s <= due_s):
+        known = self._due.get(key)
+        if self._is_closed or (known is not None and known[0] <= due_s):
             return
-        self._due[key] = due_s
         self._num_timers += 1
+        self._due[key] = (due_s, self._num_timers)
         heapq.heappush(self._timers, (due_s, self._num_timers, key))
         self._drop_spare_timers()
         self._changed.notify()
@@ -200,7 +200,7 @@ class WorkQueue(Generic[K]):
     def _drop_spare_timers(self) -> None:
         """Timers that were replaced lie in the heap until their time, which may be days away."""
         if len(self._timers) > 2 * len(self._due) + _SPARE_TIMERS:
-            self._timers = [timer for timer in self._timers if self._due.get(timer[2]) == timer[0]]
+            self._timers = [timer for timer in self._timers if self._is_current(timer)]
             heapq.heapify(self._timers)
 
     def _take(self) -> Taken[K] | None:
@@ -216,10 +216,15 @@ class WorkQueue(Generic[K]):
     def _wake_due(self) -> None:
         now_s = self._now_s()
         while self._timers and self._timers[0][0] <= now_s:
-            due_s, _, key = heapq.heappop(self._timers)
-            if self._due.get(key) == due_s:
+            timer = heapq.heappop(self._timers)
+            if self._is_current(timer):
+                due_s, _, key = timer
                 del self._due[key]
                 self._ask(key, due_s)
+
+    def _is_current(self, timer: tuple[float, int, K]) -> bool:
+        due_s, number, key = timer
+        return self._due.get(key) == (due_s, number)
 
     def _until_next_s(self) -> float | None:
         return max(0.0, self._timers[0][0] - self._now_s()) if self._timers else None
