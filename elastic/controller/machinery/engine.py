@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -90,6 +91,8 @@ class Engine:
         self._writer = Writer(
             cluster, self._informers, self._recorder, self._meter, self._is_leaving.is_set
         )
+        # Two that place pods at once would both take the same room.
+        self._placing = threading.Lock()
         self._told: dict[JobKey, str] = {}
         self._threads = [
             threading.Thread(target=self._work, name=f"pass {number}", daemon=True)
@@ -134,7 +137,8 @@ class Engine:
     def _pass(self, taken: Taken[JobKey]) -> None:
         key = taken.key
         try:
-            again_in_s = self._look(key, taken.since_s)
+            with self._placing if self._kinds[key.resource].sees_cluster else nullcontext():
+                again_in_s = self._look(key, taken.since_s)
         except LeavingError:
             return
         except PlatformError as error:

@@ -176,17 +176,15 @@ class Informers:
             and not self._is_going(item)
         ]
 
-    def created(self, resource: Resource, item: Manifest) -> bool:
-        """Take over what was just created; False where it was known already."""
+    def created(self, resource: Resource, item: Manifest) -> None:
+        """Take over what was just created, unless a watch has told of it by now."""
         feed = self._feeds.get(resource)
         if feed is None:
-            return True
+            return
         with self._lock:
             known = feed.cache.get(item["metadata"]["namespace"], item["metadata"]["name"])
-            if known is not None and known["metadata"]["uid"] == item["metadata"]["uid"]:
-                return False
-            feed.cache.put(item)
-            return True
+            if known is None or known["metadata"]["uid"] != item["metadata"]["uid"]:
+                feed.cache.put(item)
 
     def written(self, resource: Resource, item: Manifest) -> None:
         """Take over the API server's answer to a change of ours."""

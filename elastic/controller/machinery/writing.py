@@ -104,7 +104,7 @@ class Writer:
             self._recorder.tell(job, kind.component, note)
 
     def _create(self, kind: Kind, job: Manifest, action: Create) -> bool:
-        """Make an object; False where it was known to be there, from an earlier try."""
+        """Make an object; False where it is there already, from an earlier try."""
         resource = action.resource
         manifest = _owned(kind, job, action)
         name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
@@ -114,17 +114,21 @@ class Writer:
             f"{kind.resource.kind} makes {resource.kind} {name} with labels by which it belongs to "
             f"{found}, not to {job_name}: it would be released at once"
         )
+        is_new = True
         try:
             stored = self._cluster.create(resource.path(namespace), manifest)
         except RefusedError as error:
             if not error.is_taken:
                 raise
+            is_new = False
             stored = self._cluster.get(resource.path(namespace, name))
         is_orphan = controller_uid(stored) is None and job_of(kind, resource, stored) == job_name
         # An orphan of this job is adopted by the pass that seeing it causes.
         if controller_uid(stored) != job["metadata"]["uid"] and not is_orphan:
             raise TakenError(_taken_text(resource, job, stored))
-        return self._informers.created(resource, stored)
+        # The watch may have told of it before the answer came.
+        self._informers.created(resource, stored)
+        return is_new
 
     def _patch(self, job: Manifest, action: Patch) -> None:
         path = action.resource.path(job["metadata"]["namespace"], action.name)

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-GONE = object()
+
+class _Gone:
+    def __repr__(self):
+        # Part of tests' names, which every process has to find the same.
+        return "gone"
+
+
+GONE = _Gone()
 """In place of a value: the field is left out."""
 
 
