@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.elastic_world import CrashError, World
 
@@ -908,6 +908,7 @@ class TestWhateverHappens:
 
     @settings(max_examples=100, deadline=None)
     @given(FAULTS, st.integers(0, 4))
+    @example(faults=[("run", 0), ("fail", 0), ("scale", 0)], limit=0)
     def test_never_more_than_the_limit(self, faults, limit):
         there = world(job(backoffLimit=limit))
         there.settle()

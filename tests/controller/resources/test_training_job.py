@@ -155,17 +155,17 @@ BAD = [
     (
         "trainer/resources",
         {"limits": {"cpu": "500m"}, "requests": {"cpu": 1}},
-        ["spec.trainer.resources.requests={'cpu': 1}", "cpu=1", "500m"],
+        ["spec.trainer.resources.requests", "cpu=1", "500m"],
     ),
     (
         "trainer/resources",
         {"limits": {"nvidia.com/gpu": 2}, "requests": {"nvidia.com/gpu": 1}},
-        ["spec.trainer.resources.requests=", "nvidia.com/gpu=1", "equal"],
+        ["spec.trainer.resources.requests", "nvidia.com/gpu=1", "equal"],
     ),
     (
         "trainer/resources",
         {"requests": {"nvidia.com/gpu": 1}},
-        ["spec.trainer.resources.requests=", "nvidia.com/gpu=1", "limits"],
+        ["spec.trainer.resources.requests", "nvidia.com/gpu=1", "limits"],
     ),
 ]
 

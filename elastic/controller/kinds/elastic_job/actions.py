@@ -94,15 +94,16 @@ def _indexes_of(view: View, names: set[str]) -> Iterator[int]:
 
 def _removals(view: View) -> Iterator[Action]:
     """Of workers: those beyond the wanted ones, highest first, and those to be made anew."""
+    wanted = {index for index, _ in view.wanted()}
     for index in sorted(view.workers, reverse=True):
         pod = view.workers[index]
         if is_deleted(pod):
             continue
-        if index >= view.spec.replicas or _is_to_be_replaced(view, index, pod):
+        if index not in wanted or _is_to_be_replaced(view, index, pod):
             yield _delete_pod(pod)
     for name, service in sorted(view.services.items(), reverse=True):
         index_there = index_of(name, view.owner.name, WORKER)
-        is_surplus = index_there is not None and index_there >= view.spec.replicas
+        is_surplus = index_there is not None and index_there not in wanted
         if is_surplus and not is_deleted(service):
             yield _delete_service(service)
 

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from elastic.controller.kinds.elastic_job.objects import WORKER, Owner, store_name
 from elastic.controller.kinds.pods import (
     has_succeeded,
     index_of,
     is_active,
+    is_deleted,
     is_pending,
     is_ready,
     name_of,
     uid_of,
 )
 from elastic.controller.reconciling import Observed
-from elastic.controller.resources.elastic_job import ElasticJobSpec, ElasticJobStatus
+from elastic.controller.resources.elastic_job import ElasticJobSpec, ElasticJobStatus, FailedPod
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest
 
 
@@ -44,9 +46,25 @@ class View:
         return self.owner.spec
 
     def wanted(self) -> Iterator[tuple[int, Manifest | None]]:
-        """The indexes that the job is to have, and the pods that are there."""
-        for index in range(self.spec.replicas):
+        """The indexes that the job is to have, and the pods that are there.
+
+        The lowest; but where one of those is lost for good, one that is there beyond them stays in
+        its stead: a job that is scaled down must not fail for whom it has sent away itself.
+        """
+        places = range(self.spec.replicas)
+        beyond = (
+            index
+            for index, pod in sorted(self.workers.items())
+            if index >= len(places) and not is_deleted(pod) and (is_active(pod) or is_pending(pod))
+        )
+        num_lost = sum(self._is_lost(index) for index in places)
+        for index in (*places, *islice(beyond, num_lost)):
             yield index, self.workers.get(index)
+
+    def _is_lost(self, index: int) -> bool:
+        """Whether its pod has failed and is not to be made anew."""
+        pod = self.workers.get(index)
+        return pod is not None and self.before.failed_pods.get(uid_of(pod)) is FailedPod.KEPT
 
     def wanted_pods(self, is_so: Callable[[Manifest], bool]) -> list[Manifest]:
         """Pods at these indexes of which something is the case."""
