@@ -215,11 +215,12 @@ def test_an_outdated_version_is_a_conflict(server, part):
     assert version_of(server.patch(item, change, part)) > version_of(newer)
 
 
-@pytest.mark.parametrize("part", [None, "status"])
-def test_another_uid_is_a_conflict(server, part):
+def test_another_uid_is_refused_and_is_no_matter_to_a_status(server):
     item = server.create(spec={"size": 1})
     change = {"metadata": {"uid": "another"}, "status": {"a": 1}, "spec": {"size": 3}}
-    assert refused(server.patch, item, change, part) == (409, "Conflict")
+    assert refused(server.patch, item, change) == (422, "Invalid")
+    changed = server.patch(item, change, "status")
+    assert changed["metadata"]["uid"] == item["metadata"]["uid"]
 
 
 def test_deleting_asks_for_the_same_object(server):
