@@ -18,7 +18,7 @@ from support.cluster import (
 )
 from support.kubelet_in_memory import Kubelet
 
-from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.cluster import AwayError, Cluster, RefusedError
 from elastic.platforms.kubernetes.api.informer import Cache, Watch
 from elastic.platforms.kubernetes.api.kubeconfig import find_access
 from elastic.platforms.kubernetes.api.resources import (
@@ -30,6 +30,7 @@ from elastic.platforms.kubernetes.api.resources import (
 )
 
 WIDGETS = Resource("tests.elastic.dev", "v1", "widgets", "Widget")
+UNKNOWN = Resource("nowhere.elastic.dev", "v1", "nowheres", "Nowhere")
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -109,6 +110,7 @@ def server(request):
     if request.param == "memory":
         with InMemoryApi() as api:
             kubelet = Kubelet(api).start()
+            api.uninstall(UNKNOWN.plural)
             yield Server(api.cluster(), NAMESPACE, api.objects.forget_history)
             kubelet.close()
         return
@@ -166,6 +168,20 @@ def test_what_is_not_there_is_not_found(server):
     assert refused(server.cluster.get, missing) == (404, "NotFound")
     assert refused(server.cluster.patch, missing, {"spec": {}}) == (404, "NotFound")
     server.cluster.delete(missing)
+
+
+def test_a_type_that_is_not_installed_is_a_page_that_is_not_there(server):
+    server.create()
+    with pytest.raises(AwayError, match="does not look like a Kubernetes API server"):
+        server.list(UNKNOWN)
+    groups = {group["name"]: group for group in server.cluster.get("/apis")["groups"]}
+    assert UNKNOWN.group not in groups
+    versions = [each["groupVersion"] for each in groups[WIDGETS.group]["versions"]]
+    assert versions == [WIDGETS.api_version]
+    for root, plural in [("/apis/tests.elastic.dev/v1", "widgets"), ("/api/v1", "pods")]:
+        server.list(PODS)
+        names = [each["name"] for each in server.cluster.get(root)["resources"]]
+        assert plural in names
 
 
 def test_a_merge_patch_changes_removes_and_replaces(server):
