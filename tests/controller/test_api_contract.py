@@ -18,7 +18,7 @@ from support.cluster import (
 )
 from support.kubelet_in_memory import Kubelet
 
-from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.cluster import AwayError, Cluster, RefusedError
 from elastic.platforms.kubernetes.api.informer import Cache, Watch
 from elastic.platforms.kubernetes.api.kubeconfig import find_access
 from elastic.platforms.kubernetes.api.resources import (
@@ -30,6 +30,7 @@ from elastic.platforms.kubernetes.api.resources import (
 )
 
 WIDGETS = Resource("tests.elastic.dev", "v1", "widgets", "Widget")
+UNKNOWN = Resource("nowhere.elastic.dev", "v1", "nowheres", "Nowhere")
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -109,6 +110,7 @@ def server(request):
     if request.param == "memory":
         with InMemoryApi() as api:
             kubelet = Kubelet(api).start()
+            api.uninstall(UNKNOWN.plural)
             yield Server(api.cluster(), NAMESPACE, api.objects.forget_history)
             kubelet.close()
         return
@@ -168,6 +170,20 @@ def test_what_is_not_there_is_not_found(server):
     server.cluster.delete(missing)
 
 
+def test_a_type_that_is_not_installed_is_a_page_that_is_not_there(server):
+    server.create()
+    with pytest.raises(AwayError, match="does not look like a Kubernetes API server"):
+        server.list(UNKNOWN)
+    groups = {group["name"]: group for group in server.cluster.get("/apis")["groups"]}
+    assert UNKNOWN.group not in groups
+    versions = [each["groupVersion"] for each in groups[WIDGETS.group]["versions"]]
+    assert versions == [WIDGETS.api_version]
+    for root, plural in [("/apis/tests.elastic.dev/v1", "widgets"), ("/api/v1", "pods")]:
+        server.list(PODS)
+        names = [each["name"] for each in server.cluster.get(root)["resources"]]
+        assert plural in names
+
+
 def test_a_merge_patch_changes_removes_and_replaces(server):
     item = server.create(spec={"kept": 1, "gone": 2, "list": [1, 2], "deep": {"a": 1, "b": 2}})
     change = {"gone": None, "list": [3], "deep": {"b": None, "c": 3}}
@@ -215,11 +231,12 @@ def test_an_outdated_version_is_a_conflict(server, part):
     assert version_of(server.patch(item, change, part)) > version_of(newer)
 
 
-@pytest.mark.parametrize("part", [None, "status"])
-def test_another_uid_is_a_conflict(server, part):
+def test_another_uid_is_refused_and_is_no_matter_to_a_status(server):
     item = server.create(spec={"size": 1})
     change = {"metadata": {"uid": "another"}, "status": {"a": 1}, "spec": {"size": 3}}
-    assert refused(server.patch, item, change, part) == (409, "Conflict")
+    assert refused(server.patch, item, change) == (422, "Invalid")
+    changed = server.patch(item, change, "status")
+    assert changed["metadata"]["uid"] == item["metadata"]["uid"]
 
 
 def test_deleting_asks_for_the_same_object(server):

@@ -112,7 +112,7 @@ def test_more_than_there_is_room_for_is_dropped_and_that_is_said(world, job, mak
     recorder = make_recorder(backlog=Backlog(burst=1000, max_waiting=10))
     for number in range(500):
         tell(recorder, job, f"pod {number}")
-    dropped = [each for each in caplog.records if "events are dropped" in each.getMessage()]
+    dropped = [each for each in caplog.records if "dropped so far" in each.getMessage()]
     assert len(dropped) == 1
     assert len(recorder._backlog._ready) == 10
 

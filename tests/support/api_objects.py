@@ -224,7 +224,9 @@ class Objects:
         # A patch shares with the old object whatever it does not change.
         metadata, before = dict(new.get("metadata") or {}), old["metadata"]
         new["metadata"] = metadata
-        self._check(place, old, metadata)
+        self._check(place, old, {"resourceVersion": metadata.get("resourceVersion")})
+        if place.part != "status" and metadata.get("uid", before["uid"]) != before["uid"]:
+            raise RefusalError(422, "Invalid", "metadata.uid: field is immutable")
         if place.plural not in WITHOUT_STATUS:
             if place.part == "status":
                 new = {**old, "status": new.get("status", {})}

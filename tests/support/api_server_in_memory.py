@@ -20,13 +20,25 @@ from kubernetes.client.configuration import Configuration
 
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.kubeconfig import Access
+from elastic.platforms.kubernetes.api.resources import LEASES, PODS, Resource
 from elastic.platforms.kubernetes.api.transport import Pace
 from support.api_objects import Objects, Place, RefusalError, encoded, selector
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+BUILT_IN = (
+    Resource("apps", "v1", "replicasets", "ReplicaSet"),
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("batch", "v1", "jobs", "Job"),
+    LEASES,
+    PODS,
+)
 PATH = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)(?:/(?P<rest>.+))?")
 USER = "tester"
 NAMESPACE = "team"
+
+
+class UnknownPageError(Exception):
+    """There is no such path: the answer is no Status, but what any web server says."""
 
 
 class NoPace(Pace):
@@ -58,6 +70,7 @@ class InMemoryApi:
         self._denied = set()
         self._uninstalled = set()
         self._known = {}
+        self.serve(*BUILT_IN)
         self._lock = threading.Lock()
         self._connections = set()
         self._server = _Server(("127.0.0.1", 0), _Connection)
@@ -136,6 +149,11 @@ class InMemoryApi:
         """Give the rights to a type back."""
         self._denied = {each for each in self._denied if each[0] != plural}
 
+    def serve(self, *resources):
+        """Tell of types before anybody has asked for objects of them."""
+        for each in resources:
+            self._known.setdefault((each.group, each.version), set()).add(each.plural)
+
     def uninstall(self, plural):
         """Have no such type."""
         self._uninstalled.add(plural)
@@ -166,15 +184,27 @@ class InMemoryApi:
                 f'"{place.plural}" in API group "{place.group}"{where or " at the cluster scope"}',
             )
         if place.plural in self._uninstalled:
-            raise RefusalError(404, "NotFound", "the server could not find the requested resource")
+            raise UnknownPageError
         for rule in self._rules:
             if (rule.verb, rule.plural) == (verb, place.plural) and rule.times != 0:
                 rule.times = None if rule.times is None else rule.times - 1
                 raise rule.error
 
+    def groups(self):
+        """The groups and versions of all types, as far as they are known, see `serve`."""
+        versions = {}
+        for (group, version), plurals in sorted(self._known.items()):
+            if group and plurals - self._uninstalled:
+                entry = {"groupVersion": f"{group}/{version}", "version": version}
+                versions.setdefault(group, []).append(entry)
+        listed = [{"name": name, "versions": each} for name, each in versions.items()]
+        return {"kind": "APIGroupList", "groups": listed}
+
     def discover(self, group, version):
-        """The types of a group, as far as somebody has asked for them."""
+        """The types of a group, as far as they are known."""
         known = self._known.get((group, version), set()) - self._uninstalled
+        if not known:
+            raise UnknownPageError
         return {
             "kind": "APIResourceList",
             "resources": [{"name": plural} for plural in sorted(known)],
@@ -232,12 +262,20 @@ class _Connection(socketserver.StreamRequestHandler):
             return self._answer(method, unquote(path), query, content_type, raw)
         except RefusalError as error:
             self._send(_status(error), error.code)
+        except UnknownPageError:
+            self.wfile.write(
+                b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\n"
+                b"Content-Length: 19\r\n\r\n404 page not found\n"
+            )
         return True
 
     def _answer(self, method, path, query, content_type, raw):
+        if path == "/apis":
+            self._send(self.api.groups())
+            return True
         found = PATH.fullmatch(path)
         if found is None:
-            raise RefusalError(404, "NotFound", "the server could not find the requested resource")
+            raise UnknownPageError
         group, version = found["group"] or "", found["version"]
         if found["rest"] is None:
             self._send(self.api.discover(group, version))

@@ -75,6 +75,8 @@ class World:
 
     @contextmanager
     def engine(self, *kinds, namespace=TEAM, num_workers=4):
+        for kind in kinds or (self.kind,):
+            self.api.serve(kind.resource, *kind.children)
         cluster = self.api.cluster(patience_s=0.2)
         engine = Engine(cluster, kinds or (self.kind,), namespace, num_workers, PAUSES)
         engine.start()

@@ -274,16 +274,17 @@ class Informers:
         """List one type for the first time; False where the API server is not to be had."""
         ready = {each for each in self._kinds if self.is_ready(self._kinds[each])}
         try:
-            feed.watch.start()
+            if self._is_installed(feed.resource):
+                feed.watch.start()
+                feed.state, feed.problem = _State.LISTED, ""
+            else:
+                self._name_missing(feed, _State.ABSENT, "")
         except RefusedError as error:
-            if error.code not in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            if error.code != HTTPStatus.FORBIDDEN:
                 return self._not_yet(feed, error)
-            is_absent = error.code == HTTPStatus.NOT_FOUND or not self._is_installed(feed.resource)
-            self._name_missing(feed, _State.ABSENT if is_absent else _State.DENIED, error)
+            self._name_missing(feed, _State.DENIED, error.detail)
         except PlatformError as error:
             return self._not_yet(feed, error)
-        else:
-            feed.state, feed.problem = _State.LISTED, ""
         for resource in self._kinds:
             if resource not in ready and self.is_ready(self._kinds[resource]):
                 self._tell_jobs(resource)
@@ -297,31 +298,37 @@ class Informers:
         feed.problem = str(error)
         return False
 
-    def _name_missing(self, feed: Feed, state: _State, error: RefusedError) -> None:
+    def _name_missing(self, feed: Feed, state: _State, problem: str) -> None:
         if feed.state is state:
             return
-        feed.state, feed.problem = state, error.detail
+        feed.state, feed.problem = state, problem
         if state is _State.ABSENT:
             logger.warning("%s are not installed: there are none, until they are", feed.label)
-        else:
-            logger.warning(
-                "%s cannot be seen, so what is made of them waits: %s", feed.label, error
-            )
-            # Its jobs are to be told why nothing happens to them.
-            for kind in self._kinds.values():
-                if feed in self._needed(kind):
-                    self._tell_jobs(kind.resource)
+            return
+        logger.warning("%s cannot be seen, so what is made of them waits: %s", feed.label, problem)
+        # Its jobs are to be told why nothing happens to them.
+        for kind in self._kinds.values():
+            if feed in self._needed(kind):
+                self._tell_jobs(kind.resource)
 
     def _is_installed(self, resource: Resource) -> bool:
-        """Whether the API server has the type; without the right to it, its list does not tell."""
-        root = resource.path().rsplit("/", 1)[0]
-        try:
-            found = self._cluster.get(root)
-        except RefusedError as error:
-            return error.code != HTTPStatus.NOT_FOUND
-        except PlatformError:
+        """Whether the API server has a type.
+
+        Its list does not tell: without the right to it the answer is the same whether or not it is
+        there, and where it is not, the answer is a page that any server may have.
+        """
+        if not resource.group:
             return True
-        return any(each.get("name") == resource.plural for each in found.get("resources") or ())
+        try:
+            groups = self._cluster.get("/apis")["groups"]
+            served = {each["groupVersion"] for group in groups for each in group["versions"]}
+            if resource.api_version not in served:
+                return False
+            found = self._cluster.get(f"/apis/{resource.api_version}")
+        except RefusedError:
+            # Who may not ask for the types is left with trying.
+            return True
+        return any(each["name"] == resource.plural for each in found["resources"])
 
     def _tell_seers(self) -> None:
         self._closing.wait(VIEW_SETTLE_S)

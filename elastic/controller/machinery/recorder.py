@@ -29,6 +29,9 @@ MAX_REMEMBERED: Final = 4096
 """Events that may be counted up."""
 
 AWAY_PAUSE_S: Final = 5.0
+DROPPED_EVERY_S: Final = 60.0
+"""How often it is logged, at the most, that there was no room for some."""
+
 FAREWELL_S: Final = 3.0
 """What telling of the last notes may hold up the end of the process."""
 
@@ -64,7 +67,8 @@ class EventRecorder:
         self._is_writing = False
         self._is_leaving = False
         self._is_closed = False
-        self._is_dropping = False
+        self._num_dropped = 0
+        self._dropped_told_s = -DROPPED_EVERY_S
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
@@ -75,10 +79,8 @@ class EventRecorder:
         """Have a note of an object written soon; returns at once, and never fails."""
         with self._changed:
             has_room = self._backlog.add(Subject.of(item), component, note, self._cluster.now_s())
-            if self._is_dropping == has_room:
-                self._is_dropping = not has_room
-                if self._is_dropping:
-                    logger.warning("events are dropped: more are told than can be written")
+            if not has_room:
+                self._note_dropped()
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -92,6 +94,15 @@ class EventRecorder:
                 )
             self._is_closed = True
             self._changed.notify_all()
+
+    def _note_dropped(self) -> None:
+        self._num_dropped += 1
+        now_s = time.monotonic()
+        if now_s - self._dropped_told_s >= DROPPED_EVERY_S:
+            logger.warning(
+                "more events are told than can be written: %d dropped so far", self._num_dropped
+            )
+            self._dropped_told_s = now_s
 
     # -- on the recorder's thread --------------------------------------------------------------
 

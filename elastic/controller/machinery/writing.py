@@ -167,8 +167,9 @@ class Writer:
         self._stay()
         metadata = job["metadata"]
         key = JobKey(kind.resource, metadata["namespace"], metadata["name"])
-        # What was decided on another state of the job must not stand beside it.
-        precondition = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        # What was decided on another state of the job must not stand beside it; nor does another
+        # job of its name have that version. (A uid would be no condition here: it is ignored.)
+        precondition = {"resourceVersion": metadata["resourceVersion"]}
         patch = {"metadata": precondition, "status": change}
         path = kind.resource.path(key.namespace, key.name, "status")
         try:
