@@ -13,7 +13,7 @@ from support.cluster import (
     eventually,
     exists,
     make_namespace,
-    needs_cluster,
+    needs_custom_resources,
     remove_namespace,
 )
 from support.kubelet_in_memory import Kubelet
@@ -105,7 +105,9 @@ class Server:
         return [json.loads(line) for line in lines if line.strip()]
 
 
-@pytest.fixture(scope="module", params=["memory", pytest.param("real", marks=needs_cluster)])
+@pytest.fixture(
+    scope="module", params=["memory", pytest.param("real", marks=needs_custom_resources)]
+)
 def server(request):
     if request.param == "memory":
         with InMemoryApi() as api:
@@ -120,8 +122,8 @@ def server(request):
     eventually(lambda: exists(cluster, WIDGETS.path()))
     namespace = make_namespace(cluster, "contract")
     yield Server(cluster, namespace)
+    # The definition stays: other processes of this run may be using it.
     remove_namespace(cluster, namespace)
-    cluster.delete(CUSTOM_RESOURCE_DEFINITIONS.path(name=DEFINITION["metadata"]["name"]))
 
 
 def refused(call, *args, **kwargs):

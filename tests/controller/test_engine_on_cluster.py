@@ -11,7 +11,7 @@ from support.cluster import (
     eventually,
     exists,
     make_namespace,
-    needs_cluster,
+    needs_custom_resources,
     remove_namespace,
 )
 from support.toy_kind import PAUSES, TOYS, ToyKind
@@ -26,7 +26,7 @@ from elastic.platforms.kubernetes.api.resources import (
     Resource,
 )
 
-pytestmark = needs_cluster
+pytestmark = needs_custom_resources
 
 UNKNOWN = Resource("tests.elastic.dev", "v1", "nowheres", "Nowhere")
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
