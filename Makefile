@@ -55,9 +55,10 @@ figure: $(VENV)/.dev ## Draw the picture of README.md from a real run with kills
 	@$(BIN)/python -m benchmarks.figure
 
 .PHONY: docs
-docs: $(VENV)/.dev ## Write what is generated from the settings: docs/flags.md, the keywords of the API
+docs: $(VENV)/.dev ## Write what is generated: docs/flags.md, the keywords of the API, the controller's manifests
 	@$(BIN)/python -m elastic.cli.reference > docs/flags.md
 	@$(BIN)/python -m elastic.client.keyword_source > elastic/client/keywords.py
+	@$(BIN)/python -m elastic.controller.manifests manifests
 
 # The oldest supported toolchain: generated code must not be newer than the runtime that loads it.
 PROTO_TOOLS := grpcio-tools==1.74.0 protobuf==6.31.1 setuptools<81

@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.DONE: "done; the job succeeded, is still running when `status` looks, or goes on "
-    "after a Ctrl-C that leaves it alone",
+    "after a Ctrl-C that leaves it alone; a controller was ended by SIGTERM",
     ExitCode.ERROR: "an error, said on standard error",
     ExitCode.USAGE: "a flag or a key of the job file is wrong; nothing was started",
     ExitCode.JOB_FAILED: "the job failed",

@@ -1,17 +1,29 @@
-"""`elastic install`: what a namespace needs before jobs can run in it."""
+"""`elastic install`: what a namespace needs before jobs can run in it, and the controller."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
-import yaml
 
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.options import cluster_choice, cluster_options, namespace_option
+from elastic.cli.options import cluster_choice, cluster_options, kinds_option, namespace_option
+from elastic.controller.settings import IMAGE
+from elastic.errors import PlatformError
+
+if TYPE_CHECKING:
+    from elastic.controller.installing import Installation
+    from elastic.platforms.kubernetes.api.cluster import Cluster
 
 _EPILOG = """\b
 Examples:
   elastic install -n team | less
   elastic install -n team --apply
   elastic install -n team --create_namespace --submitter jane --apply
+  elastic install -n team --controller --dry_run
+  elastic install -n elastic --controller --all_namespaces --create_namespace
 """
+_OF_CONTROLLERS = ("kinds", "all_namespaces", "image")
+_OF_JOBS = ("service_account", "priority_classes", "submitters")
 
 
 @click.command(
@@ -28,42 +40,124 @@ Examples:
               "means. They belong to the whole cluster.")  # fmt: skip
 @click.option("--submitter", "submitters", multiple=True, metavar="USER",
               help="Let this user run jobs here; may be given several times.")  # fmt: skip
+@click.option("--controller", is_flag=True,
+              help="Instead of all that, install the controller of TrainingJob, ElasticJob and "
+              "TFJob objects: their types, its account and rights, and two replicas of "
+              "it. Needs no --apply.")  # fmt: skip
+@kinds_option
+@click.option("--all_namespaces", is_flag=True,
+              help="Have the controller look after the jobs of all namespaces.")  # fmt: skip
+@click.option("--image", default=IMAGE, show_default=True, metavar="IMAGE",
+              help="Of the controller; images/build_all.sh --only controller makes "
+              "it.")  # fmt: skip
+@click.option("--dry_run", is_flag=True, help="Print it as YAML, and change nothing.")
 @namespace_option
 @cluster_options
 @click.pass_context
-def command(
-    context: click.Context,
-    apply: bool,
-    create_namespace: bool,
-    service_account: str,
-    priority_classes: bool,
-    submitters: tuple[str, ...],
-) -> int:
+def command(context: click.Context, /, apply: bool, dry_run: bool, **options: Any) -> int:
     """Print or apply what a namespace needs before jobs can run in it.
 
     That is an account for the masters of jobs and the few rights it needs, in
-    this namespace alone: pods and ConfigMaps.
+    this namespace alone: pods and ConfigMaps. With --controller, it is what the
+    controller of other kinds of jobs needs, and that is applied at once.
     """
     # The cluster's client is not needed for --help.
     from elastic.platforms.kubernetes.api.cluster import connect
-    from elastic.platforms.kubernetes.job import installing
-    from elastic.platforms.kubernetes.job.installing import apply as apply_manifests
 
-    choice = cluster_choice(context)
+    is_controller = bool(options["controller"])
+    _refuse_what_does_not_go_together(context, is_controller)
+    if apply and dry_run:
+        raise click.UsageError("--apply and --dry_run exclude each other: give one", context)
+    choice, is_applied = cluster_choice(context), not dry_run and (apply or is_controller)
     cluster = None
-    if apply or choice.namespace is None:
+    if is_applied or choice.namespace is None:
         cluster = connect(choice.kubeconfig, choice.context)
     namespace = choice.namespace or (cluster.namespace if cluster else "default")
-    manifests = [installing.namespace(namespace)] if create_namespace else []
-    manifests += installing.master_access(namespace, service_account)
-    if submitters:
-        manifests += installing.submitter_access(namespace, submitters)
-    if priority_classes:
+    applied = cluster if is_applied else None
+    if is_controller:
+        return _install_controller(applied, namespace, options)
+    return _install_access(applied, namespace, options)
+
+
+def _refuse_what_does_not_go_together(context: click.Context, is_controller: bool) -> None:
+    for name in _OF_JOBS if is_controller else _OF_CONTROLLERS:
+        source = context.get_parameter_source(name)
+        if source is click.core.ParameterSource.COMMANDLINE:
+            flag = next(each.opts[0] for each in context.command.params if each.name == name)
+            word = "does not go with" if is_controller else "means nothing without"
+            raise click.UsageError(f"{flag} {word} --controller: leave one out", context)
+
+
+def _install_access(
+    cluster: "Cluster | None", namespace: str, options: Mapping[str, Any]
+) -> ExitCode:
+    from elastic.platforms.kubernetes.job import installing
+
+    manifests = [installing.namespace(namespace)] if options["create_namespace"] else []
+    manifests += installing.master_access(namespace, options["service_account"])
+    if options["submitters"]:
+        manifests += installing.submitter_access(namespace, options["submitters"])
+    if options["priority_classes"]:
         manifests += installing.priority_classes()
-    if apply and cluster is not None:
-        for line in apply_manifests(cluster, manifests):
-            click.echo(line)
-        click.echo(f"namespace {namespace} is ready for jobs; `elastic doctor` looks at the rest")
-    else:
-        click.echo(yaml.safe_dump_all(manifests, sort_keys=False), nl=False)
+    if cluster is None:
+        return _print(manifests)
+    for line in installing.apply(cluster, manifests):
+        click.echo(line)
+    click.echo(f"namespace {namespace} is ready for jobs; `elastic doctor` looks at the rest")
+    return ExitCode.DONE
+
+
+def _install_controller(
+    cluster: "Cluster | None", namespace: str, options: Mapping[str, Any]
+) -> ExitCode:
+    from elastic.controller.assembly import assembled
+    from elastic.controller.installing import Installation, manifests
+    from elastic.controller.machinery.registration import OWNER
+    from elastic.platforms.kubernetes.job import installing
+
+    parts = assembled()
+    names = parts.chosen(options["kinds"])
+    installation = Installation(
+        namespace,
+        parts.kinds(names),
+        parts.definitions(),
+        are_all=names == parts.names(),
+        all_namespaces=options["all_namespaces"],
+        image=options["image"],
+    )
+    wanted = [installing.namespace(namespace)] if options["create_namespace"] else []
+    wanted += manifests(installation)
+    if cluster is None:
+        return _print(wanted)
+    if foreign := list(_foreign(cluster, installation)):
+        others = [name for name in names if name not in foreign]
+        remedy = f"--kinds {','.join(others)}" if others else "no other kind was asked for"
+        raise PlatformError(
+            f"another controller's objects are of the same type: {', '.join(foreign)} (its "
+            f"CustomResourceDefinition is not of elastic): leave that out: {remedy}"
+        )
+    for line in installing.apply_as_owner(cluster, wanted, OWNER):
+        click.echo(line)
+    click.echo(f"the controller of {', '.join(names)} is installed in namespace {namespace}")
+    return ExitCode.DONE
+
+
+def _foreign(cluster: "Cluster", installation: "Installation") -> Iterator[str]:
+    """Kinds whose type the cluster has from somebody else, who may look after its objects."""
+    from elastic.controller.installing import is_ours
+    from elastic.controller.machinery.registration import full_name
+    from elastic.platforms.kubernetes.api.resources import CUSTOM_RESOURCE_DEFINITIONS
+    from elastic.platforms.kubernetes.job.installing import find
+
+    for name, kind in installation.kinds.items():
+        path = CUSTOM_RESOURCE_DEFINITIONS.path(None, full_name(kind.resource))
+        there = find(cluster, path)
+        if there is not None and not is_ours(there):
+            yield name
+
+
+def _print(manifests: Sequence[dict[str, Any]]) -> ExitCode:
+    from elastic.spec.yaml_text import dump_value
+
+    click.echo("---\n".join(dump_value(each) for each in manifests), nl=False)
     return ExitCode.DONE

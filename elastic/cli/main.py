@@ -37,6 +37,7 @@ SUMMARIES: Final = {
     "zoo": "Begin a model of your own, and make images of models.",
     "data": "Look at records, and convert them.",
     "install": "Print or apply what a namespace needs before jobs can run in it.",
+    "controller": "Keep true what objects such as TrainingJob and ElasticJob say.",
     "doctor": "Check everything that jobs need, and say what to fix.",
     "completion": "Print the script by which a shell completes commands.",
     "version": "Print the version.",
@@ -53,7 +54,7 @@ TOPICS: Final = {
         "kill",
         "prune",
     ),
-    "What they need": ("zoo", "data", "install", "doctor"),
+    "What they need": ("zoo", "data", "install", "controller", "doctor"),
     "This command": ("completion", "version"),
 }
 _SHARED: Final = {

@@ -143,6 +143,19 @@ def _open_quietly(name: str, choice: ClusterChoice) -> Platform:
     return opening.open_platform(name, choice, patience_s=0.0)
 
 
+def kinds_option(function: _Decorated) -> _Decorated:
+    """Give a command the option `--kinds`, a tuple of names."""
+    return click.option(
+        "--kinds", metavar="NAME,…", default="", callback=_split,
+        help="Kinds of objects, such as trainingjob, elasticjob and tfjob; all of them by "
+        "default. Leave out those that another controller of the cluster looks after.",
+    )(function)  # fmt: skip
+
+
+def _split(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def read_moment(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> Since | None:

@@ -294,7 +294,7 @@ def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], Non
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
     try:
-        server, thread = start_http_server(port, _usable(host), registry)
+        server, thread = start_http_server(port, usable_address(host), registry)
     except OSError as error:
         raise JobSpecError(
             f"metrics_port={port} cannot be listened at on {host}: {error.strerror or error}: "
@@ -309,7 +309,7 @@ def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], Non
     return close
 
 
-def _usable(host: str) -> str:
+def usable_address(host: str) -> str:
     """All addresses there are, also where the kernel knows no IPv6."""
     if host != "::":
         return host

@@ -189,7 +189,7 @@ def test_an_unknown_base_image_is_said_before_anything_is_built():
     script = ROOT / "images" / "build_all.sh"
     done = subprocess.run([script, "--only", "mars"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "unknown image mars: choose torch, keras or ci\n"
+    assert done.stderr == "unknown image mars: choose torch, keras, ci or controller\n"
 
 
 # -- what is shown

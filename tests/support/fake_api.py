@@ -69,11 +69,11 @@ class FakeApi:
         self._server.server_close()
         self._thread.join()
 
-    def cluster(self, patience_s=10.0, pace=None):
+    def cluster(self, patience_s=10.0, pace=None, **options):
         """A client of this server."""
         configuration = Configuration()
         configuration.host = self.url
-        return Cluster(Access(configuration, "team", "a test"), pace, patience_s)
+        return Cluster(Access(configuration, "team", "a test"), pace, patience_s, **options)
 
     def said(self):
         """Method and path of every request so far."""

@@ -389,11 +389,15 @@ Image = Annotated[str, AfterValidator(check_image)]
 PodEnvs = Annotated[Envs, AfterValidator(check_envs)]
 PriorityClass = Annotated[str, AfterValidator(check_priority_class)]
 WorkerPriority = Annotated[
-    str, BeforeValidator(number_to_text), AfterValidator(check_worker_priority)
+    str,
+    BeforeValidator(number_to_text, json_schema_input_type=str | float),
+    AfterValidator(check_worker_priority),
 ]
 ObjectNames = Annotated[str, AfterValidator(check_object_names)]
 SecretNames = Annotated[
-    tuple[str, ...], BeforeValidator(read_secret_names), AfterValidator(check_secret_names)
+    tuple[str, ...],
+    BeforeValidator(read_secret_names, json_schema_input_type=tuple[str, ...] | str),
+    AfterValidator(check_secret_names),
 ]
 NodeSelector = Annotated[str, AfterValidator(check_node_selector)]
 Tolerations = Annotated[str, AfterValidator(check_tolerations)]

@@ -167,5 +167,9 @@ Whole = Annotated[int, BeforeValidator(refuse_truth)]
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT), BeforeValidator(refuse_truth)]
 # An infinite timeout would leave the JSON that replicas receive as null.
 Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(refuse_truth)]
-Params = Annotated[dict[str, Any], BeforeValidator(read_params)]
-Envs = Annotated[dict[str, str], BeforeValidator(read_envs)]
+Params = Annotated[
+    dict[str, Any], BeforeValidator(read_params, json_schema_input_type=dict[str, Any] | str)
+]
+Envs = Annotated[
+    dict[str, str], BeforeValidator(read_envs, json_schema_input_type=dict[str, Any] | str)
+]

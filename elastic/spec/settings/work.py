@@ -28,9 +28,10 @@ def _read_log_level(value: object) -> object:
 
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-Workers = Annotated[WorkerRange, BeforeValidator(_read_workers)]
+Workers = Annotated[WorkerRange, BeforeValidator(_read_workers, json_schema_input_type=int | str)]
 LogLevel = Annotated[
-    Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_read_log_level)
+    Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+    BeforeValidator(_read_log_level, json_schema_input_type=str),
 ]
 
 

@@ -23,7 +23,11 @@ class Cluster:
     """One API server, as one user. Safe to use from several threads."""
 
     def __init__(
-        self, access: Access, pace: Pace | None = None, patience_s: float = PATIENCE_S
+        self,
+        access: Access,
+        pace: Pace | None = None,
+        patience_s: float = PATIENCE_S,
+        read_timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
         """Keep the parts; nothing is sent before the first request.
 
@@ -31,10 +35,12 @@ class Cluster:
             access: How to reach the API server.
             pace: Bounds the requests a second; a default one where not given.
             patience_s: How long a request is tried again while the API server is away or busy.
+            read_timeout_s: How long an answer may keep silent; see `lines` for those that go on.
         """
         self.namespace = access.namespace
         self._transport = Transport(access, pace or Pace())
         self._patience_s = patience_s
+        self._read_timeout_s = read_timeout_s
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
 
     @property
@@ -193,7 +199,7 @@ class Cluster:
         body: Manifest | None = None,
         content_type: str = "application/json",
     ) -> Manifest:
-        request = Request(method, path, query, body, content_type)
+        request = Request(method, path, query, body, content_type, self._read_timeout_s)
         deadline_s = time.monotonic() + self._patience_s
         num_tries = 0
         while True:

@@ -65,6 +65,7 @@ SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 SERVICES: Final = Resource("", "v1", "services", "Service")
 
+BATCH_JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
 )
@@ -72,8 +73,14 @@ LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PRIORITY_CLASSES: Final = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
+REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
 ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
 ROLE_BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
+CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS: Final = Resource(
+    _RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )

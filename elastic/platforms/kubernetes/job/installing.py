@@ -12,6 +12,10 @@ from typing import Any, Final
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
     NAMESPACES,
     PRIORITY_CLASSES,
     ROLE_BINDINGS,
@@ -53,7 +57,17 @@ PRIORITIES: Final = {"high": 1000, "low": 0}
 
 _RESOURCES: Final = {
     each.kind: each
-    for each in (NAMESPACES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, PRIORITY_CLASSES)
+    for each in (
+        NAMESPACES,
+        SERVICE_ACCOUNTS,
+        ROLES,
+        ROLE_BINDINGS,
+        CLUSTER_ROLES,
+        CLUSTER_ROLE_BINDINGS,
+        PRIORITY_CLASSES,
+        CUSTOM_RESOURCE_DEFINITIONS,
+        DEPLOYMENTS,
+    )
 }
 
 _MAX_TRIES: Final = 5
@@ -152,16 +166,79 @@ def _apply(cluster: Cluster, manifest: Manifest) -> str:
         try:
             return _apply_once(cluster, manifest)
         except RefusedError as error:
-            if error.code == HTTPStatus.NOT_FOUND and error.kind == "namespaces":
-                namespace = manifest["metadata"]["namespace"]
-                raise PlatformError(
-                    f"there is no namespace {namespace!r} in {cluster.server}: choose another "
-                    f"--namespace, or make it: elastic install -n {namespace} --create_namespace "
-                    "--apply"
-                ) from error
+            if _lacks_namespace(error):
+                raise _no_namespace(cluster, manifest) from error
             # Somebody else has changed it since it was read: another install, or a controller.
             if error.code != HTTPStatus.CONFLICT or num_tries == _MAX_TRIES:
                 raise
+
+
+def apply_as_owner(cluster: Cluster, manifests: Iterable[Manifest], owner: str) -> Iterator[str]:
+    """Have objects be just what is wanted; says what was done with each.
+
+    Unlike with `apply`, what was wanted by an earlier version and is no more is removed: rules of
+    roles, too. Fields that only others have set stay.
+
+    Args:
+        owner: See `Cluster.apply`; fields of the same name are taken over from others.
+
+    Raises:
+        PlatformError: The namespace is not there.
+        RefusedError: The API server does not let this user do so.
+        AwayError: It does not answer.
+    """
+    for manifest in manifests:
+        metadata = manifest["metadata"]
+        path = _RESOURCES[manifest["kind"]].path(metadata.get("namespace"), metadata["name"])
+        before = find(cluster, path)
+        try:
+            after = cluster.apply(path, manifest, owner, force=True)
+        except RefusedError as error:
+            if _lacks_namespace(error):
+                raise _no_namespace(cluster, manifest) from error
+            raise
+        yield f"{manifest['kind']} {metadata['name']}: {_outcome(before, after)}"
+
+
+def find(cluster: Cluster, path: str) -> Manifest | None:
+    """An object, or None where there is none.
+
+    Raises:
+        RefusedError: The API server does not let this user do so.
+        AwayError: It does not answer.
+    """
+    try:
+        return cluster.get(path)
+    except RefusedError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+
+
+def _outcome(before: Manifest | None, after: Manifest) -> str:
+    if before is None:
+        return "created"
+    is_same = _version(before) == _version(after)
+    return "unchanged" if is_same else "changed"
+
+
+def _version(there: Manifest) -> tuple[Any, ...]:
+    """Changes with what is wanted; where the server counts that, not with the status."""
+    metadata = there["metadata"]
+    number = metadata.get("generation") or metadata.get("resourceVersion")
+    return number, metadata.get("labels"), metadata.get("annotations")
+
+
+def _lacks_namespace(error: RefusedError) -> bool:
+    return error.code == HTTPStatus.NOT_FOUND and error.kind == "namespaces"
+
+
+def _no_namespace(cluster: Cluster, manifest: Manifest) -> PlatformError:
+    namespace = manifest["metadata"]["namespace"]
+    return PlatformError(
+        f"there is no namespace {namespace!r} in {cluster.server}: choose another "
+        f"--namespace, or make it: elastic install -n {namespace} --create_namespace --apply"
+    )
 
 
 def _apply_once(cluster: Cluster, manifest: Manifest) -> str:

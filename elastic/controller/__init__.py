@@ -1,0 +1,6 @@
+"""`elastic controller`: keeps true what objects of TrainingJob, ElasticJob and TFJob say.
+
+resources   what users write: typed, and the schemas of their definitions
+kinds       one reconciler each: what is there, in; what is to be done and told, out. Pure
+machinery   watches, queue, writes, events, election: the same for every kind
+"""

@@ -1,0 +1,273 @@
+"""What a controller needs in a cluster: types of jobs, an account, its rights, itself. Pure.
+
+The rights follow from what its kinds say they watch and make, and no others are given.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elastic.controller.machinery.registration import definition_of
+from elastic.controller.reconciling import Kind
+from elastic.controller.settings import DEFAULTS, IMAGE, NAME
+from elastic.platforms.kubernetes.api.resources import EVENTS, LEASES, NODES, PODS, Manifest
+from elastic.platforms.kubernetes.objects.names import (
+    APP,
+    APP_LABEL,
+    METRICS_PORT_NAME,
+    TMP_PATH,
+    TMP_VOLUME,
+    USER_ID,
+)
+
+COMPONENT_LABEL: Final = "elastic-component"
+COMPONENT: Final = "controller"
+NUM_REPLICAS: Final = 2
+"""One acts, one stands by."""
+
+GRACE_S: Final = 45
+"""For the passes in work, which wait for answers, and then for the lease to be let go."""
+
+JOB_VERBS: Final = ("get", "list", "watch", "delete")
+"""Of jobs: they are read again before a child is adopted, and removed when their time has come."""
+
+STATUS_VERBS: Final = ("patch",)
+FINALIZER_VERBS: Final = ("update",)
+"""Of the job, whose deletion what it owns may hold up (`blockOwnerDeletion`)."""
+
+CHILD_VERBS: Final = ("get", "list", "watch", "create", "patch", "delete")
+EVENT_VERBS: Final = ("create", "patch")
+LEASE_VERBS: Final = ("get", "patch")
+VIEW_VERBS: Final = ("list", "watch")
+"""Of all nodes and pods, for kinds that place pods themselves or count the room there is."""
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_LABELS: Final = {APP_LABEL: APP, COMPONENT_LABEL: COMPONENT}
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A controller in a cluster.
+
+    Attributes:
+        namespace: Where it runs; those of its jobs too, unless `all_namespaces`.
+        kinds: What it looks after, by the names that `--kinds` takes.
+        definitions: Theirs, and perhaps others.
+        are_all: Whether these are all kinds there are, so that it need not be told.
+        all_namespaces: Whether it looks after the jobs of all namespaces.
+        image: With elastic, and without a framework.
+    """
+
+    namespace: str
+    kinds: Mapping[str, Kind]
+    definitions: Sequence[Manifest]
+    are_all: bool = True
+    all_namespaces: bool = False
+    image: str = IMAGE
+
+    @property
+    def cluster_name(self) -> str:
+        """Of what is in no namespace, where another controller may have its own."""
+        return f"{NAME}-{self.namespace}"
+
+
+def manifests(installation: Installation) -> list[Manifest]:
+    """All objects, each after those that it needs."""
+    return [
+        *definitions(installation),
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": _metadata(NAME, installation.namespace),
+        },
+        *_access(installation),
+        deployment(installation),
+    ]
+
+
+def definitions(installation: Installation) -> Iterator[Manifest]:
+    """The types of its jobs, with the label that tells them from another controller's."""
+    for kind in installation.kinds.values():
+        made = definition_of(kind.resource, installation.definitions)
+        metadata = made["metadata"]
+        labels = {**_LABELS, **(metadata.get("labels") or {})}
+        yield {**made, "metadata": {**metadata, "labels": labels}}
+
+
+def is_ours(definition: Manifest) -> bool:
+    """Whether a type of jobs in a cluster is of elastic, and not of another controller."""
+    return (definition["metadata"].get("labels") or {}).get(APP_LABEL) == APP
+
+
+def _access(installation: Installation) -> Iterator[Manifest]:
+    namespace, kinds = installation.namespace, list(installation.kinds.values())
+    view = view_rules() if any(kind.sees_cluster for kind in kinds) else []
+    if installation.all_namespaces:
+        yield from _cluster_role(installation, [*job_rules(kinds), *view])
+        yield from _role(namespace, lease_rules())
+    else:
+        yield from _role(namespace, [*job_rules(kinds), *lease_rules()])
+        if view:
+            yield from _cluster_role(installation, view)
+
+
+def job_rules(kinds: Iterable[Kind]) -> list[Manifest]:
+    """Rights on the jobs of some kinds, on what is made for them, and to tell of it."""
+    rights: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+
+    def add(group: str, resource: str, verbs: tuple[str, ...]) -> None:
+        resources = rights.setdefault((group, verbs), [])
+        if resource not in resources:
+            resources.append(resource)
+
+    for kind in kinds:
+        job = kind.resource
+        add(job.group, job.plural, JOB_VERBS)
+        add(job.group, f"{job.plural}/status", STATUS_VERBS)
+        add(job.group, f"{job.plural}/finalizers", FINALIZER_VERBS)
+    for kind in kinds:
+        for child in kind.children:
+            add(child.group, child.plural, CHILD_VERBS)
+    add(EVENTS.group, EVENTS.plural, EVENT_VERBS)
+    return [
+        {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}
+        for (group, verbs), resources in rights.items()
+    ]
+
+
+def view_rules() -> list[Manifest]:
+    """Rights to see what room the whole cluster has."""
+    return [
+        {
+            "apiGroups": [NODES.group],
+            "resources": [NODES.plural, PODS.plural],
+            "verbs": list(VIEW_VERBS),
+        }
+    ]
+
+
+def lease_rules() -> list[Manifest]:
+    """Rights to be elected; what does not exist yet cannot be named."""
+    about = {"apiGroups": [LEASES.group], "resources": [LEASES.plural]}
+    return [
+        {**about, "verbs": ["create"]},
+        {**about, "resourceNames": [NAME], "verbs": list(LEASE_VERBS)},
+    ]
+
+
+def _role(namespace: str, rules: list[Manifest]) -> list[Manifest]:
+    metadata = _metadata(NAME, namespace)
+    return [
+        {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules},
+        _binding("Role", metadata, namespace),
+    ]
+
+
+def _cluster_role(installation: Installation, rules: list[Manifest]) -> list[Manifest]:
+    metadata = {"name": installation.cluster_name, "labels": _LABELS.copy()}
+    return [
+        {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules},
+        _binding("ClusterRole", metadata, installation.namespace),
+    ]
+
+
+def _binding(role_kind: str, metadata: Manifest, namespace: str) -> Manifest:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": f"{role_kind}Binding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": _RBAC, "kind": role_kind, "name": metadata["name"]},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
+    }
+
+
+def deployment(installation: Installation) -> Manifest:
+    """The controller itself."""
+    annotations = {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(DEFAULTS.port),
+        "prometheus.io/path": "/metrics",
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(NAME, installation.namespace),
+        "spec": {
+            "replicas": NUM_REPLICAS,
+            "selector": {"matchLabels": _LABELS.copy()},
+            "template": {
+                "metadata": {"labels": _LABELS.copy(), "annotations": annotations},
+                "spec": _pod_spec(installation),
+            },
+        },
+    }
+
+
+def _pod_spec(installation: Installation) -> Manifest:
+    apart = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": _LABELS.copy()},
+    }
+    return {
+        "serviceAccountName": NAME,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        # Wanted and not required: a cluster may have one node.
+        "affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 100, "podAffinityTerm": apart}
+                ]
+            }
+        },
+        "containers": [_container(installation)],
+        "volumes": [{"name": TMP_VOLUME, "emptyDir": {}}],
+    }
+
+
+def _container(installation: Installation) -> Manifest:
+    return {
+        "name": COMPONENT,
+        "image": installation.image,
+        "command": ["python", "-m", "elastic", "controller"],
+        "args": _arguments(installation),
+        "ports": [{"name": METRICS_PORT_NAME, "containerPort": DEFAULTS.port}],
+        "livenessProbe": _probe("/healthz", period_s=20),
+        "readinessProbe": _probe("/readyz", period_s=5),
+        # Copies of all objects that are watched: some 10,000 pods. Without a limit of CPU, which
+        # would slow a burst down and save nobody anything.
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "volumeMounts": [{"name": TMP_VOLUME, "mountPath": str(TMP_PATH)}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+
+
+def _arguments(installation: Installation) -> list[str]:
+    arguments = [f"--namespace={installation.namespace}"]
+    if installation.all_namespaces:
+        arguments.append("--all_namespaces")
+    if not installation.are_all:
+        arguments.append(f"--kinds={','.join(installation.kinds)}")
+    return arguments
+
+
+def _probe(path: str, period_s: int) -> Manifest:
+    get: dict[str, Any] = {"path": path, "port": METRICS_PORT_NAME}
+    return {"httpGet": get, "periodSeconds": period_s, "timeoutSeconds": 3, "failureThreshold": 3}
+
+
+def _metadata(name: str, namespace: str) -> Manifest:
+    return {"name": name, "namespace": namespace, "labels": _LABELS.copy()}

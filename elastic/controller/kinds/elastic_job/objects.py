@@ -1,0 +1,254 @@
+"""The objects of an ElasticJob: its workers' pods and services, and the store where they meet."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elastic.controller.kinds.pods import pod_restart_policy, replica_labels, replica_name
+from elastic.controller.resources.elastic_job import GROUP, ElasticJobSpec
+from elastic.platforms.kubernetes.api.resources import Manifest
+
+WORKER: Final = "worker"
+STORE: Final = "rdzv"
+
+STORE_PORT: Final = 29400
+"""torch's own default for stores of rendezvous."""
+
+MIN_ANNOTATION: Final = f"{GROUP}/min-size"
+MAX_ANNOTATION: Final = f"{GROUP}/max-size"
+ENDPOINT_ANNOTATION: Final = f"{GROUP}/rdzv-endpoint"
+STORE_ANNOTATION: Final = f"{GROUP}/rdzv-store"
+"""The uid of the store's pod that a worker was made for; torch's agents never change it."""
+
+MAX_RESTARTS: Final = 100
+"""Of the training process within one pod.
+
+Each loss of another worker costs an agent one, and with none left it ends and closes the rendezvous
+for all. A script that always fails is to end its pod some day, so there is a bound.
+"""
+
+JOIN_TIMEOUT_S: Final = 30 * 24 * 3600
+"""How long an agent waits for others.
+
+After torch's own 10 minutes it would end and close the rendezvous for ever, though a job may well
+wait longer for room.
+"""
+
+_ETCD_PORT: Final = ":2379"
+
+# `localhost`: the store answers at every address, and is its own first client. As the first process
+# of its container it would not hear that it is to end.
+_STORE_PROGRAM: Final = """\
+import datetime, signal, sys
+from torch.distributed import TCPStore
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+store = TCPStore("localhost", {port}, is_master=True, wait_for_workers=False,
+                 timeout=datetime.timedelta(seconds=60))
+print("the rendezvous store answers at port {port}", flush=True)
+while True:
+    signal.pause()
+"""
+
+_FROM_TEMPLATE: Final = (
+    "imagePullSecrets",
+    "nodeSelector",
+    "tolerations",
+    "schedulerName",
+    "priorityClassName",
+    "runtimeClassName",
+    "securityContext",
+    "serviceAccountName",
+)
+"""What the store's pod has of a worker's: it needs the same image, and may go where workers go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A job, as its objects need to know it.
+
+    Attributes:
+        store_uid: Of the pod of its own store, or empty where a user has named an endpoint.
+    """
+
+    name: str
+    uid: str
+    spec: ElasticJobSpec
+    store_uid: str = ""
+
+    @property
+    def has_own_store(self) -> bool:
+        return self.spec.rdzv_endpoint is None
+
+    @property
+    def endpoint(self) -> str:
+        """Where the workers meet."""
+        return self.spec.rdzv_endpoint or f"{store_name(self.name)}:{STORE_PORT}"
+
+
+def store_name(job: str) -> str:
+    """Of the pod of a job's own store and of its service."""
+    return f"{job}-{STORE}"
+
+
+def worker_pod(owner: Owner, index: int) -> Manifest:
+    """The pod of one worker, as the template has it, with what makes it this one."""
+    template = owner.spec.worker.template
+    metadata = template.get("metadata") or {}
+    spec = deepcopy(template["spec"])
+    spec["restartPolicy"] = pod_restart_policy(owner.spec.worker.restart_policy)
+    for container in spec["containers"]:
+        _add_environment(container, environment(owner, container))
+    labels = replica_labels(owner.name, GROUP, WORKER, index)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": replica_name(owner.name, WORKER, index),
+            "labels": (metadata.get("labels") or {}) | labels,
+            "annotations": (metadata.get("annotations") or {}) | _made_for(owner),
+        },
+        "spec": spec,
+    }
+
+
+def worker_service(owner: Owner, index: int) -> Manifest:
+    """The service by which the others find one worker by its host name."""
+    labels = replica_labels(owner.name, GROUP, WORKER, index)
+    return _headless(replica_name(owner.name, WORKER, index), labels)
+
+
+def store_service(owner: Owner) -> Manifest:
+    """The service by which workers find the store."""
+    service = _headless(store_name(owner.name), replica_labels(owner.name, GROUP, STORE))
+    service["spec"]["ports"] = [{"name": STORE, "port": STORE_PORT}]
+    return service
+
+
+def store_pod(owner: Owner) -> Manifest:
+    """The pod of the store: torch's own, from the workers' image, which has torch.
+
+    It is never restarted in place: what it knew is lost with it, so its end has to be seen.
+    """
+    template = owner.spec.worker.template["spec"]
+    worker = template["containers"][0]
+    container = {
+        "name": STORE,
+        "image": worker.get("image"),
+        "command": ["python3", "-c", _STORE_PROGRAM.format(port=STORE_PORT)],
+        "ports": [{"name": STORE, "containerPort": STORE_PORT}],
+        "readinessProbe": {"tcpSocket": {"port": STORE_PORT}, "periodSeconds": 2},
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "256Mi"},
+            "limits": {"cpu": "1", "memory": "1Gi"},
+        },
+    }
+    if "imagePullPolicy" in worker:
+        container["imagePullPolicy"] = worker["imagePullPolicy"]
+    copied = {key: deepcopy(template[key]) for key in _FROM_TEMPLATE if key in template}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": store_name(owner.name),
+            "labels": replica_labels(owner.name, GROUP, STORE),
+        },
+        "spec": copied
+        | {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "containers": [container],
+        },
+    }
+
+
+def environment(owner: Owner, container: Mapping[str, Any]) -> dict[str, str]:
+    """What a worker's container is told: the job's own variables, and torchrun's."""
+    spec = owner.spec
+    settings = f"join_timeout={JOIN_TIMEOUT_S}"
+    return {
+        "RDZV_ENDPOINT": owner.endpoint,
+        "JOB_ID": owner.name,
+        "SIZE": str(spec.replicas),
+        "MIN_SIZE": str(spec.min_size),
+        "MAX_SIZE": str(spec.max_size),
+        "PET_RDZV_BACKEND": "etcd-v2" if _is_etcd(owner.endpoint) else "c10d",
+        "PET_RDZV_ENDPOINT": owner.endpoint,
+        # An etcd of the user's keeps the rendezvous of an earlier job of this name, closed.
+        "PET_RDZV_ID": f"{owner.name}-{owner.uid}",
+        "PET_RDZV_CONF": f"is_host=0,{settings}" if owner.has_own_store else settings,
+        "PET_NNODES": f"{spec.min_size}:{spec.max_size}",
+        "PET_NPROC_PER_NODE": str(_num_gpus(container)),
+        "PET_MAX_RESTARTS": str(MAX_RESTARTS),
+        # Agents that share one store publish its address in their first round only: those that
+        # join later would wait a minute for it in vain, and fail.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+
+
+def is_outdated(pod: Manifest, owner: Owner, num_active: int) -> bool:
+    """Whether a worker that runs cannot take part in the job as it is now.
+
+    Its agent keeps the limits that it was started with. One that knows of fewer workers than are
+    wanted never lets the others in; one that knows of more than it needs now waits for them while
+    there are too few.
+    """
+    made_for = pod["metadata"].get("annotations") or {}
+    least, most = (made_for.get(key, "") for key in (MIN_ANNOTATION, MAX_ANNOTATION))
+    if made_for.get(ENDPOINT_ANNOTATION, owner.endpoint) != owner.endpoint:
+        return True
+    if most.isdecimal() and int(most) < owner.spec.replicas:
+        return True
+    is_lower = least.isdecimal() and int(least) > owner.spec.min_size
+    return is_lower and num_active < int(least)
+
+
+def is_cut_off(pod: Manifest, owner: Owner) -> bool:
+    """Whether the store that a worker was made for is no more."""
+    made_for = pod["metadata"].get("annotations") or {}
+    return owner.has_own_store and made_for.get(STORE_ANNOTATION, "") != owner.store_uid
+
+
+def _made_for(owner: Owner) -> dict[str, str]:
+    made_for = {
+        MIN_ANNOTATION: str(owner.spec.min_size),
+        MAX_ANNOTATION: str(owner.spec.max_size),
+        ENDPOINT_ANNOTATION: owner.endpoint,
+    }
+    return made_for | ({STORE_ANNOTATION: owner.store_uid} if owner.has_own_store else {})
+
+
+def _headless(name: str, selector: dict[str, str]) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": dict(selector)},
+        "spec": {
+            "clusterIP": "None",
+            "selector": selector,
+            # Workers look for each other before any of them is ready.
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
+def _add_environment(container: dict[str, Any], variables: Mapping[str, str]) -> None:
+    """What the template sets is never changed."""
+    given = container.get("env") or []
+    names = {entry.get("name") for entry in given}
+    added = [{"name": k, "value": v} for k, v in variables.items() if k not in names]
+    container["env"] = [*given, *added]
+
+
+def _is_etcd(endpoint: str) -> bool:
+    host = endpoint.rsplit("//", maxsplit=1)[-1]
+    return host.endswith(_ETCD_PORT) or "etcd" in host.split(".", maxsplit=1)[0]
+
+
+def _num_gpus(container: Mapping[str, Any]) -> int:
+    """One process for each, at least one."""
+    limits = (container.get("resources") or {}).get("limits")
+    if not isinstance(limits, Mapping):
+        return 1
+    gpus = [str(number) for name, number in limits.items() if str(name).endswith("/gpu")]
+    return max(1, sum(int(each) for each in gpus if each.isdecimal()))

@@ -1,0 +1,231 @@
+"""TrainingJob: a master, parameter servers and trainers, created in this order. Pure.
+
+    "" ──▶ creating ──▶ running ──▶ succeeded
+     │         │            │
+     └─────────┴────────────┴─────▶ failed
+
+When it has ended, master and parameter servers are released, and the pods of the trainers that have
+ended stay for their logs. A trainer that still runs then is ended: what it talks to is gone, and it
+holds what others wait for.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from elastic.controller.kinds.training_children import (
+    LABELS,
+    RESOURCES,
+    child_of,
+    name_of,
+    size_path,
+)
+from elastic.controller.kinds.training_look import Look
+from elastic.controller.kinds.training_phases import end_of, next_phase
+from elastic.controller.kinds.training_pods import Group, Groups, groups_of
+from elastic.controller.kinds.training_sizes import Sizes, wanted_sizes
+from elastic.controller.kinds.training_telling import (
+    generation,
+    is_new_spec,
+    now_has,
+    phase_notes,
+    replica_statuses,
+    scale_status,
+    status_of,
+    warning,
+    warnings,
+    written,
+)
+from elastic.controller.reconciling import Action, Create, Delete, Note, Observed, Outcome, Patch
+from elastic.controller.resources.training_job import (
+    RESOURCE,
+    Phase,
+    Role,
+    ScaleStatus,
+    TrainingJobSpec,
+    TrainingJobStatus,
+    read_job,
+)
+from elastic.platforms.kubernetes.api.resources import (
+    BATCH_JOBS,
+    PODS,
+    REPLICA_SETS,
+    Manifest,
+    Resource,
+)
+
+COMPONENT: Final = "training-job-controller"
+
+_STOP: Final = {"spec": {"activeDeadlineSeconds": 0}}
+"""Ends what still runs of a Job and keeps what has ended. The Job itself ends by it, which tells
+queues that its room is free. Without pods to start, `parallelism: 0` would stop none that runs once
+another has succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJobs:
+    """The kind.
+
+    Attributes:
+        sizes: How many trainers and parameter servers a job is to have.
+    """
+
+    sizes: Callable[[TrainingJobSpec], Sizes] = wanted_sizes
+    resource: Resource = RESOURCE
+    children: Sequence[Resource] = (REPLICA_SETS, BATCH_JOBS, PODS)
+    component: str = COMPONENT
+    sees_cluster: bool = False
+
+    def job_of(self, resource: Resource, child: Manifest) -> str | None:
+        """By the label of a role.
+
+        None for pods: those belong to the ReplicaSet or Job that they were made by. One that has
+        lost it is to be found by the next of that name, which takes no pod that is another's.
+        """
+        labels = child["metadata"].get("labels") or {}
+        for role, label in LABELS.items():
+            if RESOURCES[role] == resource and label in labels:
+                return str(labels[label])
+        return None
+
+    def reconcile(self, observed: Observed) -> Outcome:
+        """Decide by the phase; see the module."""
+        job = observed.job
+        status = status_of(job)
+        groups = groups_of(job, observed.children, status)
+        if "deletionTimestamp" in job["metadata"]:
+            # What belongs to it goes with it; anything made now would too.
+            return Outcome(status=written(status))
+        if status.phase.is_final:
+            return _ended(groups, status)
+        reading = read_job(job)
+        if reading.spec is None:
+            return _unreadable(job, groups, status, reading.problem)
+        return _live(
+            Look(observed, groups, status, reading, reading.spec, self.sizes(reading.spec))
+        )
+
+
+def _live(here: Look) -> Outcome:
+    end = end_of(here.groups[Role.TRAINER], here.spec.fault_tolerant)
+    before = here.status.phase
+    phase = next_phase(before, end, here.all_run)
+    reason = end.reason if end is not None and phase is end.phase else ""
+    actions = _releases(here.groups, phase) if phase.is_final else [*_scalings(here), *_next(here)]
+    status = TrainingJobStatus(
+        phase=phase,
+        reason=reason,
+        scale_status=scale_status(here),
+        replica_statuses=replica_statuses(here.groups, here.roles),
+        observedGeneration=generation(here.observed.job),
+    )
+    notes = [*warnings(here), *phase_notes(before, phase, reason)]
+    return Outcome(actions, written(status), notes)
+
+
+def _next(here: Look) -> list[Action]:
+    """Create the first that is missing, if all before it are ready."""
+    for role in here.roles:
+        group = here.groups[role]
+        if group.owner is None:
+            return [_create(here, role)]
+        if not here.is_ready(role):
+            return []
+    return []
+
+
+def _create(here: Look, role: Role) -> Create:
+    size = here.wanted(role)
+    manifest = child_of(here.name, role, here.spec, size)
+    pods = f"{size} {'pod' if size == 1 else 'pods'}"
+    message = f"created {manifest['kind']} {name_of(here.name, role)} of {pods}"
+    return Create(RESOURCES[role], manifest, Note("Created", message))
+
+
+def _scalings(here: Look) -> list[Action]:
+    """Bring what is there to its size: parameter servers leave before trainers and come after."""
+    changes = [
+        _scaling(here, role)
+        for role in here.roles
+        if _may_scale(here.groups[role]) and here.groups[role].size != here.wanted(role)
+    ]
+    is_growing = here.wanted(Role.PSERVER) > here.groups[Role.PSERVER].size
+    return list(reversed(changes)) if is_growing else list(changes)
+
+
+def _may_scale(group: Group) -> bool:
+    is_over = group.is_complete or bool(group.job_failure)
+    return group.owner is not None and not group.is_leaving and not is_over
+
+
+def _scaling(here: Look, role: Role) -> Patch:
+    size, before = here.wanted(role), here.groups[role].size
+    name, path = name_of(here.name, role), size_path(role)
+    message = f"{name}: {path} from {before} to {size}, since {here.sizes.of(role).reason}"
+    return Patch(RESOURCES[role], name, {"spec": {path: size}}, Note("Scaled", message))
+
+
+def _ended(groups: Groups, status: TrainingJobStatus) -> Outcome:
+    """Nothing is created any more, and the phase stays; what is left is still told."""
+    known = [each.training_resource_type for each in status.replica_statuses]
+    scale = status.scale_status
+    now = status.model_copy(
+        update={
+            "replica_statuses": replica_statuses(groups, known),
+            "scale_status": ScaleStatus(
+                trainer=now_has(scale.trainer, groups[Role.TRAINER]),
+                pserver=now_has(scale.pserver, groups[Role.PSERVER]),
+            ),
+        }
+    )
+    return Outcome(_releases(groups, status.phase), written(now))
+
+
+def _releases(groups: Groups, phase: Phase) -> list[Action]:
+    """Remove master and parameter servers, and let no trainer begin or go on."""
+    actions: list[Action] = []
+    for role in (Role.MASTER, Role.PSERVER):
+        owner = groups[role].owner
+        if owner is not None and not groups[role].is_leaving:
+            name = str(owner["metadata"]["name"])
+            note = Note("Released", f"deleted ReplicaSet {name}, since the job has {phase}")
+            actions.append(Delete(REPLICA_SETS, name, str(owner["metadata"]["uid"]), note=note))
+    trainers = groups[Role.TRAINER]
+    # A Job that is about to be complete is left to that.
+    may_go_on = bool(trainers.active) or phase is Phase.FAILED
+    if may_go_on and _may_scale(trainers) and not _is_stopped(trainers):
+        assert trainers.owner is not None
+        name = str(trainers.owner["metadata"]["name"])
+        note = Note("Stopped", f"ended what still runs of Job {name}, since the job has {phase}")
+        actions.append(Patch(BATCH_JOBS, name, _STOP, note))
+    return actions
+
+
+def _is_stopped(trainers: Group) -> bool:
+    spec = (trainers.owner or {}).get("spec") or {}
+    return spec.get("activeDeadlineSeconds") == _STOP["spec"]["activeDeadlineSeconds"]
+
+
+def _unreadable(job: Manifest, groups: Groups, status: TrainingJobStatus, problem: str) -> Outcome:
+    """A new job fails. One that trains goes on as it is until its spec is mended: an error in an
+    edit is no reason to lose what was trained.
+    """
+    if status.phase is Phase.NONE:
+        failed = TrainingJobStatus(
+            phase=Phase.FAILED, reason=problem, observedGeneration=generation(job)
+        )
+        return Outcome(
+            _releases(groups, Phase.FAILED),
+            written(failed),
+            phase_notes(status.phase, Phase.FAILED, problem),
+        )
+    known = [each.training_resource_type for each in status.replica_statuses]
+    held = status.model_copy(
+        update={
+            "reason": f"the job goes on as it was: {problem}",
+            "replica_statuses": replica_statuses(groups, known),
+            "observed_generation": generation(job),
+        }
+    )
+    notes = [warning("InvalidSpec", held.reason)] if is_new_spec(job, status) else []
+    return Outcome(status=written(held), notes=notes)

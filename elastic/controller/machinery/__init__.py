@@ -1,0 +1,1 @@
+"""What is the same for every kind: what is watched, when one looks, and how it is written."""

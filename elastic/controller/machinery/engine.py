@@ -1,0 +1,215 @@
+"""Keeps jobs of all kinds as they are to be: looks at each when something about it has changed.
+
+A pass over one job takes what there is from copies, settles what belongs to it, asks its kind, and
+carries out the answer. What fails is tried again, ever more rarely, and holds up no other job.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Final
+
+from elastic.controller.machinery.adoption import Adoption
+from elastic.controller.machinery.index import JobKey
+from elastic.controller.machinery.informers import RETRY_S, Informers
+from elastic.controller.machinery.meter import Meter, Sample
+from elastic.controller.machinery.recorder import EventRecorder
+from elastic.controller.machinery.work_queue import BackOff, Taken, WorkQueue
+from elastic.controller.machinery.writing import LeavingError, Writer
+from elastic.controller.reconciling import EventType, Kind, Note
+from elastic.errors import PlatformError
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.resources import Manifest
+
+logger = logging.getLogger(__name__)
+
+NUM_WORKERS: Final = 4
+LEAST_PAUSE_S: Final = 0.1
+"""A kind that wants to look again at once must not keep a core busy."""
+
+STOP_S: Final = 30.0
+"""How long the passes in work may take to end: they wait for answers of the API server."""
+
+_MAX_TOLD: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """How long the engine waits before it tries something again.
+
+    Attributes:
+        back_off: Of passes that failed because of the cluster.
+        bug_s: The least after a kind itself has failed, which only a change mends, or a new
+            version.
+        missing_s: Between two tries to list what is not installed or not permitted.
+    """
+
+    back_off: BackOff = field(default_factory=BackOff)
+    bug_s: float = 60.0
+    missing_s: float = RETRY_S
+
+
+class Engine:
+    """Watches, decides and acts, on threads of its own; started once."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kinds: Sequence[Kind],
+        namespace: str | None = None,
+        num_workers: int = NUM_WORKERS,
+        pauses: Pauses | None = None,
+        events_cluster: Cluster | None = None,
+        instance: str = "",
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            cluster: Where the jobs are; its pace bounds what all passes together ask for.
+            kinds: What is reconciled.
+            namespace: Whose jobs; None for those of all namespaces.
+            num_workers: Passes at once.
+            pauses: See `Pauses`.
+            events_cluster: Where events are written; `cluster` by default, of whose pace they then
+                take a part.
+            instance: Of the controller, as its events name it.
+        """
+        self._cluster = cluster
+        self._kinds = {kind.resource: kind for kind in kinds}
+        self._pauses = pauses or Pauses()
+        self._queue: WorkQueue[JobKey] = WorkQueue(self._pauses.back_off)
+        self._meter = Meter()
+        self._is_leaving = threading.Event()
+        self._informers = Informers(
+            cluster, kinds, namespace, self._queue.add, self._pauses.missing_s
+        )
+        self._recorder = EventRecorder(events_cluster or cluster, instance)
+        self._adoption = Adoption(cluster, self._informers, self._recorder, self._meter)
+        self._writer = Writer(
+            cluster, self._informers, self._recorder, self._meter, self._is_leaving.is_set
+        )
+        # Two that place pods at once would both take the same room.
+        self._placing = threading.Lock()
+        self._told: dict[JobKey, str] = {}
+        self._threads = [
+            threading.Thread(target=self._work, name=f"pass {number}", daemon=True)
+            for number in range(num_workers)
+        ]
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all that is watched has been listed once, or is known to be missing."""
+        return self._informers.is_synced
+
+    def start(self) -> None:
+        """Begin; returns at once. An API server that is away is waited for."""
+        self._recorder.start()
+        self._informers.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Let the writes in work end, and begin no more."""
+        self._is_leaving.set()
+        self._queue.close()
+        self._informers.close()
+        deadline_s = time.monotonic() + STOP_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
+        self._recorder.close()
+
+    def sample(self) -> Sample:
+        """What there is to tell of it at this moment."""
+        return self._meter.sample(self._queue.depth, self._informers.missing)
+
+    # -- on the threads of the passes ----------------------------------------------------------
+
+    def _work(self) -> None:
+        while (taken := self._queue.take()) is not None:
+            try:
+                self._pass(taken)
+            finally:
+                self._queue.done(taken.key)
+
+    def _pass(self, taken: Taken[JobKey]) -> None:
+        key = taken.key
+        try:
+            with self._placing if self._kinds[key.resource].sees_cluster else nullcontext():
+                again_in_s = self._look(key, taken.since_s)
+        except LeavingError:
+            return
+        except PlatformError as error:
+            self._meter.failed(key.resource.kind)
+            pause_s = self._queue.again(key)
+            logger.info("%s is looked at again in %.1f s: %s", key, pause_s, error)
+        except Exception as error:
+            # Whatever users write or a kind does, the other jobs go on.
+            self._meter.failed(key.resource.kind)
+            pause_s = self._queue.again(key, self._pauses.bug_s)
+            logger.exception("%s cannot be reconciled; tried again in %.0f s", key, pause_s)
+            self._tell_bug(key, error)
+        else:
+            self._queue.forget(key)
+            if again_in_s is not None:
+                self._queue.add_after(key, max(LEAST_PAUSE_S, again_in_s))
+
+    def _look(self, key: JobKey, since_s: float) -> float | None:
+        """One pass; seconds until the job wants to be looked at again, None for never.
+
+        Args:
+            key: The job.
+            since_s: When it was asked for, by the monotonic clock.
+        """
+        kind = self._kinds[key.resource]
+        observed = self._informers.observe(key, self._cluster.now_s())
+        if observed is None:
+            self._told.pop(key, None)
+            return None
+        job = observed.job
+        # What it owns goes with it, and must not be made anew meanwhile.
+        if "deletionTimestamp" in job["metadata"]:
+            return None
+        if not self._informers.is_ready(kind):
+            self._tell_obstacle(kind, key, job)
+            return None
+        self._meter.passed(key.resource.kind)
+        if self._adoption.settle(kind, key, job):
+            observed = self._informers.observe(key, observed.now_s)
+            if observed is None:
+                return None
+        outcome = kind.reconcile(observed)
+        self._writer.carry_out(kind, observed.job, outcome)
+        self._told.pop(key, None)
+        self._meter.answered(time.monotonic() - since_s)
+        return outcome.again_in_s
+
+    # -- what is told once ---------------------------------------------------------------------
+
+    def _tell_obstacle(self, kind: Kind, key: JobKey, job: Manifest) -> None:
+        obstacle = self._informers.obstacle(kind)
+        if obstacle:
+            self._tell_once(
+                kind, key, job, "MissingRight", f"The controller waits for a right: {obstacle}"
+            )
+
+    def _tell_bug(self, key: JobKey, error: Exception) -> None:
+        observed = self._informers.observe(key, self._cluster.now_s())
+        if observed is not None:
+            kind, text = self._kinds[key.resource], f"{type(error).__name__}: {error}"
+            self._tell_once(
+                kind,
+                key,
+                observed.job,
+                "ReconcileFailed",
+                f"The controller cannot handle this object, which is left as it is: {text}",
+            )
+
+    def _tell_once(self, kind: Kind, key: JobKey, job: Manifest, reason: str, text: str) -> None:
+        text = text[:_MAX_TOLD]
+        marked = f"{job['metadata']['uid']} {text}"
+        if self._told.get(key) != marked:
+            self._told[key] = marked
+            self._recorder.tell(job, kind.component, Note(reason, text, EventType.WARNING))

@@ -1,0 +1,366 @@
+"""What is there, for all kinds of jobs together: each type of object is listed and watched once.
+
+A type that cannot be listed is named once and tried again now and then. Where it is not installed
+there are none of it, and its jobs go on; where a right is lacking, jobs that are made of it wait,
+since whoever does not see their objects would take them for lost.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Any, Final
+
+from elastic.controller.machinery.caches import WrittenCache
+from elastic.controller.machinery.index import Index, JobKey, job_of
+from elastic.controller.reconciling import ClusterView, Kind, Observed
+from elastic.errors import PlatformError
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.errors import RefusedError
+from elastic.platforms.kubernetes.api.informer import Watch
+from elastic.platforms.kubernetes.api.resources import NODES, PODS, Manifest, Resource
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 30.0
+"""Between two tries to list what is not installed or not permitted."""
+
+AWAY_RETRY_S: Final = 1.0
+"""The same, where the API server did not answer, in addition to its client's own patience."""
+
+VIEW_SETTLE_S: Final = 1.0
+"""Changes of nodes and of other people's pods within this time are looked at together."""
+
+
+class _State(Enum):
+    """WAITING ──▶ LISTED | ABSENT | DENIED; the last two are tried again, and LISTED is the end.
+
+    A watch that is interrupted later on takes care of itself.
+    """
+
+    WAITING = auto()
+    LISTED = auto()
+    ABSENT = auto()
+    DENIED = auto()
+
+
+@dataclass(eq=False)
+class Feed:
+    """One type of object: its copy, and whether that is one yet.
+
+    Attributes:
+        problem: Why it cannot be listed, or empty.
+    """
+
+    resource: Resource
+    cache: WrittenCache
+    watch: Watch
+    state: _State = _State.WAITING
+    problem: str = ""
+
+    @property
+    def label(self) -> str:
+        """As people name the type, such as `tfjobs.kubeflow.org`."""
+        group = self.resource.group
+        return f"{self.resource.plural}.{group}" if group else self.resource.plural
+
+
+class Informers:
+    """Copies of all that the kinds need to see. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kinds: Sequence[Kind],
+        namespace: str | None,
+        on_job: Callable[[JobKey], None],
+        retry_s: float = RETRY_S,
+    ) -> None:
+        """Keep the parts; `start` begins to watch.
+
+        Args:
+            cluster: Where the objects are.
+            kinds: Of jobs; no two of the same resource.
+            namespace: Of the jobs; None for all.
+            on_job: Called with each job that a change concerns, also with those that are no more.
+                It must return at once: it is called under the lock.
+            retry_s: See `RETRY_S`.
+        """
+        self._cluster = cluster
+        self._kinds = {kind.resource: kind for kind in kinds}
+        self._seers = [kind for kind in kinds if kind.sees_cluster]
+        assert len(self._kinds) == len(kinds), "two kinds of the same resource"
+        self._namespace = namespace
+        self._on_job = on_job
+        self._retry_s = retry_s
+        self._lock = threading.RLock()
+        self._index = Index(kinds)
+        self._asked_to_go: dict[str, str] = {}
+        self._view: ClusterView | None = None
+        self._view_changed = threading.Event()
+        self._closing = threading.Event()
+        # Children come before jobs: a job is looked at when all is there.
+        children = dict.fromkeys(each for kind in kinds for each in kind.children)
+        self._feeds = {each: self._feed(each) for each in (*children, *self._kinds)}
+        self._view_feeds = self._make_view_feeds() if self._seers else {}
+        self._all_feeds = list(dict.fromkeys((*self._feeds.values(), *self._view_feeds.values())))
+        self._thread = threading.Thread(target=self._run, name="informers", daemon=True)
+
+    def start(self) -> None:
+        """Begin to list and to watch; returns at once, see `is_synced`."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Follow no further; threads end with their running requests."""
+        self._closing.set()
+        self._view_changed.set()
+        for feed in self._all_feeds:
+            feed.watch.close()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether it is known of each type what there is of it, or that it cannot be seen."""
+        return all(feed.state is not _State.WAITING for feed in self._all_feeds)
+
+    @property
+    def missing(self) -> list[str]:
+        """Types that cannot be watched, as `tfjobs.kubeflow.org`."""
+        states = (_State.ABSENT, _State.DENIED)
+        return sorted({feed.label for feed in self._all_feeds if feed.state in states})
+
+    def is_ready(self, kind: Kind) -> bool:
+        """Whether all that jobs of a kind are made of is seen, as far as it is installed."""
+        states = (_State.LISTED, _State.ABSENT)
+        return all(feed.state in states for feed in self._needed(kind))
+
+    def obstacle(self, kind: Kind) -> str:
+        """The right that is lacking to see all that jobs of a kind are made of, or empty."""
+        denied = (feed for feed in self._needed(kind) if feed.state is _State.DENIED)
+        return next((feed.problem for feed in denied), "")
+
+    def observe(self, key: JobKey, now_s: float) -> Observed | None:
+        """What there is of a job; None where it is no more."""
+        kind = self._kinds[key.resource]
+        with self._lock:
+            job = self._feeds[key.resource].cache.get(key.namespace, key.name)
+            if job is None:
+                return None
+            found: dict[Resource, list[Manifest]] = {each: [] for each in kind.children}
+            for resource, item in self._index.belongings(job):
+                if resource in found:
+                    found[resource].append(self._as_asked(item))
+            view = self._cluster_view() if kind.sees_cluster else None
+        for items in found.values():
+            items.sort(key=_name)
+        return Observed(job, found, now_s, view)
+
+    def orphans(self, key: JobKey) -> list[tuple[Resource, Manifest]]:
+        """What belongs to a job by its labels, has no controller, and is not about to go."""
+        with self._lock:
+            return [each for each in self._index.orphans(key) if not self._is_going(each[1])]
+
+    def strays(self, key: JobKey, job: Manifest) -> list[tuple[Resource, Manifest]]:
+        """What a job controls itself although its labels are no more the job's."""
+        kind = self._kinds[key.resource]
+        with self._lock:
+            own = list(self._index.controlled(job))
+        return [
+            (resource, item)
+            for resource, item in own
+            if resource in kind.children
+            and job_of(kind, resource, item) != key.name
+            and not self._is_going(item)
+        ]
+
+    def created(self, resource: Resource, item: Manifest) -> None:
+        """Take over what was just created, unless a watch has told of it by now."""
+        feed = self._feeds.get(resource)
+        if feed is None:
+            return
+        with self._lock:
+            known = feed.cache.get(item["metadata"]["namespace"], item["metadata"]["name"])
+            if known is None or known["metadata"]["uid"] != item["metadata"]["uid"]:
+                feed.cache.put(item)
+
+    def written(self, resource: Resource, item: Manifest) -> None:
+        """Take over the API server's answer to a change of ours."""
+        feed = self._feeds.get(resource)
+        if feed is not None:
+            feed.cache.written(item)
+
+    def asked_to_go(self, uid: str, at_s: float) -> None:
+        """An object was asked to be removed, by `at_s` seconds since the epoch."""
+        with self._lock:
+            if self._index.has(uid):
+                self._asked_to_go[uid] = _stamp(at_s)
+
+    # -- under the lock ------------------------------------------------------------------------
+
+    def _feed(self, resource: Resource, is_view: bool = False) -> Feed:
+        def on_change(old: Manifest | None, new: Manifest | None) -> None:
+            if not is_view:
+                self._changed(resource, old, new)
+            if self._seers and resource in (NODES, PODS):
+                self._view_moved(old, new)
+
+        cache = WrittenCache(on_change, self._lock)
+        namespace = self._namespace if resource.namespaced and not is_view else None
+        path = resource.path(namespace)
+        return Feed(resource, cache, Watch(self._cluster, path, {}, cache, _nothing))
+
+    def _make_view_feeds(self) -> dict[Resource, Feed]:
+        """Nodes and pods of the whole cluster; those that are watched anyway, where they do."""
+        shared = {} if self._namespace is not None else self._feeds
+        return {each: shared.get(each) or self._feed(each, is_view=True) for each in (NODES, PODS)}
+
+    def _needed(self, kind: Kind) -> list[Feed]:
+        return [self._feeds[each] for each in (kind.resource, *kind.children)]
+
+    def _changed(self, resource: Resource, old: Manifest | None, new: Manifest | None) -> None:
+        if new is None and old is not None:
+            self._asked_to_go.pop(old["metadata"]["uid"], None)
+        for key in self._index.change(resource, old, new):
+            self._on_job(key)
+
+    def _view_moved(self, old: Manifest | None, new: Manifest | None) -> None:
+        self._view = None
+        if old is None or new is None or _room(old) != _room(new):
+            self._view_changed.set()
+
+    def _cluster_view(self) -> ClusterView | None:
+        feeds = [self._view_feeds[each] for each in (NODES, PODS)]
+        if any(feed.state is not _State.LISTED for feed in feeds):
+            return None
+        if self._view is None:
+            nodes, pods = (feed.cache.all() for feed in feeds)
+            self._view = ClusterView(nodes, pods)
+        return self._view
+
+    def _as_asked(self, item: Manifest) -> Manifest:
+        stamp = self._asked_to_go.get(item["metadata"]["uid"])
+        if stamp is None or "deletionTimestamp" in item["metadata"]:
+            return item
+        return {**item, "metadata": {**item["metadata"], "deletionTimestamp": stamp}}
+
+    def _is_going(self, item: Manifest) -> bool:
+        metadata = item["metadata"]
+        return "deletionTimestamp" in metadata or metadata["uid"] in self._asked_to_go
+
+    # -- on a thread of its own ----------------------------------------------------------------
+
+    def _run(self) -> None:
+        retry_at_s: float | None = 0.0
+        while not self._closing.is_set():
+            if retry_at_s is not None and time.monotonic() >= retry_at_s:
+                pause_s = self._list_missing()
+                retry_at_s = None if pause_s is None else time.monotonic() + pause_s
+            wait_s = None if retry_at_s is None else max(0.0, retry_at_s - time.monotonic())
+            if self._view_changed.wait(wait_s):
+                self._tell_seers()
+
+    def _list_missing(self) -> float | None:
+        """Try to list what is not yet; seconds until the next try, None where all is there."""
+        missing = [each for each in self._all_feeds if each.state is not _State.LISTED]
+        for feed in missing:
+            if self._closing.is_set() or not self._try(feed):
+                return AWAY_RETRY_S
+        return None if all(feed.state is _State.LISTED for feed in missing) else self._retry_s
+
+    def _try(self, feed: Feed) -> bool:
+        """List one type for the first time; False where the API server is not to be had."""
+        ready = {each for each in self._kinds if self.is_ready(self._kinds[each])}
+        try:
+            if self._is_installed(feed.resource):
+                feed.watch.start()
+                feed.state, feed.problem = _State.LISTED, ""
+            else:
+                self._name_missing(feed, _State.ABSENT, "")
+        except RefusedError as error:
+            if error.code != HTTPStatus.FORBIDDEN:
+                return self._not_yet(feed, error)
+            self._name_missing(feed, _State.DENIED, error.detail)
+        except PlatformError as error:
+            return self._not_yet(feed, error)
+        for resource in self._kinds:
+            if resource not in ready and self.is_ready(self._kinds[resource]):
+                self._tell_jobs(resource)
+        if feed in self._view_feeds.values():
+            self._view_changed.set()
+        return True
+
+    def _not_yet(self, feed: Feed, error: PlatformError) -> bool:
+        if feed.problem != str(error):
+            logger.warning("%s cannot be listed yet: %s", feed.label, error)
+        feed.problem = str(error)
+        return False
+
+    def _name_missing(self, feed: Feed, state: _State, problem: str) -> None:
+        if feed.state is state:
+            return
+        feed.state, feed.problem = state, problem
+        if state is _State.ABSENT:
+            logger.warning("%s are not installed: there are none, until they are", feed.label)
+            return
+        logger.warning("%s cannot be seen, so what is made of them waits: %s", feed.label, problem)
+        # Its jobs are to be told why nothing happens to them.
+        for kind in self._kinds.values():
+            if feed in self._needed(kind):
+                self._tell_jobs(kind.resource)
+
+    def _is_installed(self, resource: Resource) -> bool:
+        """Whether the API server has a type.
+
+        Its list does not tell: without the right to it the answer is the same whether or not it is
+        there, and where it is not, the answer is a page that any server may have.
+        """
+        if not resource.group:
+            return True
+        try:
+            groups = self._cluster.get("/apis")["groups"]
+            served = {each["groupVersion"] for group in groups for each in group["versions"]}
+            if resource.api_version not in served:
+                return False
+            found = self._cluster.get(f"/apis/{resource.api_version}")
+        except RefusedError:
+            # Who may not ask for the types is left with trying.
+            return True
+        return any(each["name"] == resource.plural for each in found["resources"])
+
+    def _tell_seers(self) -> None:
+        self._closing.wait(VIEW_SETTLE_S)
+        self._view_changed.clear()
+        for kind in self._seers:
+            self._tell_jobs(kind.resource)
+
+    def _tell_jobs(self, resource: Resource) -> None:
+        for job in self._feeds[resource].cache.all():
+            metadata = job["metadata"]
+            self._on_job(JobKey(resource, metadata.get("namespace", ""), metadata["name"]))
+
+
+def _room(item: Manifest) -> Any:
+    """What of a node or of a pod matters for where others may go."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    ready = [each["status"] for each in status.get("conditions") or () if each["type"] == "Ready"]
+    is_over = status.get("phase") in ("Succeeded", "Failed")
+    of_node = (spec.get("taints"), spec.get("unschedulable"), status.get("allocatable"))
+    of_pod = (spec.get("nodeName"), is_over, spec.get("containers"))
+    is_node = "allocatable" in status
+    return (*of_node, ready, item["metadata"].get("labels")) if is_node else of_pod
+
+
+def _stamp(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _name(item: Manifest) -> str:
+    name: str = item["metadata"]["name"]
+    return name
+
+
+def _nothing() -> None:
+    """The watch logs by itself that it was interrupted."""

@@ -1,0 +1,117 @@
+"""The controller's door: whether it lives, whether it is ready, and its metrics, at one port."""
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+
+from elastic.errors import JobSpecError
+from elastic.telemetry.prometheus import usable_address
+
+Probe: TypeAlias = Callable[[], str]
+"""Says what is wrong; nothing where all is well."""
+
+_Answer: TypeAlias = Callable[[str, str], tuple[HTTPStatus, str, bytes]]
+"""From the path and the Accept header: status, type of the content, content."""
+
+_TEXT: Final = "text/plain; charset=utf-8"
+_SILENT_CLIENT_S: Final = 10.0
+"""Who connects and asks nothing holds a thread for so long."""
+
+logger = logging.getLogger(__name__)
+
+
+class Door:
+    """An HTTP server on threads of its own."""
+
+    def __init__(
+        self, registry: CollectorRegistry, is_alive: Probe, is_ready: Probe, host: str = "::"
+    ) -> None:
+        """Keep the parts; `open` begins to listen.
+
+        Args:
+            registry: What `/metrics` tells.
+            is_alive: Behind `/healthz`: a process that fails it is to be started again.
+            is_ready: Behind `/readyz`.
+            host: Address to listen at; `::` for all there are.
+        """
+        self._registry = registry
+        self._probes = {"/healthz": is_alive, "/readyz": is_ready}
+        self._host = host
+        self._server: ThreadingHTTPServer | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(self, port: int) -> None:
+        """Answer from now on.
+
+        Raises:
+            JobSpecError: The port is in use, or may not be listened at.
+        """
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        host = usable_address(self._host)
+
+        class Server(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            daemon_threads = True
+
+        try:
+            self._server = Server((host, port), _handler(self._answer))
+        except OSError as error:
+            raise JobSpecError(
+                f"--port={port} cannot be listened at: {error.strerror or error}: "
+                "choose another, or 0 for none"
+            ) from error
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="health and metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more; without effect on a door that is not open."""
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = None
+
+    def _answer(self, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        if path == "/metrics":
+            encode, content_type = choose_encoder(accept)
+            return HTTPStatus.OK, content_type, encode(self._registry)
+        probe = self._probes.get(path)
+        if probe is None:
+            known = ", ".join((*self._probes, "/metrics"))
+            return HTTPStatus.NOT_FOUND, _TEXT, f"there is {known}\n".encode()
+        wrong = probe()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
+        return status, _TEXT, f"{wrong or 'ok'}\n".encode()
+
+
+def _handler(answer: _Answer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = _SILENT_CLIENT_S
+
+        def do_GET(self) -> None:
+            status, kind, content = answer(urlsplit(self.path).path, self.headers.get("Accept", ""))
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET  # noqa: N815 - as the library calls it
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the library calls it
+            # Of no interest to whoever reads the log of a controller.
+            logger.debug(format, *args)
+
+    return Handler

@@ -1,0 +1,232 @@
+"""Carries out what a kind has decided: its actions in order, the status, and then what is told."""
+
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+
+from elastic.controller.machinery.adoption import owner_reference
+from elastic.controller.machinery.diffs import merge_patch, without_none
+from elastic.controller.machinery.index import JobKey, controller_uid, job_of
+from elastic.controller.machinery.informers import Informers
+from elastic.controller.machinery.meter import Meter
+from elastic.controller.machinery.recorder import EventRecorder
+from elastic.controller.reconciling import (
+    Action,
+    Create,
+    Delete,
+    EventType,
+    Kind,
+    Note,
+    Outcome,
+    Patch,
+)
+from elastic.errors import PlatformError
+from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.errors import BUSY, CONFLICT, RefusedError
+from elastic.platforms.kubernetes.api.resources import Manifest, Resource
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_GRACE_S: Final = 30.0
+"""Of pods that say nothing else."""
+
+
+class TakenError(PlatformError):
+    """An object of the same name is there, and is not this job's."""
+
+
+class LeavingError(PlatformError):
+    """Nothing more is done by this process."""
+
+
+class Writer:
+    """Acts for all kinds. Safe to use from several threads, one job at a time."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        informers: Informers,
+        recorder: EventRecorder,
+        meter: Meter,
+        is_leaving: Callable[[], bool],
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            cluster: Where the jobs are.
+            informers: Learn of what is written before any watch tells of it.
+            recorder: Tells what was done, and what was refused.
+            meter: Counts it.
+            is_leaving: Asked before each write: one that is under way ends, no other begins.
+        """
+        self._cluster = cluster
+        self._informers = informers
+        self._recorder = recorder
+        self._meter = meter
+        self._is_leaving = is_leaving
+
+    def carry_out(self, kind: Kind, job: Manifest, outcome: Outcome) -> None:
+        """Do all that a pass has decided.
+
+        Raises:
+            TakenError: The name of a new object is another one's.
+            RefusedError: The API server refuses; what it says is told as an event of the job, but
+                for what only says that somebody else was faster.
+            AwayError: It does not answer.
+            LeavingError: See `is_leaving`.
+        """
+        for action in outcome.actions:
+            self._act(kind, job, action)
+        self._write_status(kind, job, outcome.status)
+        for note in outcome.notes:
+            self._recorder.tell(job, kind.component, note)
+
+    # -- actions -------------------------------------------------------------------------------
+
+    def _act(self, kind: Kind, job: Manifest, action: Action) -> None:
+        self._stay()
+        note = action.note
+        try:
+            match action:
+                case Create():
+                    is_new = self._create(kind, job, action)
+                    note = note if is_new else None
+                case Patch():
+                    self._patch(job, action)
+                case Delete():
+                    self._delete(job, action)
+        except (RefusedError, TakenError) as error:
+            self._tell_failure(kind, job, action, error)
+            raise
+        self._meter.acted(type(action).__name__.lower())
+        if note is not None:
+            self._recorder.tell(job, kind.component, note)
+
+    def _create(self, kind: Kind, job: Manifest, action: Create) -> bool:
+        """Make an object; False where it is there already, from an earlier try."""
+        resource = action.resource
+        manifest = _owned(kind, job, action)
+        name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
+        job_name = job["metadata"]["name"]
+        found = job_of(kind, resource, manifest)
+        assert found == job_name or resource not in kind.children, (
+            f"{kind.resource.kind} makes {resource.kind} {name} with labels by which it belongs to "
+            f"{found}, not to {job_name}: it would be released at once"
+        )
+        is_new = True
+        try:
+            stored = self._cluster.create(resource.path(namespace), manifest)
+        except RefusedError as error:
+            if not error.is_taken:
+                raise
+            is_new = False
+            stored = self._cluster.get(resource.path(namespace, name))
+        is_orphan = controller_uid(stored) is None and job_of(kind, resource, stored) == job_name
+        # An orphan of this job is adopted by the pass that seeing it causes.
+        if controller_uid(stored) != job["metadata"]["uid"] and not is_orphan:
+            raise TakenError(_taken_text(resource, job, stored))
+        # The watch may have told of it before the answer came.
+        self._informers.created(resource, stored)
+        return is_new
+
+    def _patch(self, job: Manifest, action: Patch) -> None:
+        path = action.resource.path(job["metadata"]["namespace"], action.name)
+        self._informers.written(action.resource, self._cluster.patch(path, action.change))
+
+    def _delete(self, job: Manifest, action: Delete) -> None:
+        namespace = job["metadata"]["namespace"]
+        path = action.resource.path(namespace, action.name)
+        self._cluster.delete(path, action.grace_s, uid=action.uid)
+        grace_s = DEFAULT_GRACE_S if action.grace_s is None else action.grace_s
+        self._informers.asked_to_go(action.uid, self._cluster.now_s() + grace_s)
+
+    def _tell_failure(
+        self, kind: Kind, job: Manifest, action: Action, error: RefusedError | TakenError
+    ) -> None:
+        detail = str(error)
+        if isinstance(error, RefusedError):
+            if error.code in BUSY - {HTTPStatus.INTERNAL_SERVER_ERROR} or _is_conflict(error):
+                return
+            detail = error.detail or detail
+        verb, of_kind = type(action).__name__, action.resource.kind
+        name = action.manifest["metadata"]["name"] if isinstance(action, Create) else action.name
+        note = Note(
+            f"Failed{verb}{of_kind}",
+            f"{verb} of {of_kind} {name} failed: {detail}",
+            EventType.WARNING,
+        )
+        self._recorder.tell(job, kind.component, note)
+
+    # -- status --------------------------------------------------------------------------------
+
+    def _write_status(self, kind: Kind, job: Manifest, wanted: Manifest) -> None:
+        change = merge_patch(job.get("status") or {}, wanted)
+        if not change:
+            return
+        self._stay()
+        metadata = job["metadata"]
+        key = JobKey(kind.resource, metadata["namespace"], metadata["name"])
+        # What was decided on another state of the job must not stand beside it; nor does another
+        # job of its name have that version. (A uid would be no condition here: it is ignored.)
+        precondition = {"resourceVersion": metadata["resourceVersion"]}
+        patch = {"metadata": precondition, "status": change}
+        path = kind.resource.path(key.namespace, key.name, "status")
+        try:
+            stored = self._cluster.patch(path, patch)
+        except RefusedError as error:
+            if not _is_conflict(error):
+                raise
+            stored = self._cluster.get(kind.resource.path(key.namespace, key.name))
+            self._informers.written(kind.resource, stored)
+            if not _has_status(stored, metadata["uid"], wanted):
+                raise
+            # A write of ours got through, and only its answer was lost.
+        self._informers.written(kind.resource, stored)
+        self._meter.acted("status")
+        if not _has_status(stored, metadata["uid"], wanted):
+            logger.warning(
+                "the API server did not keep all of the status of %s, which is written again with "
+                "each look at it: its CustomResourceDefinition may be an old one; apply the one of "
+                "this version",
+                key,
+            )
+
+    def _stay(self) -> None:
+        if self._is_leaving():
+            raise LeavingError("this controller is about to end: the next one goes on from here")
+
+
+def _owned(kind: Kind, job: Manifest, action: Create) -> Manifest:
+    """The object as it is sent: in the job's namespace, and the job its controller."""
+    assert action.resource.namespaced, f"a job cannot own {action.resource.plural}"
+    metadata = action.manifest["metadata"]
+    owners = [*(metadata.get("ownerReferences") or ()), owner_reference(kind, job)]
+    namespace = job["metadata"]["namespace"]
+    return {
+        "apiVersion": action.resource.api_version,
+        "kind": action.resource.kind,
+        **action.manifest,
+        "metadata": {**metadata, "namespace": namespace, "ownerReferences": owners},
+    }
+
+
+def _taken_text(resource: Resource, job: Manifest, there: Manifest) -> str:
+    what = f"{resource.kind} {there['metadata']['name']}"
+    owners = there["metadata"].get("ownerReferences") or ()
+    owner = next((each for each in owners if each.get("controller")), None)
+    if owner is None:
+        return f"{what} is there already and belongs to nobody: delete it, or rename the job"
+    whose = f"{owner['kind']} {owner['name']}"
+    if owner["name"] == job["metadata"]["name"] and owner["kind"] == job["kind"]:
+        return f"{what} of an earlier {whose} is still there: this one waits until it is gone"
+    return f"{what} is there already and belongs to {whose}: rename one of the two"
+
+
+def _is_conflict(error: RefusedError) -> bool:
+    return error.code == HTTPStatus.CONFLICT and error.reason == CONFLICT
+
+
+def _has_status(job: Manifest, uid: str, wanted: Manifest) -> bool:
+    is_same = job["metadata"]["uid"] == uid
+    return is_same and bool(without_none(job.get("status") or {}) == without_none(wanted))

@@ -1,0 +1,157 @@
+"""What a kind of job is to the controller: objects in, actions and a status out. Pure.
+
+Whoever decides sees objects as the API server has them and remembers nothing: all state that
+matters is in the cluster, so that a controller that was just started decides the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from elastic.platforms.kubernetes.api.resources import Manifest, Resource
+
+
+class EventType(StrEnum):
+    """As Kubernetes has them."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One event of a job, as `kubectl describe` shows it.
+
+    Attributes:
+        reason: One word, in CamelCase.
+        message: What happened, for people; equal ones within a few minutes are counted up.
+    """
+
+    reason: str
+    message: str
+    type: EventType = EventType.NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make an object; the job becomes its controller.
+
+    Attributes:
+        manifest: Without namespace and owner references, which whoever acts adds. Its name has to
+            follow from the job and the object's role, so that a second try meets the first.
+        note: Told when it is done; a failure is told by the API server's own words.
+    """
+
+    resource: Resource
+    manifest: Manifest
+    note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Change an object that is there.
+
+    Attributes:
+        change: A merge patch (RFC 7386: null removes).
+    """
+
+    resource: Resource
+    name: str
+    change: Manifest
+    note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove an object, if it is still this one.
+
+    Attributes:
+        grace_s: Seconds a pod may take to end; its own grace where None.
+    """
+
+    resource: Resource
+    name: str
+    uid: str
+    grace_s: float | None = None
+    note: Note | None = None
+
+
+Action: TypeAlias = Create | Patch | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Nodes and pods of the whole cluster, for kinds that place pods themselves."""
+
+    nodes: Sequence[Manifest]
+    pods: Sequence[Manifest]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What there is at one moment, from caches.
+
+    Attributes:
+        job: The object itself.
+        children: By type, sorted by name: what the job controls, and what is controlled by that (as
+            the pods of a ReplicaSet). Those that were asked to be removed have a
+            `deletionTimestamp` from that moment on.
+        now_s: Seconds since the epoch, by the clock of the API server.
+        cluster: For kinds that ask for it.
+    """
+
+    job: Manifest
+    children: Mapping[Resource, Sequence[Manifest]]
+    now_s: float
+    cluster: ClusterView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is to be done.
+
+    Attributes:
+        actions: In this order; the first that fails ends the pass, which is tried again later.
+        status: The whole status as it is to be; written where it differs from what is there, and
+            after the actions.
+        notes: What happened besides actions; told after the status was written, which says by its
+            phase or conditions that it was told.
+        again_in_s: When to look again although nothing has changed; None for never.
+    """
+
+    actions: Sequence[Action] = ()
+    status: Manifest = field(default_factory=dict)
+    notes: Sequence[Note] = ()
+    again_in_s: float | None = None
+
+
+class Kind(Protocol):
+    """One kind of job.
+
+    Attributes:
+        resource: Of its objects, in the version that is watched.
+        children: Types of what its jobs control, directly or not; each is watched once for all.
+        component: Source of its events.
+        sees_cluster: Whether `Observed.cluster` is wanted.
+    """
+
+    # Properties, since a kind may be frozen, and its children a tuple.
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def children(self) -> Sequence[Resource]: ...
+    @property
+    def component(self) -> str: ...
+    @property
+    def sees_cluster(self) -> bool: ...
+
+    def job_of(self, resource: Resource, child: Manifest) -> str | None:
+        """The name of the job, in the namespace of `child`, that it belongs to by its labels.
+
+        What has these labels and no controller is adopted, what has the labels no longer is
+        released. None for objects that are no matter of this kind.
+        """
+
+    def reconcile(self, observed: Observed) -> Outcome:
+        """Decide; called again whenever something has changed. Same in, same out."""
