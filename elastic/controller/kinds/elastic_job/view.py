@@ -9,7 +9,6 @@ from elastic.controller.kinds.pods import (
     has_succeeded,
     index_of,
     is_active,
-    is_deleted,
     is_pending,
     is_ready,
     name_of,
@@ -18,6 +17,7 @@ from elastic.controller.kinds.pods import (
 from elastic.controller.reconciling import Observed
 from elastic.controller.resources.elastic_job import ElasticJobSpec, ElasticJobStatus, FailedPod
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest
+from elastic.platforms.kubernetes.pods.containers import is_deleted
 
 
 @dataclass(frozen=True, slots=True)
