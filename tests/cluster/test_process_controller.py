@@ -101,5 +101,6 @@ def test_two_replicas_start_with_their_rights_and_one_takes_over(cluster, namesp
     eventually(lambda: leader(cluster, namespace) not in (None, first))
     assert time.monotonic() - killed_s <= 15.0
     eventually(lambda: len(pods(cluster, namespace)) == 2, 120.0)
-    status = cluster.get(DEPLOYMENTS.path(namespace, "elastic-controller"))["status"]
-    assert status["readyReplicas"] == 2
+    deployment = DEPLOYMENTS.path(namespace, "elastic-controller")
+    # Its own controller sees the pods a moment later.
+    eventually(lambda: cluster.get(deployment)["status"].get("readyReplicas") == 2)
