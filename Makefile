@@ -59,6 +59,7 @@ docs: $(VENV)/.dev ## Write what is generated: docs/flags.md, the keywords of th
 	@$(BIN)/python -m elastic.cli.reference > docs/flags.md
 	@$(BIN)/python -m elastic.client.keyword_source > elastic/client/keywords.py
 	@$(BIN)/python -m elastic.controller.manifests manifests
+	@$(BIN)/python -m elastic.controller.resources.definitions manifests/crds
 
 # The oldest supported toolchain: generated code must not be newer than the runtime that loads it.
 PROTO_TOOLS := grpcio-tools==1.74.0 protobuf==6.31.1 setuptools<81

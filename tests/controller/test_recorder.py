@@ -61,6 +61,20 @@ def test_equal_notes_are_one_event_that_is_counted_up(world, job, make_recorder)
     soon(lambda: len(world.events()) == 2)
 
 
+def test_an_event_that_could_not_be_counted_up_once_is_counted_up_later(
+    world, job, make_recorder, caplog
+):
+    caplog.set_level("INFO")
+    recorder = make_recorder()
+    tell(recorder, job)
+    soon(world.events)
+    world.api.refuse("patch", "events", 422, "not now", reason="Invalid")
+    tell(recorder, job)
+    soon(lambda: "not now" in caplog.text)
+    tell(recorder, job)
+    soon(lambda: [each["count"] for each in world.events()] == [2])
+
+
 def test_an_event_that_the_cluster_has_forgotten_is_told_anew(world, job, make_recorder):
     recorder = make_recorder()
     tell(recorder, job)

@@ -5,7 +5,6 @@ import pytest
 from elastic.controller.kinds import clocks, pods
 from elastic.controller.kinds.conditions import (
     JobCondition,
-    conditions_of,
     ended_as,
     ended_s,
     holds,
@@ -74,13 +73,6 @@ def test_each_pod_is_one_thing(phase, is_going, expected):
 )
 def test_exit_code(codes, init, expected):
     assert pods.exit_code(pod("Failed", codes=codes, init=init)) == expected
-
-
-def test_code_of_one_container():
-    there = pod("Running", codes=(0, 4))
-    assert pods.container_code(there, "c1") == 4
-    assert pods.container_code(there, "c0") == 0
-    assert pods.container_code(there, "other") is None
 
 
 DISRUPTED = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "Preempted"}]}
@@ -221,8 +213,3 @@ class TestConditions:
 
     def test_what_never_was_cannot_end(self):
         assert no_longer((), JobCondition.RESTARTING, AT_S) == ()
-
-    def test_as_in_a_status(self):
-        now = told((), JobCondition.SUCCEEDED, "S", "done", AT_S)
-        assert conditions_of({"conditions": written(now)}) == now
-        assert conditions_of({}) == ()

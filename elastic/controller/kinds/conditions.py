@@ -16,7 +16,6 @@ from elastic.controller.resources.common import (
     seconds_of,
     with_condition,
 )
-from elastic.platforms.kubernetes.api.resources import Manifest
 
 
 class JobCondition(StrEnum):
@@ -34,11 +33,6 @@ FINAL: Final = (JobCondition.SUCCEEDED, JobCondition.FAILED)
 
 Conditions: TypeAlias = tuple[Condition, ...]
 """At most one of each type."""
-
-
-def conditions_of(status: Manifest) -> Conditions:
-    """Those of a job's status, as they are there."""
-    return tuple(Condition.model_validate(each) for each in status.get("conditions") or ())
 
 
 def written(conditions: Sequence[Condition]) -> list[dict[str, Any]]:

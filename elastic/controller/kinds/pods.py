@@ -89,15 +89,6 @@ def exit_code(pod: Manifest) -> int | None:
     return next((code for code in codes if code), 0 if codes else None)
 
 
-def container_code(pod: Manifest, container: str) -> int | None:
-    """The exit code of one container; None while it has not ended."""
-    for entry in (pod.get("status") or {}).get("containerStatuses") or ():
-        if entry.get("name") == container:
-            code: int | None = _end(entry).get("exitCode")
-            return code
-    return None
-
-
 def is_free(pod: Manifest, policy: RestartPolicy) -> bool:
     """Whether the end of a failed pod is the cluster's doing, which costs a job nothing.
 

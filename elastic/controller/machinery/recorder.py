@@ -158,6 +158,7 @@ class EventRecorder:
             # The cluster keeps them for an hour, or less where it was told to.
             if error.code == HTTPStatus.NOT_FOUND:
                 return False
+            self._written[key] = written
             raise
         except AwayError:
             self._written[key] = written
