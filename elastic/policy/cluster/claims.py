@@ -1,0 +1,186 @@
+"""Who has less than its minimum, and how it comes to it."""
+
+from functools import cached_property
+
+from elastic.policy.cluster.board import Board, JobSeats, Seats
+from elastic.policy.cluster.giving import Giving
+from elastic.policy.cluster.keeping import nodes_to_keep
+from elastic.policy.cluster.load import Load
+from elastic.policy.cluster.plan import Note
+from elastic.policy.cluster.reasons import Reasons
+from elastic.policy.cluster.rooms import Pool, Shape
+from elastic.policy.cluster.scores import needs_gpu, waiting_order, waiting_since_s
+from elastic.policy.cluster.search import MaxTree
+from elastic.policy.cluster.words import lacking_text, listed
+
+Missing = tuple[tuple[Shape, int], ...]
+"""What a job lacks: pods of a shape, and how many."""
+
+
+class Claims:
+    """Gives minimums to jobs, and nodes to pods of others that have none.
+
+    Attributes:
+        kept: Nodes on which nobody is started and nobody grows, but the job that they are kept for.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        giving: Giving,
+        load: Load,
+        reasons: Reasons,
+        now_s: float,
+        starve_after_s: float,
+    ) -> None:
+        self._board, self._giving, self._load, self._reasons = board, giving, load, reasons
+        self._now_s, self._starve_after_s = now_s, starve_after_s
+        self.kept: frozenset[int] = frozenset()
+        self._kept_for: JobSeats | None = None
+        self._begun = {job for job in board.jobs if any(each.placed for each in job.all)}
+        self._is_one_half_begun = False
+
+    def missing(self, job: JobSeats) -> Missing:
+        """What it lacks of its minimum."""
+        lacking = ((each.shape, each.group.min - each.placed) for each in job.all)
+        return tuple((shape, count) for shape, count in lacking if count > 0)
+
+    def is_short(self, job: JobSeats) -> bool:
+        """Whether it has less than its minimum."""
+        return any(each.placed < each.group.min for each in job.all)
+
+    def is_begun(self, job: JobSeats) -> bool:
+        """Whether it has something, or is to be started without having all of its minimum."""
+        return job in self._begun
+
+    def serve(self) -> None:
+        """Give room to all who lack some: pods of others first, then who waits longest."""
+        self.kept, self._kept_for = frozenset(), None
+        for pods in self._board.waiting_pods:
+            self._serve_pods(pods)
+        failed: set[Missing] = set()
+        waiting = self._waiting()
+        self._is_one_half_begun = any(job in self._begun for job in waiting)
+        for job in waiting:
+            missing = self.missing(job)
+            # Who needs the same as somebody in vain before need not look.
+            if missing not in failed:
+                givers = self._start(job)
+                if givers is not None:
+                    if givers:
+                        failed.clear()
+                    continue
+                failed.add(missing)
+            self._keep_for(job, missing)
+            self._begin(job)
+
+    def reseat_pods(self) -> bool:
+        """Put pods without a node where they would go if they came only now; whether any moved.
+
+        Kubernetes has not placed them yet: what was found for them at first, when there was less
+        room, binds nobody, and the next plan starts from here.
+        """
+        mark, pods = self._board.mark(), self._board.waiting_pods
+        before = [dict(each.counts) for each in pods]
+        for each in pods:
+            for node in [node for node, count in each.counts.items() for _ in range(count)]:
+                self._board.remove(each, node)
+        has_given = [self._serve_pods(each) for each in pods]
+        if any(has_given) or [each.counts for each in pods] != before:
+            return True
+        self._board.undo(mark)
+        return False
+
+    def notes(self) -> tuple[Note, ...]:
+        """On those who still lack some, the one that waits longest first."""
+        return tuple(Note(job.job.key, self._note(job)) for job in self._waiting())
+
+    def _waiting(self) -> list[JobSeats]:
+        short = (job for job in self._board.jobs if self.is_short(job))
+        return sorted(short, key=lambda job: waiting_order(job.job))
+
+    def _serve_pods(self, pods: Seats) -> bool:
+        """Give nodes to pods that have none, as far as there is room; whether a job gave any."""
+        has_given = False
+        while pods.placed < pods.size:
+            room = self._giving.room(pods.shape, frozenset())
+            if room is None:
+                break
+            self._board.add(pods, room.node)
+            self._reasons.given_to_pods(room.givers)
+            has_given = has_given or bool(room.givers)
+        return has_given
+
+    def _start(self, job: JobSeats) -> list[Seats] | None:
+        """Give a job all that it lacks; who gave it. None, and nothing changed, without room."""
+        mark, idle = self._board.mark(), ""
+        givers: list[Seats] = []
+        skip = self._not_for(job)
+        for seats in job.all:
+            while seats.placed < seats.group.min:
+                room = self._giving.room(seats.shape, skip)
+                if room is None:
+                    self._board.undo(mark)
+                    return None
+                idle = idle or self._reasons.idle(seats.shape, room.node)
+                self._board.add(seats, room.node)
+                givers += room.givers
+        self._reasons.started(job, givers, idle)
+        self._begun.add(job)
+        return givers
+
+    def _not_for(self, job: JobSeats) -> frozenset[int]:
+        return frozenset() if job is self._kept_for else self.kept
+
+    def _keep_for(self, job: JobSeats, missing: Missing) -> None:
+        """From now on nobody else is started where this one can be first, if it waits too long."""
+        waited_s = self._now_s - waiting_since_s(job.job)
+        if self._kept_for is None and waited_s >= self._starve_after_s:
+            self.kept = nodes_to_keep(self._board, missing, self._giving.may_leave)
+            self._kept_for = job if self.kept else None
+
+    def _begin(self, job: JobSeats) -> None:
+        """Start a job that needs no GPU, with as much as has room.
+
+        One at a time: two that are half started could wait for each other for ever. None that could
+        never have all of it.
+        """
+        if not self.is_begun(job):
+            if self._is_one_half_begun or needs_gpu(job.job) or self._is_too_large(job):
+                return
+            self._begun.add(job)
+            self._is_one_half_begun = True
+            self._reasons.begun(job)
+        skip = self._not_for(job)
+        for seats in job.all:
+            while seats.placed < seats.group.min:
+                node = self._board.find(seats.shape, skip=skip)
+                # Nobody has to give for what is not enough.
+                if node is None or not self._load.has_room(seats, self._board.rooms.pool(node)):
+                    break
+                self._board.add(seats, node)
+
+    def _is_too_large(self, job: JobSeats) -> bool:
+        return any(self._is_shape_too_large(shape) for shape, _ in self.missing(job))
+
+    def _is_shape_too_large(self, shape: Shape) -> bool:
+        trees = (self._without_jobs[pool] for pool in shape.pools)
+        return not any(True for tree in trees for _ in tree.all(shape.needs))
+
+    @cached_property
+    def _without_jobs(self) -> dict[Pool, MaxTree]:
+        """What nodes could hold if all jobs had ended."""
+        rooms, rows = self._board.rooms, self._board.without_jobs
+        return {pool: rooms.tree(pool, rows) for pool in rooms.pools}
+
+    def _note(self, job: JobSeats) -> str:
+        rooms = self._board.rooms
+        missing = self.missing(job)
+        waited_s = self._now_s - waiting_since_s(job.job)
+        text = f"waits for {waited_s:.0f} s; lacks {lacking_text(rooms, missing)}"
+        if self._is_too_large(job):
+            return f"{text}: no node could ever hold that, of those where its rules let it run"
+        if job is self._kept_for:
+            names = sorted(rooms.nodes[node].name for node in self.kept)
+            return f"{text}: kept for it as others end: {listed(names)}"
+        return f"{text}: not free, and nobody has so much above their minimum"

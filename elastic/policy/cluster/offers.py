@@ -1,0 +1,187 @@
+"""What each size of a job is worth: how fast it would be there, how much work it has left.
+
+Speeds are learned from the sizes it ran at (`speed`). How much work is left is known where the job
+tells it. Where it does not, it is guessed from what the job has had: most jobs are short, and one
+that has run long will run long.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from elastic.policy.cluster.snapshot import ElasticBatch, Job, Placement
+from elastic.policy.cluster.speed import FREE_TRIALS, OVERLAPS, SpeedModel, fit
+
+EXPLORED: Final = 2
+"""A job may grow to so many times the largest size it was seen at: beyond, its speed is a guess."""
+
+FIRST_GUESS_S: Final = 4000.0
+GUESS_FACTOR: Final = 4.0
+"""Work of a job that does not tell it, in seconds of one replica: the first of 4,000, 16,000,
+64,000, … that it has not had yet. Within one of these steps the oldest job comes first, so that
+jobs do not take turns."""
+
+BATCH_STEP: Final = 1.25
+"""Ratio of neighbouring batches that are tried where the batch may be chosen."""
+
+GOOD_USE: Final = 0.7
+"""Speed of each replica at a size, against the size where it is greatest, that is good use."""
+
+TRIED_EFFICIENCY: Final = 0.6
+"""What each sample of a batch has to be worth at the least, for the batch to be tried."""
+
+BATCH_GAIN: Final = 0.02
+"""By how much another batch has to be faster than the one in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """One size of a job: samples a second there, and the batch for that, where it may be chosen."""
+
+    replicas: int
+    samples_per_s: float
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A job as the policy weighs it.
+
+    Attributes:
+        job: Whose.
+        model: None where it was never seen to run, or tells no speed.
+        sizes: That it can have, smallest first; empty without a model.
+        remaining_samples: Known or guessed.
+        work_s: The same in seconds of one replica, at the size that makes the most of each.
+        modest: The largest size within a node that makes good use of its replicas.
+    """
+
+    job: Job
+    model: SpeedModel | None
+    sizes: tuple[Size, ...]
+    remaining_samples: float
+    work_s: float
+    modest: int
+
+    def speed_at(self, replicas: int, nodes: int) -> Size:
+        """Speed at any size, on so many nodes."""
+        assert self.model is not None
+        return _size(self.model, self.job.telling.elastic_batch, replicas, nodes)
+
+
+def offer_of(job: Job, per_node: int, now_s: float) -> Offer:
+    """Weigh a job.
+
+    Args:
+        job: To be weighed.
+        per_node: How many of its replicas an empty node holds, at least 1.
+        now_s: The time.
+    """
+    telling = job.telling
+    overlaps = OVERLAPS if telling.elastic_batch is None else FREE_TRIALS
+    model = fit(telling.speeds, telling.global_batch_size, telling.max_local_batch, overlaps)
+    if model is None:
+        return Offer(job, None, (), 0.0, 0.0, job.workers.min)
+    elastic = telling.elastic_batch
+    sizes = tuple(
+        _size(model, elastic, replicas, -(-replicas // per_node))
+        for replicas in _sizes(job, per_node, model.largest_seen)
+    )
+    least = min(size.replicas / size.samples_per_s for size in sizes)
+    if telling.remaining_samples is not None:
+        remaining = max(0.0, telling.remaining_samples)
+    else:
+        remaining = _guess(_had_s(job, least, now_s)) / least
+    good = [
+        size.replicas
+        for size in sizes
+        if size.replicas <= per_node and size.samples_per_s * least >= GOOD_USE * size.replicas
+    ]
+    modest = max(good, default=job.workers.min)
+    return Offer(job, model, sizes, remaining, remaining * least, modest)
+
+
+def _sizes(job: Job, per_node: int, largest_seen: int) -> list[int]:
+    """Sizes that fill nodes, and those within one: others cross nodes for little."""
+    workers = job.workers
+    explored = -(-EXPLORED * largest_seen // per_node) * per_node
+    top = max(workers.min, min(workers.max, explored))
+    sizes = {workers.min, min(workers.max, max(workers.min, workers.placed))}
+    small = min(per_node, top)
+    sizes.update(range(workers.min, small + 1, max(1, small // 8)))
+    nodes = 1
+    while nodes * per_node <= top:
+        sizes.add(nodes * per_node)
+        # Whole nodes one by one, later in steps of about a tenth: beyond, sizes are nearly alike.
+        nodes += max(1, nodes // 10)
+    sizes.add(top)
+    return sorted(size for size in sizes if workers.min <= size <= workers.max)
+
+
+def _size(model: SpeedModel, elastic: ElasticBatch | None, replicas: int, nodes: int) -> Size:
+    if elastic is None:
+        return Size(replicas, model.samples_per_s(replicas, nodes))
+    best, chosen = 0.0, elastic.min
+    batches = batches_of(elastic, replicas)
+    if model.local_batches_seen < 2:
+        # One batch says nothing of what a larger one saves, so one is tried that wastes little.
+        useful = [batch for batch in batches if efficiency(elastic, batch) >= TRIED_EFFICIENCY]
+        batches = useful[-1:] or batches[:1]
+    for batch in batches:
+        rate = model.samples_per_s(replicas, nodes, batch) * efficiency(elastic, batch)
+        if rate > best:
+            best, chosen = rate, batch
+    return Size(replicas, best, chosen)
+
+
+def batches_of(elastic: ElasticBatch, replicas: int) -> Sequence[int]:
+    """Global batches to try: each replica has a sample, and `min` to `max` hold."""
+    low = max(elastic.min, replicas)
+    if low >= elastic.max:
+        return (elastic.max,)
+    count = 1 + math.ceil(math.log(elastic.max / low) / math.log(BATCH_STEP))
+    ratio = (elastic.max / low) ** (1 / (count - 1))
+    return tuple(round(low * ratio**i) for i in range(count))
+
+
+def efficiency(elastic: ElasticBatch, batch: int) -> float:
+    """How much a sample of a batch advances training against one of the smallest batch, at most 1.
+
+    Source:
+        Johnson et al., "AdaScale SGD", ICML 2020; Qiao et al., "Pollux", OSDI 2021.
+    """
+    scale = batch / elastic.min
+    total = elastic.grad_var + elastic.grad_sqr
+    if total <= 0:
+        return 1.0 / scale
+    return total / (elastic.grad_var / scale + elastic.grad_sqr) / scale
+
+
+def _had_s(job: Job, least: float, now_s: float) -> float:
+    """Seconds of one replica that a job has had: of its samples where it tells them."""
+    if job.telling.trained_samples is not None:
+        return job.telling.trained_samples * least
+    since = job.submitted_s if job.last_scaled_s is None else job.last_scaled_s
+    return job.workers.placed * max(0.0, now_s - since)
+
+
+def _guess(had_s: float) -> float:
+    guess = FIRST_GUESS_S
+    while guess <= had_s:
+        guess *= GUESS_FACTOR
+    return guess
+
+
+def better_batch(offer: Offer, size: Size, placement: Placement) -> int | None:
+    """The batch to change to at a size; None where the one in use does about as well."""
+    telling = offer.job.telling
+    if size.batch is None or telling.elastic_batch is None or offer.model is None:
+        return None
+    in_use = telling.global_batch_size
+    if in_use is None or in_use == size.batch:
+        return None if in_use == size.batch else size.batch
+    nodes = max(1, len(placement))
+    rate = offer.model.samples_per_s(size.replicas, nodes, in_use)
+    gained = size.samples_per_s / (rate * efficiency(telling.elastic_batch, in_use))
+    return size.batch if gained > 1 + BATCH_GAIN else None

@@ -1,0 +1,121 @@
+"""Where the replicas of a job go: few nodes, filled whole, and none moved without need."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from elastic.policy.cluster.free_nodes import FreeNodes
+from elastic.policy.cluster.snapshot import Group, Placement
+
+
+def placed_by_fullness(placement: Placement, replicas: int) -> dict[str, int]:
+    """So many of the replicas of a placement, from the nodes that hold most of them."""
+    kept: dict[str, int] = {}
+    left = replicas
+    for node, count in sorted(placement.items(), key=lambda each: (-each[1], each[0])):
+        if left > 0:
+            kept[node] = min(left, count)
+            left -= kept[node]
+    return kept
+
+
+def place(
+    group: Group,
+    replicas: int,
+    per_node: int,
+    indices: Sequence[FreeNodes],
+    own: FreeNodes,
+    may_move: bool,
+) -> dict[str, int] | None:
+    """Find room for a size of a group, some of which may run already.
+
+    Args:
+        group: Whose replicas.
+        replicas: All of them, those that run included.
+        per_node: How many an empty node holds.
+        indices: Where to look for more room, the better first.
+        own: What the group may have of nodes that it is on, its own replicas counted as free.
+        may_move: Whether those that run may be moved, to have the group on few nodes.
+
+    Returns:
+        The whole placement; None where there is no room.
+    """
+    there = {
+        node: min(count, own.fits(node, group.requests)) for node, count in group.placement.items()
+    }
+    stay = {node: count for node, count in there.items() if count > 0}
+    staying = sum(stay.values())
+    if staying >= replicas:
+        return placed_by_fullness(stay, replicas)
+    if not may_move:
+        if staying < group.placed:
+            # Who has to give way cannot have the same again elsewhere.
+            return None
+        kept = _topped_up(group, stay, replicas, own)
+        return spread(group, replicas - sum(kept.values()), indices, kept, per_node)
+    kept = _whole_nodes(group, replicas, per_node, own)
+    return spread(group, replicas - sum(kept.values()), indices, kept, per_node)
+
+
+def spread(
+    group: Group,
+    replicas: int,
+    indices: Sequence[FreeNodes],
+    kept: Mapping[str, int] | None = None,
+    per_node: int | None = None,
+) -> dict[str, int] | None:
+    """Add replicas on nodes of their own: whole nodes, then the tightest that holds the rest.
+
+    Where no node holds a part it is divided among those with the most room.
+    """
+    placement = dict(kept or {})
+    left = replicas
+    while left > 0:
+        part = left if per_node is None else min(left, per_node)
+        node = _first(
+            index.tightest(group.requests, part, group.rules, placement) for index in indices
+        )
+        if node is None:
+            roomy = (
+                (index, index.roomiest(group.requests, group.rules, placement)) for index in indices
+            )
+            found = next(((index, name) for index, name in roomy if name is not None), None)
+            if found is None:
+                return None
+            index, node = found
+            part = min(part, index.fits(node, group.requests))
+        placement[node] = part
+        left -= part
+    return placement
+
+
+def _topped_up(
+    group: Group, stay: Mapping[str, int], replicas: int, own: FreeNodes
+) -> dict[str, int]:
+    """Those that stay, and more on the same nodes."""
+    placement = dict(stay)
+    left = replicas - sum(stay.values())
+    for node, count in sorted(stay.items(), key=lambda each: (-each[1], each[0])):
+        more = min(left, own.fits(node, group.requests) - count)
+        placement[node] += more
+        left -= more
+    return placement
+
+
+def _whole_nodes(group: Group, replicas: int, per_node: int, own: FreeNodes) -> dict[str, int]:
+    """Nodes of the group that it can fill, and one that holds all the rest."""
+    nodes = sorted(group.placement.items(), key=lambda each: (-each[1], each[0]))
+    placement: dict[str, int] = {}
+    left = replicas
+    for node, _ in nodes:
+        if left >= per_node and own.fits(node, group.requests) >= per_node:
+            placement[node] = per_node
+            left -= per_node
+    for node, _ in nodes:
+        is_rest = 0 < left < per_node and node not in placement
+        if is_rest and own.fits(node, group.requests) >= left:
+            placement[node] = left
+            left = 0
+    return placement
+
+
+def _first(names: Iterable[str | None]) -> str | None:
+    return next((name for name in names if name is not None), None)

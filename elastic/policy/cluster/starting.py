@@ -1,0 +1,190 @@
+"""Giving nodes to all replicas that a job starts with: one node for all of them if one can be."""
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
+from typing import Final, Protocol
+
+from elastic.policy.cluster.board import Board, JobSeats, Seats
+from elastic.policy.cluster.rooms import Pool
+from elastic.policy.cluster.search import Needs
+
+_MOST_TRIES: Final = 32
+"""How many nodes that have enough in sum are tried: parts of cards may not fit all the same."""
+
+Wanted = Sequence[tuple[Seats, int]]
+"""How many more each group is to have."""
+
+
+class Source(Protocol):
+    """Where room comes from: what is free, or what others can be made to leave."""
+
+    def nodes_with(self, needs: Needs, pools: Sequence[Pool]) -> Iterable[int]:
+        """Nodes that may have so much."""
+        ...
+
+    def add_on(self, seats: Seats, node: int) -> bool:
+        """Put one more on a node; nothing has changed where it cannot be."""
+        ...
+
+    def add(self, seats: Seats, near: Collection[int]) -> bool:
+        """Put one more on some node, on one of `near` if it can be."""
+        ...
+
+
+class FreeRoom:
+    """What is free."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def nodes_with(self, needs: Needs, pools: Sequence[Pool]) -> Iterable[int]:
+        """See `Source`."""
+        return self._board.rooms.nodes_with(needs, pools)
+
+    def add_on(self, seats: Seats, node: int) -> bool:
+        """See `Source`."""
+        board = self._board
+        if not (board.allows(seats.shape, node) and board.rooms.fits(seats.shape, node)):
+            return False
+        self._board.add(seats, node)
+        return True
+
+    def add(self, seats: Seats, near: Collection[int]) -> bool:
+        """See `Source`."""
+        node = self._board.find(seats.shape, near)
+        if node is None:
+            return False
+        self._board.add(seats, node)
+        return True
+
+
+class Starter:
+    """Finds nodes for all that a job needs together."""
+
+    def __init__(self, board: Board) -> None:
+        self._board, self._free = board, FreeRoom(board)
+
+    def start(self, job: JobSeats) -> bool:
+        """Put a job that has nothing where there is room, with as many workers as fit.
+
+        As many as possible come first, then that they are on one node.
+
+        Returns:
+            Whether it has its minimum; if not, nothing has changed.
+        """
+        wish, least = job.workers.group.size_at_start, job.workers.group.min
+        if self._on_one_node(self._free, lacking(job, wish)):
+            return True
+        mark = self._board.mark()
+        if not self._anywhere(self._free, lacking(job, least), ()):
+            return False
+        self.add_more(job, wish)
+        size = job.workers.placed
+        if len({node for each in job.all for node in each.counts}) > 1:
+            self._board.undo(mark)
+            if not self._on_one_node(self._free, lacking(job, size)):
+                self._anywhere(self._free, lacking(job, least), ())
+                self.add_more(job, wish)
+        return True
+
+    def start_whole(self, job: JobSeats) -> bool:
+        """Put a job that has nothing where there is room for as many workers as were asked for.
+
+        Returns:
+            Whether it has them all; if not, nothing has changed.
+        """
+        wanted = lacking(job, job.workers.group.size_at_start)
+        return self._on_one_node(self._free, wanted) or self._anywhere(self._free, wanted, ())
+
+    def replace_lost(self, job: JobSeats) -> bool:
+        """Put what a job has no more of what it is to have where there is room, one by one.
+
+        Returns:
+            Whether something has a node now.
+        """
+        workers, mark = job.workers, self._board.mark()
+        size = min(max(workers.size, workers.group.min), workers.group.max)
+        for seats, count in lacking(job, size):
+            for _ in range(count):
+                if not self._free.add(seats, near_servers(job)):
+                    break
+        return self._board.mark() > mark
+
+    def squeeze_in(self, job: JobSeats, source: Source) -> bool:
+        """Put what a job lacks of its minimum where others leave; then as many more as fit.
+
+        Returns:
+            Whether it has its minimum; if not, nothing has changed.
+        """
+        wanted, near = lacking(job, job.workers.group.min), near_servers(job)
+        # What is large is placed first where that is the only way.
+        by_size = sorted(wanted, key=lambda each: _largest_part(self._board, each[0]), reverse=True)
+        found = (
+            self._anywhere(source, wanted, near)
+            or self._on_one_node(source, wanted)
+            or self._anywhere(source, by_size, near)
+        )
+        if found:
+            self.add_more(job, job.workers.group.size_at_start)
+        return found
+
+    def add_more(self, job: JobSeats, most: int) -> None:
+        """Workers where there is room, next to the others of the job first."""
+        near = [node for each in job.all for node in each.counts]
+        while job.workers.placed < most and self._free.add(job.workers, near):
+            pass
+
+    def _on_one_node(self, source: Source, wanted: Wanted) -> bool:
+        """Put all of it on the first node that can hold it, or nothing anywhere."""
+        board = self._board
+        pools = [
+            pool
+            for pool in board.rooms.pools
+            if all(pool in seats.shape.pools for seats, _ in wanted)
+        ]
+        for node in islice(source.nodes_with(_sum_of(board, wanted), pools), _MOST_TRIES):
+            mark = board.mark()
+            if all(source.add_on(seats, node) for seats, count in wanted for _ in range(count)):
+                return True
+            board.undo(mark)
+        return False
+
+    def _anywhere(self, source: Source, wanted: Wanted, near: Collection[int]) -> bool:
+        """Put all of it on some nodes, next to each other where it can be, or nothing anywhere."""
+        mark, preferred = self._board.mark(), dict.fromkeys(near)
+        for seats, count in wanted:
+            for _ in range(count):
+                if not source.add(seats, preferred):
+                    self._board.undo(mark)
+                    return False
+                preferred.update(dict.fromkeys(seats.counts))
+        return True
+
+
+def lacking(job: JobSeats, num_workers: int) -> Wanted:
+    """What a job lacks of so many workers, and of all that it needs beside them."""
+    sizes = [(each, each.group.min) for each in job.fixed] + [(job.workers, num_workers)]
+    return [(each, size - each.placed) for each, size in sizes if size > each.placed]
+
+
+def near_servers(job: JobSeats) -> Collection[int]:
+    """The nodes of its parameter servers."""
+    return job.ps.counts if job.ps is not None else {}
+
+
+def _sum_of(board: Board, wanted: Wanted) -> Needs:
+    """What all of it needs of one node; parts of cards do not add up, so the largest of them."""
+    total: dict[int, int] = {}
+    for seats, count in wanted:
+        for column, need in seats.shape.needs:
+            if column == board.rooms.part:
+                total[column] = max(total.get(column, 0), need)
+            else:
+                total[column] = total.get(column, 0) + need * count
+    return tuple(sorted(total.items()))
+
+
+def _largest_part(board: Board, seats: Seats) -> float:
+    """What one of a group needs of what it needs most of, as a part of what there is."""
+    parts = ((board.rooms.totals[column], need) for column, need in seats.shape.needs)
+    return max((need / total for total, need in parts if total), default=0.0)

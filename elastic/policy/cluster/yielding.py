@@ -1,0 +1,65 @@
+"""Room that running jobs leave for one that starves: lonely workers first."""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+
+from elastic.policy.cluster.board import Board, JobSeats, Seats
+from elastic.policy.cluster.rooms import Pool
+from elastic.policy.cluster.search import Needs
+from elastic.policy.cluster.spare import Spare, make_room
+from elastic.policy.cluster.standings import Standings
+from elastic.policy.cluster.starting import FreeRoom, near_servers
+
+
+def is_lonely(job: JobSeats, node: int) -> bool:
+    """Whether a worker there is away from all parameter servers of its job."""
+    return bool(near_servers(job)) and node not in near_servers(job)
+
+
+class YieldedRoom:
+    """A `Source`: what is free, and what workers leave that may."""
+
+    def __init__(self, board: Board, standings: Standings, *, only_lonely: bool) -> None:
+        self._board, self._standings, self._only_lonely = board, standings, only_lonely
+        self._free = FreeRoom(board)
+
+    @cached_property
+    def spare(self) -> Spare:
+        """What each node could have free."""
+        return Spare(self._board, self.may_leave)
+
+    def may_leave(self, seats: Seats, node: int) -> int:
+        """How many leave a node: no server, not worker 0, and the minimum stays."""
+        surplus = seats.surplus
+        if surplus <= 0:
+            return 0
+        if self._only_lonely and not is_lonely(self._standings.job_of[seats], node):
+            return 0
+        is_first = self._board.rooms.nodes[node].name == seats.group.first_node
+        return min(seats.counts.get(node, 0) - is_first, surplus)
+
+    def nodes_with(self, needs: Needs, pools: Sequence[Pool]) -> Iterable[int]:
+        """See `Source`."""
+        return self.spare.nodes_with(needs, pools)
+
+    def add_on(self, seats: Seats, node: int) -> bool:
+        """See `Source`."""
+        givers = make_room(self._board, seats.shape, node, self.may_leave, self._rank)
+        if givers is None:
+            return False
+        self._board.add(seats, node)
+        return True
+
+    def add(self, seats: Seats, near: Collection[int]) -> bool:
+        """See `Source`."""
+        if self._free.add(seats, near):
+            return True
+        able = self.spare.holders(seats.shape, near)
+        return any(self.add_on(seats, node) for node in able) or any(
+            self.add_on(seats, node) for node in self.spare.nodes_for(seats.shape)
+        )
+
+    def _rank(self, seats: Seats, node: int) -> tuple[object, ...]:
+        """Who is lonely leaves first, then who has most of its range."""
+        job = self._standings.job_of[seats]
+        return not is_lonely(job, node), self._standings.giving_order(seats)

@@ -1,0 +1,285 @@
+"""What the policy `goodput` gives to whom, and what it never does."""
+
+import random
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic.policy.cluster.carrying_out import carried_out
+from elastic.policy.cluster.goodput import Goodput
+from elastic.policy.cluster.offers import efficiency
+from elastic.policy.cluster.snapshot import (
+    ElasticBatch,
+    Group,
+    Job,
+    JobPhase,
+    Node,
+    Snapshot,
+    Speed,
+    Telling,
+)
+
+CARD = {"nvidia.com/gpu": 1000}
+NOW_S = 100_000.0
+
+
+def nodes(count, cards=4):
+    return tuple(Node(f"n{i:04}", {"nvidia.com/gpu": 1000 * cards}) for i in range(count))
+
+
+def job(name, low=1, high=16, placement=None, rate=10.0, work=1e6, scales=1.0, **more):
+    """A job seen at sizes of 1 to 16, `rate` samples a second on one replica, as k^scales on k."""
+    told = {"speeds": speeds(rate, scales), "remaining_samples": work, "global_batch_size": 64}
+    told |= more.pop("telling", {})
+    placement = placement or {}
+    submitted_s = more.pop("submitted_s", NOW_S - 600)
+    workers = Group(low, high, sum(placement.values()), CARD, CARD, placement, **more)
+    return Job(
+        name=name,
+        namespace="team",
+        kind="ElasticTrainJob",
+        workers=workers,
+        submitted_s=submitted_s,
+        phase=JobPhase.RUNNING if placement else JobPhase.WAITING,
+        last_scaled_s=NOW_S - 5000 if placement else None,
+        telling=Telling(**told),
+    )
+
+
+def speeds(rate, scales):
+    return tuple(Speed(k, -(-k // 4), rate * k**scales, 64) for k in (1, 2, 4, 8, 16))
+
+
+def planned(jobs, count=4, policy=None, now_s=NOW_S):
+    """Sizes after a plan, by name."""
+    before = Snapshot(now_s, nodes(count), tuple(jobs))
+    after = carried_out(before, (policy or Goodput()).plan(before))
+    return {each.name: each.workers.placed for each in after.jobs}
+
+
+def test_a_lonely_job_takes_all_that_makes_it_faster():
+    assert planned([job("a")]) == {"a": 16}
+
+
+def test_a_job_that_gains_nothing_by_a_second_worker_has_one():
+    assert planned([job("a", scales=0.0)]) == {"a": 1}
+
+
+def test_never_beyond_max_nor_below_min():
+    assert planned([job("a", high=3)]) == {"a": 3}
+    running = {"n0000": 4, "n0001": 4}
+    short = [job(f"s{i}", work=1000.0) for i in range(30)]
+    assert planned([job("long", low=6, placement=running), *short])["long"] >= 6
+
+
+def test_the_job_with_less_work_left_is_served_first():
+    sizes = planned([job("short", work=1e4), job("long", work=1e8)])
+    assert sizes["short"] > 0
+    assert sizes["short"] + sizes["long"] == 16
+
+
+def test_what_scales_better_gets_more_beside_one_like_it_in_work():
+    sizes = planned([job("poor", scales=0.3), job("good", scales=1.0, work=1.01e6)])
+    assert sizes["good"] > sizes["poor"] > 0
+
+
+def test_a_running_job_gives_way_for_a_waiting_one_that_ends_sooner():
+    holding_all = {f"n{i:04}": 4 for i in range(4)}
+    sizes = planned([job("long", placement=holding_all, work=1e8), job("short", work=1e4)])
+    assert sizes["short"] >= 1
+    assert 1 <= sizes["long"] < 16
+
+
+def test_one_that_cannot_be_stopped_keeps_its_smallest_size_and_the_waiting_one_is_told():
+    holding_all = {f"n{i:04}": 4 for i in range(4)}
+    long = job("long", low=16, placement=holding_all, work=1e8)
+    plan = Goodput().plan(Snapshot(NOW_S, nodes(4), (long, job("short", work=1e4))))
+    assert plan.decisions == ()
+    assert [(note.job.rpartition("/")[2], note.text) for note in plan.notes] == [
+        ("short", "no room for 1 worker, of its smallest size")
+    ]
+    stopped = planned([long, job("short", high=2, work=1e4)], policy=Goodput(preempts=True))
+    assert stopped == {"long": 0, "short": 2}
+
+
+def test_the_longest_waiting_is_served_at_last_however_many_short_ones_come():
+    """Short jobs hold what there is; one with ten times their work comes before them when old."""
+
+    def jobs(submitted_s):
+        return [
+            job("old", high=4, work=4e5, submitted_s=submitted_s),
+            *[job(f"s{i}", high=4, work=4e4, submitted_s=NOW_S - 60) for i in range(20)],
+        ]
+
+    stopping = Goodput(preempts=True)
+    assert planned(jobs(NOW_S - 60), count=1, policy=stopping)["old"] == 0
+    assert planned(jobs(NOW_S - 20 * 24 * 3600), count=1, policy=stopping)["old"] > 0
+
+
+@pytest.mark.parametrize(("rescale_s", "grows"), [(1.0, True), (3000.0, False)])
+def test_a_change_has_to_be_worth_what_it_costs_this_job(rescale_s, grows):
+    """1,000 s of work left on four workers: eight would do it in 500 s."""
+    running = job(
+        "a", high=8, placement={"n0000": 4}, work=40_000.0, telling={"rescale_s": rescale_s}
+    )
+    assert (planned([running])["a"] > 4) == grows
+
+
+def test_replicas_fill_few_nodes():
+    before = Snapshot(NOW_S, nodes(4), (job("a", high=8), job("b", high=2, work=1e7)))
+    after = carried_out(before, Goodput().plan(before))
+    assert [len(each.workers.placement) for each in after.jobs] == [2, 1]
+
+
+def test_a_job_nobody_has_seen_starts_with_what_its_user_asks_for_within_an_equal_share():
+    new = {"telling": {"speeds": ()}}
+    assert planned([job("a", asked=3, **new)]) == {"a": 3}
+    crowd = [job(f"j{i}", asked=16, **new) for i in range(8)]
+    assert set(planned(crowd).values()) == {2}
+
+
+def test_without_its_work_told_a_job_that_ran_long_comes_behind_a_new_one():
+    told = {"remaining_samples": None, "trained_samples": 1e7}
+    old = job("old", placement={f"n{i:04}": 4 for i in range(4)}, telling=told)
+    new = job("new", telling={"remaining_samples": None, "trained_samples": 100.0})
+    sizes = planned([old, new], policy=Goodput(preempts=True))
+    assert sizes["new"] > sizes["old"]
+
+
+def test_the_users_batch_is_never_changed_and_one_that_may_be_is_where_it_gains():
+    still = job("a", placement={"n0000": 4})
+    noisy = ElasticBatch(64, 4096, 1.0, 1000.0)
+    seen = tuple(Speed(4, 1, batch / (0.1 + 0.0001 * batch), batch) for batch in (64, 256))
+    free = job("b", placement={"n0001": 4}, telling={"elastic_batch": noisy, "speeds": seen})
+    plan = Goodput().plan(Snapshot(NOW_S, nodes(2), (still, free)))
+    batches = {each.job.rpartition("/")[2]: each.global_batch_size for each in plan.decisions}
+    assert batches.get("a") is None
+    assert 256 < batches["b"] <= 4096
+
+
+def test_a_sample_of_a_batch_is_worth_less_the_less_noise_there_is():
+    assert efficiency(ElasticBatch(64, 4096, 1.0, 1e9), 4096) == pytest.approx(1.0, rel=1e-3)
+    assert efficiency(ElasticBatch(64, 4096, 1.0, 0.0), 4096) == pytest.approx(64 / 4096)
+
+
+def test_reasons_are_for_people():
+    plan = Goodput().plan(Snapshot(NOW_S, nodes(2), (job("a", placement={"n0000": 4}),)))
+    assert [each.reason for each in plan.decisions] == [
+        "+4: ends in about 12,500 s instead of 25,000 s"
+    ]
+
+
+@st.composite
+def clusters(draw):
+    """Jobs of all kinds of tellings on clusters with too little room, all that runs placed."""
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    count = rng.randint(1, 5)
+    free = {each.name: 4 for each in nodes(count)}
+    jobs = [_random_job(rng, number, free) for number in range(rng.randint(1, 8))]
+    return Snapshot(NOW_S, nodes(count), tuple(jobs))
+
+
+def _random_job(rng, number, free):
+    low = rng.choice([1, 1, 2, 5])
+    high = low + rng.choice([0, 1, 3, 12])
+    placement = Counter()
+    if rng.random() < 0.6 and sum(free.values()) >= low:
+        for _ in range(rng.randint(low, high)):
+            name = rng.choice(sorted(free))
+            if free[name]:
+                free[name] -= 1
+                placement[name] += 1
+    elastic = ElasticBatch(64, 1024, 1.0, rng.choice([0.1, 100.0]))
+    telling = {
+        "speeds": rng.choice([(), *([speeds(rng.choice([1.0, 50.0]), rng.random())] * 3)]),
+        "remaining_samples": rng.choice([None, 100.0, 1e5, 1e7]),
+        "trained_samples": rng.choice([None, 100.0, 1e5]),
+        "rescale_s": rng.choice([None, 1.0]),
+        "elastic_batch": rng.choice([None, None, elastic]),
+    }
+    return job(
+        f"j{number}",
+        low,
+        high,
+        dict(placement),
+        telling=telling,
+        submitted_s=NOW_S - rng.choice([0, 100, 10_000]),
+    )
+
+
+policies = pytest.mark.parametrize("policy", [Goodput(), Goodput(preempts=True)], ids=repr)
+
+
+@policies
+@given(before=clusters())
+def test_a_plan_keeps_ranges_and_rooms_and_leaves_nothing_to_do_at_that_moment(policy, before):
+    after = carried_out(before, policy.plan(before))
+    for was, now in zip(before.jobs, after.jobs, strict=True):
+        size, group = now.workers.placed, now.workers
+        unchanged = now is was
+        assert unchanged or group.min <= size <= group.max or (policy.preempts and size == 0)
+    used = Counter()
+    for each in after.jobs:
+        used.update(each.workers.placement)
+    assert all(count <= 4 for count in used.values())
+    assert policy.plan(after).decisions == ()
+
+
+@policies
+@given(before=clusters(), seed=st.integers(0, 99))
+def test_a_plan_does_not_depend_on_the_order_of_lists(policy, before, seed):
+    rng = random.Random(seed)
+    mixed = replace(
+        before,
+        nodes=tuple(rng.sample(before.nodes, len(before.nodes))),
+        jobs=tuple(rng.sample(before.jobs, len(before.jobs))),
+    )
+    assert policy.plan(mixed) == policy.plan(before)
+
+
+@policies
+@settings(max_examples=30)
+@given(before=clusters())
+def test_no_size_goes_back_and_forth_while_nothing_happens(policy, before):
+    now, changes = before, Counter()
+    for tick in range(100):
+        now = replace(now, now_s=NOW_S + 60 * tick)
+        plan = policy.plan(now)
+        changes.update(each.job for each in plan.decisions)
+        now = carried_out(now, plan)
+    assert all(count <= 5 for count in changes.values()), changes
+
+
+def large(jobs):
+    rng = random.Random(1)
+    room = {"cpu": 64_000, "memory": 256 << 30, "nvidia.com/gpu": 8000}
+    needs = {"cpu": 4000, "memory": 16 << 30, "nvidia.com/gpu": 1000}
+    many = []
+    for number in range(jobs):
+        workers = Group(1, rng.choice([4, 8, 16, 64]), 0, needs, needs)
+        telling = Telling(speeds(rng.choice([1.0, 5.0]), 0.9), rng.random() * 1e7)
+        each = job(f"j{number:05}", submitted_s=NOW_S - rng.random() * 1e4)
+        many.append(replace(each, workers=workers, telling=telling))
+    return Snapshot(
+        NOW_S, tuple(Node(f"n{i:05}", room) for i in range(max(1, jobs // 2))), tuple(many)
+    )
+
+
+def test_plans_of_many_jobs_are_quick_and_take_hardly_more_than_in_proportion():
+    """10,000 jobs on 5,000 nodes take below a second on a quiet core; here noise has room."""
+
+    def seconds(jobs):
+        before = large(jobs)
+        after = carried_out(before, Goodput().plan(before))
+        later = replace(after, now_s=NOW_S + 10)
+        start = time.process_time()
+        Goodput().plan(later)
+        return time.process_time() - start
+
+    few, many = min(seconds(500) for _ in range(3)), seconds(5000)
+    assert many < 4.0
+    assert many / few < 10**1.3
