@@ -1,0 +1,62 @@
+"""Policies by their names, and what can be said to them. Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from elastic.policy.cluster.dragon import Dragon
+from elastic.policy.cluster.fulfillment import Fulfillment
+from elastic.policy.cluster.plan import Policy
+from elastic.policy.cluster.queueing import Fifo, Gang
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """What users may say to a policy; None for its own default.
+
+    Attributes:
+        max_load: The part of CPU and memory that is given out at most.
+        starve_after_s: How long a job waits before others give way.
+        grow_after_s: How long nothing has to happen before jobs grow.
+    """
+
+    max_load: float | None = None
+    starve_after_s: float | None = None
+    grow_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPolicy:
+    """A policy that can be asked for by its name.
+
+    Attributes:
+        options: Those of `PolicyOptions` that it takes.
+    """
+
+    make: Callable[..., Policy]
+    summary: str
+    options: frozenset[str] = frozenset()
+
+    def policy(self, options: PolicyOptions) -> Policy:
+        """The policy with what was said of it."""
+        said = {name: getattr(options, name) for name in sorted(self.options)}
+        return self.make(**{name: value for name, value in said.items() if value is not None})
+
+
+POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
+    {
+        "fulfillment": NamedPolicy(
+            Fulfillment,
+            "room goes to who has the least of its range",
+            frozenset({"max_load", "starve_after_s"}),
+        ),
+        "dragon": NamedPolicy(
+            Dragon,
+            "who waits may take workers from others, and idle room makes jobs grow",
+            frozenset({"starve_after_s", "grow_after_s"}),
+        ),
+        "gang": NamedPolicy(Gang, "the size that was asked for, or nothing; never resized"),
+        "fifo": NamedPolicy(Fifo, "the same, strictly in the order of submission"),
+    }
+)

@@ -1,0 +1,96 @@
+"""A plan for people, and for programs. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from elastic.policy.cluster.plan import Decision, Plan
+from elastic.policy.cluster.snapshot import Job, Placement, Snapshot
+
+
+def plan_lines(plan: Plan, snapshot: Snapshot) -> list[str]:
+    """All jobs, what becomes of them, and why."""
+    decisions = {each.job: each for each in plan.decisions}
+    notes = {each.job: each.text for each in plan.notes}
+    rows: list[tuple[str, ...]] = [("JOB", "PHASE", "RANGE", "SIZE", "NODES", "WHY")]
+    rows += [
+        _row(job, decisions.get(job.key), notes.get(job.key, ""))
+        for job in sorted(snapshot.jobs, key=lambda each: each.key)
+    ]
+    return [*aligned(rows), "", _summary(plan, snapshot)]
+
+
+def _row(job: Job, decision: Decision | None, note: str) -> tuple[str, ...]:
+    workers = job.workers
+    low_high = f"{workers.min}..{workers.max}"
+    placed = str(workers.placed)
+    if decision is None:
+        nodes = str(len(workers.placement)) if workers.placement else "-"
+        return job.key, str(job.phase), low_high, placed, nodes, note
+    to = placed if decision.replicas == workers.placed else f"{placed} -> {decision.replicas}"
+    nodes = "-" if decision.placement is None else _shown(decision.placement)
+    return job.key, str(job.phase), low_high, to, nodes, decision.reason
+
+
+_MAX_NODES = 3
+
+
+def _shown(placement: Placement) -> str:
+    """Where replicas are, the nodes with the most of them first."""
+    ordered = sorted(placement.items(), key=lambda each: (-each[1], each[0]))
+    names = [f"{node}:{count}" for node, count in ordered[:_MAX_NODES]]
+    rest = len(ordered) - _MAX_NODES
+    return " ".join(names) + (f" +{rest} nodes" if rest > 0 else "") or "-"
+
+
+def _summary(plan: Plan, snapshot: Snapshot) -> str:
+    changed = len(plan.decisions)
+    kept = len(snapshot.jobs) - changed
+    return f"{changed} of {len(snapshot.jobs)} jobs would change, {kept} would not"
+
+
+def plan_document(plan: Plan, snapshot: Snapshot, policy: str) -> dict[str, Any]:
+    """The same as plain values."""
+    before = {job.key: job for job in snapshot.jobs}
+    return {
+        "policy": policy,
+        "now_s": snapshot.now_s,
+        "decisions": [_decision(each, before[each.job]) for each in plan.decisions],
+        "notes": [{"job": each.job, "text": each.text} for each in plan.notes],
+    }
+
+
+def _decision(decision: Decision, job: Job) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "job": decision.job,
+        "from": job.workers.placed,
+        "to": decision.replicas,
+        "reason": decision.reason,
+        "placement": None if decision.placement is None else dict(decision.placement),
+    }
+    if decision.ps_replicas is not None or decision.ps_placement is not None:
+        placement = decision.ps_placement
+        document["ps"] = {
+            "to": decision.ps_replicas,
+            "placement": None if placement is None else dict(placement),
+        }
+    if decision.other_placements:
+        document["others"] = {role: dict(at) for role, at in decision.other_placements.items()}
+    if decision.cards:
+        document["cards"] = {
+            role: {node: dict(cards) for node, cards in each.items()}
+            for role, each in decision.cards.items()
+        }
+    return document
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
+    """Rows as lines of columns, two spaces apart; those of `right` end where they end."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    ends = frozenset(right)
+    return [
+        "  ".join(
+            cell.rjust(width) if column in ends else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

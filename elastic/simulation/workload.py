@@ -1,0 +1,115 @@
+"""What is submitted to a simulated cluster, and when. Pure values."""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from elastic.policy.cluster.amounts import Amounts
+from elastic.policy.cluster.rules import Rules
+from elastic.policy.cluster.snapshot import Job
+from elastic.simulation.speeds import Amdahl, Speed
+
+SAMPLES_PER_S: Final = 100.0
+"""Of a job of which nothing is known, at the size that its user asked for: any number will do."""
+
+
+class Tells(StrEnum):
+    """What a job tells of itself while it runs."""
+
+    NOTHING = "nothing"
+    SPEED = "speed"
+    ALL = "all"
+    """Also how much work remains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much a job has to do.
+
+    Attributes:
+        seconds: How long it takes at the size that its user asked for.
+        speed: By size.
+        tells: What policies get to know of it.
+        samples_per_s: At that size.
+    """
+
+    seconds: float
+    speed: Speed = field(default_factory=Amdahl)
+    tells: Tells = Tells.NOTHING
+    samples_per_s: float = SAMPLES_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One job of a workload.
+
+    Attributes:
+        job: As policies see it when it comes: nothing of it is placed.
+        work: What it has to do.
+        rescale_s: Seconds without progress for each change of its size; None for those of its kind.
+    """
+
+    job: Job
+    work: Work
+    rescale_s: float | None = None
+
+    @property
+    def asked(self) -> int:
+        """Workers that its user asked for; the most that it may have where nobody has said."""
+        return self.job.workers.size_at_start
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Pods that are no job and come and go by a schedule, as those of a Deployment.
+
+    Attributes:
+        steps: (second, pods from then on), ascending.
+    """
+
+    name: str
+    requests: Amounts
+    limits: Amounts
+    steps: tuple[tuple[float, int], ...]
+    rules: Rules = field(default_factory=Rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A span of time of which utilisation and fairness are told by themselves.
+
+    Attributes:
+        to_s: None for the first end of a job.
+    """
+
+    name: str
+    from_s: float
+    to_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """All that a simulated cluster is to run.
+
+    Attributes:
+        submissions: By the time of submission.
+        windows: Spans to be told of, beside the whole.
+    """
+
+    submissions: tuple[Submission, ...]
+    services: tuple[Service, ...] = ()
+    windows: tuple[Window, ...] = ()
+
+    @classmethod
+    def of(cls, submissions: list[Submission]) -> "Workload":
+        """Submissions in any order, the first of which is to come at second 0."""
+        if not submissions:
+            return cls(())
+        first_s = min(each.job.submitted_s for each in submissions)
+        ordered = sorted(submissions, key=lambda each: each.job.submitted_s)
+        return cls(tuple(_earlier(each, first_s) for each in ordered))
+
+
+def _earlier(submission: Submission, by_s: float) -> Submission:
+    at_s = submission.job.submitted_s - by_s
+    return replace(submission, job=replace(submission.job, submitted_s=at_s, waiting_since_s=at_s))
