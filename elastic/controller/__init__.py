@@ -1,4 +1,4 @@
-"""`elastic controller`: keeps true what objects of TrainingJob, ElasticJob and TFJob say.
+"""`elastic controller`: keeps true what objects such as TrainingJob and ElasticJob say.
 
 resources   what users write: typed, and the schemas of their definitions
 kinds       one reconciler each: what is there, in; what is to be done and told, out. Pure

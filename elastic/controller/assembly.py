@@ -1,6 +1,8 @@
 """The controller as it is shipped: all kinds, and the engine that runs them."""
 
 from elastic.controller.kinds.elastic_job import ElasticJobs
+from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
+from elastic.controller.kinds.queueing import Queues
 from elastic.controller.kinds.tf_job import TFJobs
 from elastic.controller.kinds.training_job import TrainingJobs
 from elastic.controller.machinery.engine import Engine
@@ -16,6 +18,11 @@ def assembled() -> Parts:
 
 
 def _kinds(is_served: IsServed) -> dict[str, Kind]:
-    has_kubeshare = is_served(SHARE_PODS)
-    kinds: tuple[Kind, ...] = (TrainingJobs(), ElasticJobs(), TFJobs(has_kubeshare))
+    has_kubeshare, queues = is_served(SHARE_PODS), Queues.of(is_served)
+    kinds: tuple[Kind, ...] = (
+        TrainingJobs(queues=queues),
+        ElasticJobs(queues),
+        TFJobs(has_kubeshare),
+        ElasticTrainJobs(),
+    )
     return {kind.resource.kind.lower(): kind for kind in kinds}

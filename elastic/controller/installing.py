@@ -3,14 +3,21 @@
 The rights follow from what its kinds say they watch and make, and no others are given.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from elastic.controller.machinery.registration import definition_of
 from elastic.controller.reconciling import Kind
 from elastic.controller.settings import DEFAULTS, IMAGE, NAME
-from elastic.platforms.kubernetes.api.resources import EVENTS, LEASES, NODES, PODS, Manifest
+from elastic.platforms.kubernetes.api.resources import (
+    EVENTS,
+    LEASES,
+    NODES,
+    PODS,
+    Manifest,
+    Resource,
+)
 from elastic.platforms.kubernetes.objects.names import (
     APP,
     APP_LABEL,
@@ -19,6 +26,7 @@ from elastic.platforms.kubernetes.objects.names import (
     TMP_VOLUME,
     USER_ID,
 )
+from elastic.platforms.kubernetes.objects.queues import GROUPS
 
 COMPONENT_LABEL: Final = "elastic-component"
 COMPONENT: Final = "controller"
@@ -36,6 +44,10 @@ FINALIZER_VERBS: Final = ("update",)
 """Of the job, whose deletion what it owns may hold up (`blockOwnerDeletion`)."""
 
 CHILD_VERBS: Final = ("get", "list", "watch", "create", "patch", "delete")
+UNWATCHED_VERBS: Final = ("get", "create")
+"""Of what is made and not looked at again, but to see whose it is where its name is taken: one that
+is known by name can be read, and none can be found."""
+
 EVENT_VERBS: Final = ("create", "patch")
 LEASE_VERBS: Final = ("get", "patch")
 VIEW_VERBS: Final = ("list", "watch")
@@ -85,6 +97,16 @@ def manifests(installation: Installation) -> list[Manifest]:
     ]
 
 
+def everything_but_groups(queues: Collection[str]) -> Callable[[Resource], bool]:
+    """Of a cluster that knows all types, but groups of pods only for some systems of queues.
+
+    Args:
+        queues: Names of `QueueSystem`: rights to groups are given to those alone who use them.
+    """
+    kept = {group for system, group in GROUPS.items() if system in queues}
+    return lambda resource: resource in kept or resource not in GROUPS.values()
+
+
 def definitions(installation: Installation) -> Iterator[Manifest]:
     """The types of its jobs, with the label that tells them from another controller's."""
     for kind in installation.kinds.values():
@@ -128,6 +150,9 @@ def job_rules(kinds: Iterable[Kind]) -> list[Manifest]:
     for kind in kinds:
         for child in kind.children:
             add(child.group, child.plural, CHILD_VERBS)
+    for kind in kinds:
+        for made in kind.unwatched:
+            add(made.group, made.plural, UNWATCHED_VERBS)
     add(EVENTS.group, EVENTS.plural, EVENT_VERBS)
     return [
         {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.controller.assembly import assembled
-from elastic.controller.installing import Installation, manifests
+from elastic.controller.installing import Installation, everything_but_groups, manifests
 from elastic.platforms.kubernetes.job.installing import namespace
 from elastic.spec.yaml_text import dump_value
 
@@ -25,7 +25,8 @@ _IN_ALL: Final = """\
 def texts() -> Mapping[str, str]:
     """By the name of a file, what it is to hold."""
     parts = assembled()
-    kinds, types = parts.kinds(parts.names()), parts.definitions()
+    kinds = parts.kinds(parts.names(), everything_but_groups(()))
+    types = parts.definitions()
     one = Installation("default", kinds, types)
     everywhere = Installation(CLUSTER_NAMESPACE, kinds, types, all_namespaces=True)
     wide = [namespace(CLUSTER_NAMESPACE), *manifests(everywhere)]

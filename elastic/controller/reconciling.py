@@ -41,11 +41,14 @@ class Create:
         manifest: Without namespace and owner references, which whoever acts adds. Its name has to
             follow from the job and the object's role, so that a second try meets the first.
         note: Told when it is done; a failure is told by the API server's own words.
+        if_taken: Whose an object of this name is that belongs to nobody, and what to do about it,
+            for people.
     """
 
     resource: Resource
     manifest: Manifest
     note: Note | None = None
+    if_taken: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +102,14 @@ class Observed:
             `deletionTimestamp` from that moment on.
         now_s: Seconds since the epoch, by the clock of the API server.
         cluster: For kinds that ask for it.
+        random_hex: 64 hexadecimal digits that nobody can guess, drawn for this look alone.
     """
 
     job: Manifest
     children: Mapping[Resource, Sequence[Manifest]]
     now_s: float
     cluster: ClusterView | None = None
+    random_hex: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,8 @@ class Kind(Protocol):
     Attributes:
         resource: Of its objects, in the version that is watched.
         children: Types of what its jobs control, directly or not; each is watched once for all.
+        unwatched: Types of what is made for its jobs and never listed, as of secrets: whether it is
+            there shows when it is made again.
         component: Source of its events.
         sees_cluster: Whether `Observed.cluster` is wanted.
     """
@@ -141,6 +148,8 @@ class Kind(Protocol):
     def resource(self) -> Resource: ...
     @property
     def children(self) -> Sequence[Resource]: ...
+    @property
+    def unwatched(self) -> Sequence[Resource]: ...
     @property
     def component(self) -> str: ...
     @property

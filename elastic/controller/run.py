@@ -23,15 +23,17 @@ from elastic.controller.machinery.election import (
 )
 from elastic.controller.machinery.meter import Sample
 from elastic.controller.machinery.metrics import ControllerExporter
-from elastic.controller.machinery.registration import is_served, register
+from elastic.controller.machinery.registration import register
 from elastic.controller.machinery.serving import Door
 from elastic.controller.parts import Engine, Parts
 from elastic.controller.settings import Settings
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.discovery import is_served, may
 from elastic.platforms.kubernetes.api.kubeconfig import Access, find_access, is_configured
 from elastic.platforms.kubernetes.api.leases import Lease
 from elastic.platforms.kubernetes.api.resources import Resource
+from elastic.platforms.kubernetes.objects.queues import GROUPS
 
 SILENT_S: Final = 60.0
 """An election that turns no more for so long hangs, and the process with it."""
@@ -191,7 +193,14 @@ class _Process:
         self._election.keep(stopping)
 
     def _is_served(self, resource: Resource) -> bool:
-        return is_served(self._cluster, resource)
+        if not is_served(self._cluster, resource):
+            return False
+        if resource not in GROUPS.values():
+            return True
+        # Seen by those kinds alone whose jobs wait in queues, and rights for it are given apart:
+        # without them jobs that ask for no queue must not wait for any.
+        scope = None if self._settings.all_namespaces else self._namespace
+        return may(self._cluster, "list", resource, scope)
 
     def _leave(self) -> None:
         """Have another one act; the lease is kept until the last pass has ended."""

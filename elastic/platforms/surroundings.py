@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from elastic.platforms.base import ExitReason, ReplicaRunner
+from elastic.platforms.fences import NO_FENCE, Fence
 from elastic.platforms.traces import STEP_NAME
+from elastic.policy.fleet import NO_LAUNCHES, TakenLaunches
 from elastic.spec.job import JobSpec
 from elastic.spec.status import NO_MASTERS, MasterHistory
 
 THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 """How many threads the frameworks compute with; they read them when they are loaded."""
+
+PATIENCE_S: Final = 600.0
+"""See `Surroundings.patience_s`: for a master that is started again where it was."""
 
 MEMORY_VARIABLE: Final = "TF_FORCE_GPU_ALLOW_GROWTH"
 
@@ -55,12 +60,18 @@ class Surroundings(Protocol):
     def address(self) -> str | None:
         """Where the master listens (`host:port`), or None where that is not known yet."""
 
+    def patience_s(self) -> float:
+        """How long a worker waits for a master that is away, before it gives its place up."""
+
     def say_end(self, reason: ExitReason, message: str, traceback: str = "") -> None:
         """Say why this process is about to end; the platform reports it as the exit reason.
 
         Raises:
             PlatformError: It could not be written.
         """
+
+    def code_of_leaving(self, spec: JobSpec) -> int:
+        """The exit code of a replica that leaves as it was asked to, its work undone."""
 
 
 class Departure:
@@ -114,6 +125,8 @@ class MasterEnvironment:
             it that its newest version could be kept in.
         room: Workers that the platform has room for now, as far as it can tell; a job with a
             range begins with so many of it.
+        fence: Asked before anything of this master can be seen by others.
+        taken_launches: Launch numbers that earlier masters may have given.
     """
 
     spec: JobSpec
@@ -126,6 +139,8 @@ class MasterEnvironment:
     master_history: MasterHistory = NO_MASTERS
     beside: "subprocess.Popen[bytes] | None" = None
     departure: Departure | None = None
+    fence: Fence = NO_FENCE
+    taken_launches: TakenLaunches = NO_LAUNCHES
 
     @property
     def checkpoint_dir(self) -> Path:

@@ -165,6 +165,16 @@ def test_a_name_is_given_once_and_is_needed(server):
     assert server.create(name=name)["metadata"]["uid"] != item["metadata"]["uid"]
 
 
+def test_a_dry_run_leaves_nothing(server):
+    path = CONFIGMAPS.path(server.namespace)
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tried"}}
+    tried = server.cluster.create(path, manifest, dry_run=True)
+    assert tried["metadata"]["name"] == "tried"
+    assert refused(server.cluster.get, f"{path}/tried") == (404, "NotFound")
+    server.cluster.create(path, manifest)
+    assert refused(server.cluster.create, path, manifest, dry_run=True) == (409, "AlreadyExists")
+
+
 def test_what_is_not_there_is_not_found(server):
     missing = WIDGETS.path(server.namespace, "missing")
     assert refused(server.cluster.get, missing) == (404, "NotFound")

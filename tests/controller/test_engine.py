@@ -1,6 +1,8 @@
 """What an engine makes of jobs of a toy kind, against an API server over HTTP."""
 
 import random
+import threading
+import time
 
 import pytest
 from support.toy_kind import PODS, TEAM, TOYS, ToyKind, is_quiet, soon
@@ -487,6 +489,60 @@ def test_kinds_that_place_pods_see_the_cluster_and_hear_of_its_changes(world):
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {}}
         world.api.objects.create(world.place("p", "elsewhere", PODS), pod)
         soon(lambda: len(kind.seen[-1].cluster.pods) == 1)
+
+
+def test_a_kind_that_takes_long_to_place_its_pods_holds_up_no_other(world):
+    may_go_on, begun = threading.Event(), threading.Event()
+
+    class Slow(ToyKind):
+        def reconcile(self, observed):
+            begun.set()
+            may_go_on.wait(20.0)
+            return super().reconcile(observed)
+
+    slow = Slow(OTHERS, sees_cluster=True)
+    for number in range(3):
+        world.make(f"slow-{number}", 1, resource=OTHERS)
+    with world.engine(world.kind, slow, num_workers=1):
+        begun.wait(20.0)
+        world.make("job", 1)
+        soon(lambda: world.is_running("job", 1))
+        assert not slow.seen
+        may_go_on.set()
+        soon(lambda: len({each.job["metadata"]["name"] for each in slow.seen}) == 3)
+
+
+def test_jobs_that_place_pods_are_looked_at_one_by_one(world):
+    in_work = threading.Lock()
+
+    class Placing(ToyKind):
+        def reconcile(self, observed):
+            assert in_work.acquire(blocking=False), "two at once"
+            try:
+                time.sleep(0.02)
+                return super().reconcile(observed)
+            finally:
+                in_work.release()
+
+    kind = Placing(sees_cluster=True)
+    for number in range(5):
+        world.make(f"job-{number}", 1)
+    with world.engine(kind, num_workers=4) as engine:
+        soon(lambda: all(world.is_running(f"job-{number}", 1) for number in range(5)))
+        assert engine.sample().errors == {}
+
+
+def test_kinds_that_place_pods_decide_nothing_before_they_see_the_cluster(world):
+    kind = ToyKind(sees_cluster=True)
+    world.api.deny("nodes", "list", "watch")
+    world.make("job", 1)
+    with world.engine(kind):
+        (event,) = soon(lambda: world.events("MissingRight"))
+        assert "nodes" in event["message"]
+        assert not kind.seen
+        world.api.allow("nodes")
+        soon(lambda: world.is_running("job", 1))
+    assert all(each.cluster is not None for each in kind.seen)
 
 
 def test_numbers_tell_what_was_done(world):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support.tf_job_world import node
 
 from elastic.controller.kinds.placing import place
-from elastic.controller.kinds.rooms import GPU, demand_of, needs_of, rooms_of
-from elastic.controller.resources.quantities import MOST, NANO, nanos_of, shown
+from elastic.controller.kinds.rooms import GPU, Rooms, demand_of, needs_of, rooms_of
+from elastic.spec.quantities import MOST, NANO, nanos_of, shown
 
 SCALES = {
     "n": Decimal("1e-9"),
@@ -320,3 +320,29 @@ def test_somebodys_pod_with_broken_annotations_is_counted_nevertheless():
     broken = pod("a", cpu="3", annotations={"kubeshare/GPUID": "x"} | share("lots"))
     [room] = rooms_of([node("a", cpu="8", gpus=1)], [broken])
     assert (room.free["cpu"], room.free[GPU]) == (5 * NANO, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), max_size=12))
+def test_rooms_that_are_remembered_are_those_that_there_are(changes):
+    """A pod comes, is another by now, is over, or goes; a node is another."""
+    remembered, nodes, pods = Rooms(), {name: node(name) for name in "abc"}, {}
+    for name, number in changes:
+        match number:
+            case 0:
+                nodes[name] = node(name, cpu="2")
+            case 1:
+                pods.pop(name, None)
+            case 2:
+                pods[name] = pod(name) | {"status": {"phase": "Failed"}}
+            case _:
+                pods[name] = pod(name, cpu=str(number))
+        there = list(nodes.values()), list(pods.values())
+        assert remembered.of(*there) == rooms_of(*there)
+
+
+def test_nodes_about_which_nothing_has_changed_are_not_looked_at_again():
+    rooms, nodes, one = Rooms(), [node("a"), node("b")], pod("a")
+    before = rooms.of(nodes, [one])
+    after = rooms.of(nodes, [one, pod("b")])
+    assert after[0] is before[0]
+    assert after[1] != before[1]

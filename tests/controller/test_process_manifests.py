@@ -6,6 +6,7 @@ import pytest
 
 import elastic
 from elastic.controller.assembly import assembled
+from elastic.controller.installing import job_rules
 from elastic.controller.machinery.registration import definition_of
 from elastic.controller.manifests import texts
 
@@ -27,6 +28,13 @@ def test_every_kind_has_its_definition_and_its_row_in_the_docs():
         served = {version["name"] for version in definition["spec"]["versions"]}
         assert kind.resource.version in served
         assert f"| `{name}` | {kind.resource.kind} | `{kind.resource.api_version}`" in page
+
+
+def test_secrets_can_be_made_and_none_can_be_found():
+    parts = assembled()
+    kinds = parts.kinds(parts.names()).values()
+    verbs = [rule["verbs"] for rule in job_rules(kinds) if "secrets" in rule["resources"]]
+    assert verbs == [["get", "create"]]
 
 
 def test_what_a_cluster_does_not_know_is_not_watched():

@@ -20,7 +20,7 @@ class Scene:
         world.api.serve(TOYS)
         self.recorder = EventRecorder(cluster)
         self.recorder.start()
-        self.informers = Informers(cluster, [self.kind], TEAM, lambda _: None)
+        self.informers = Informers(cluster, [self.kind], TEAM, lambda _key, _in_s: None)
         self.writer = Writer(
             cluster, self.informers, self.recorder, Meter(), lambda: self.is_leaving
         )

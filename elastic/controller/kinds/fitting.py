@@ -1,27 +1,13 @@
-"""Which nodes a pod may run on by its rules: selectors, required affinity, taints. Pure."""
+"""Which nodes a pod asks for: its name, selectors, required affinity. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
 
 from elastic.controller.resources.pod_parts import (
     NodeTerm,
     Operator,
     PodSpec,
     Requirement,
-    Toleration,
 )
-
-_FORBIDDING: Final = frozenset({"NoSchedule", "NoExecute"})
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    """What keeps pods from a node that do not tolerate it."""
-
-    key: str
-    value: str
-    effect: str
 
 
 def is_allowed(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
@@ -34,27 +20,6 @@ def is_allowed(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
     return required is None or any(
         _holds(term, name, labels) for term in required.node_selector_terms
     )
-
-
-def untolerated(spec: PodSpec, taints: Sequence[Taint]) -> Taint | None:
-    """The first taint that keeps the pod away; None where there is none."""
-    return next(
-        (
-            taint
-            for taint in taints
-            if taint.effect in _FORBIDDING
-            and not any(_tolerates(each, taint) for each in spec.tolerations)
-        ),
-        None,
-    )
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect not in {"", taint.effect}:
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in {"", taint.key}
-    return (toleration.key, toleration.value) == (taint.key, taint.value)
 
 
 def _holds(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:

@@ -9,14 +9,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import is_
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from elastic.controller.kinds.fitting import Taint, is_allowed, untolerated
+from elastic.controller.kinds.fitting import is_allowed
 from elastic.controller.resources.pod_parts import CARD_ID, Annotations, PodParts, parts_of
-from elastic.controller.resources.quantities import NANO, nanos_of, shown
 from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.policy.cluster.rules import Taint, untolerated
+from elastic.spec.quantities import NANO, nanos_of, shown
 
 GPU: Final = "nvidia.com/gpu"
 
@@ -93,7 +95,7 @@ class Room:
             return self.closed
         if not is_allowed(demand.parts.spec, self.name, self.labels):
             return "not chosen by nodeSelector or affinity"
-        if taint := untolerated(demand.parts.spec, self.taints):
+        if taint := untolerated(demand.parts.spec.tolerations, self.taints):
             return f"taint {taint.key}:{taint.effect} not tolerated"
         for resource, need in demand.needs.items():
             if need > max(0, self.free.get(resource, 0)):
@@ -199,12 +201,44 @@ def rooms_of(nodes: Sequence[Manifest], pods: Iterable[Manifest]) -> tuple[Room,
         nodes: Of the cluster, in any order.
         pods: Of the cluster, in any order, and SharePods that have no pod yet.
     """
-    on_node: dict[str, list[Manifest]] = defaultdict(list)
-    for pod in pods:
-        if (pod.get("status") or {}).get("phase") not in _OVER:
-            on_node[str(pod["spec"].get("nodeName") or "")].append(pod)
-    ordered = sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
-    return tuple(_room(node, on_node[node["metadata"]["name"]]) for node in ordered)
+    return Rooms().of(nodes, pods)
+
+
+class Rooms:
+    """What is free on each node, worked out anew only where something about a node has changed.
+
+    A pass changes a few nodes of many, and to add up what all pods of a cluster ask for would take
+    most of the time of a controller of a thousand jobs. Objects are told apart by identity: copies
+    of what an API server has are replaced and never changed. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Manifest, list[Manifest], Room]] = {}
+
+    def of(self, nodes: Sequence[Manifest], pods: Iterable[Manifest]) -> tuple[Room, ...]:
+        """See `rooms_of`."""
+        on_node: dict[str, list[Manifest]] = defaultdict(list)
+        for pod in pods:
+            if (pod.get("status") or {}).get("phase") not in _OVER:
+                on_node[pod["spec"].get("nodeName") or ""].append(pod)
+        known, self._known = self._known, {}
+        for node in sorted(nodes, key=lambda node: str(node["metadata"]["name"])):
+            name = str(node["metadata"]["name"])
+            self._known[name] = self._looked_at(node, on_node[name], known.get(name))
+        return tuple(room for _, _, room in self._known.values())
+
+    def _looked_at(
+        self,
+        node: Manifest,
+        pods: list[Manifest],
+        known: tuple[Manifest, list[Manifest], Room] | None,
+    ) -> tuple[Manifest, list[Manifest], Room]:
+        if known is not None:
+            known_node, known_pods, _ = known
+            is_same = len(pods) == len(known_pods) and all(map(is_, pods, known_pods))
+            if known_node is node and is_same:
+                return known
+        return node, pods, _room(node, pods)
 
 
 def why_nowhere(demand: Demand, rooms: Sequence[Room]) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 from elastic.controller.kinds import clocks
 from elastic.controller.kinds.pods import GROUP_LABEL, JOB_LABEL, name_of, uid_of
+from elastic.controller.kinds.rooms import Rooms
 from elastic.controller.kinds.tf_objects import GROUP, pod_of, service_of
 from elastic.controller.kinds.tf_plan import Plan, View
 from elastic.controller.kinds.tf_replicas import Replica, replicas_of
@@ -42,12 +43,14 @@ class TFJobs:
     """The kind TFJob, with its scheduler."""
 
     resource = RESOURCE
+    unwatched = ()
     component = "tfjob-controller"
     sees_cluster = True
 
     def __init__(self, has_kubeshare: bool = False) -> None:
         """Args: whether the cluster knows SharePods; where it does not, they cannot be watched."""
         self._has_kubeshare = has_kubeshare
+        self._rooms = Rooms()
         self.children: Sequence[Resource] = (PODS, SERVICES)
         if has_kubeshare:
             self.children = (PODS, SERVICES, SHARE_PODS)
@@ -69,7 +72,7 @@ class TFJobs:
         if reading.spec is None:
             return _told(refused(before, reading.problem, observed.now_s))
         replicas = replicas_of(observed)
-        view = View(observed, reading.spec, before, replicas, self._has_kubeshare)
+        view = View(observed, reading.spec, before, replicas, self._has_kubeshare, self._rooms)
         account = account_of(view, reading.unknown)
         if account.status != before:
             return _told(account)

@@ -6,7 +6,7 @@ from typing import Final
 
 from elastic.controller.kinds.placing import Placement, Seat, place
 from elastic.controller.kinds.pods import name_of, replica_name, uid_of
-from elastic.controller.kinds.rooms import Demand, demand_of, rooms_of
+from elastic.controller.kinds.rooms import Demand, Rooms, demand_of
 from elastic.controller.kinds.tf_replicas import Replica
 from elastic.controller.reconciling import Observed
 from elastic.controller.resources.tf_job import SHARE_PODS, Role, TFJobSpec, TFJobStatus
@@ -19,6 +19,7 @@ class View:
 
     Attributes:
         has_kubeshare: Whether the cluster knows SharePods.
+        rooms: Remembers those of the pass before.
     """
 
     observed: Observed
@@ -26,6 +27,7 @@ class View:
     before: TFJobStatus
     replicas: Sequence[Replica]
     has_kubeshare: bool
+    rooms: Rooms
 
     @property
     def name(self) -> str:
@@ -131,7 +133,8 @@ def _find(view: View, required: Wanted, optional: Wanted) -> Placement:
     cluster = view.observed.cluster
     assert cluster is not None, "this kind sees the cluster"
     near = {replica.node for replica in view.replicas if not replica.is_deleted}
-    return place(least, more, rooms_of(cluster.nodes, _taking_room(view, cluster.pods)), near)
+    rooms = view.rooms.of(cluster.nodes, _taking_room(view, cluster.pods))
+    return place(least, more, rooms, near)
 
 
 def _demands(view: View, wanted: Wanted) -> list[Demand]:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from elastic.controller.kinds.queueing import queue_of
 from elastic.controller.kinds.tf_objects import TF_CONFIG
 from elastic.controller.reconciling import EventType, Note
 from elastic.controller.resources.tf_job import TFJobSpec
 from elastic.platforms.kubernetes.api.resources import Manifest
-
-_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
 
 _OF_SCHEDULERS: Final = ("schedulerName", "topologySpreadConstraints")
 _OF_AFFINITY: Final = ("podAffinity", "podAntiAffinity")
@@ -26,9 +26,10 @@ def warnings_of(job: Manifest, spec: TFJobSpec, unknown: Sequence[str]) -> list[
     if unknown:
         message = f"kept and without effect: {', '.join(unknown)}; is one of them misspelt?"
         notes.append(Note("UnknownFields", message, EventType.WARNING))
-    if queue := (job["metadata"].get("labels") or {}).get(_QUEUE):
+    if queue := queue_of(job):
         message = (
-            f"{_QUEUE}={queue}: this kind gives its pods their nodes itself, so no queue holds them"
+            f"{QUEUE_LABEL}={queue}: this kind gives its pods their nodes itself, so no queue "
+            "holds them"
         )
         notes.append(Note("QueueIgnored", message, EventType.WARNING))
     if ignored := list(_ignored(spec)):

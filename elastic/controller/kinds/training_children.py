@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from elastic.controller.resources.common import MAX_INT32
-from elastic.controller.resources.quantities import NANO, nanos_of
 from elastic.controller.resources.training_job import (
     MasterSpec,
     PserverSpec,
@@ -28,6 +27,7 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
     Resource,
 )
+from elastic.spec.quantities import NANO, nanos_of
 
 LABELS: Final = {
     Role.MASTER: "paddle-job-master",
@@ -120,6 +120,7 @@ def _pod_spec(job: str, role: Role, spec: TrainingJobSpec) -> Manifest:
         "restartPolicy": "Never" if role is Role.TRAINER else "Always",
         **_some("volumes", volumes),
         **_some("nodeSelector", dict(spec.node_selector)),
+        **_some("tolerations", list(spec.tolerations)),
         **_some("imagePullSecrets", [{"name": each.name} for each in spec.image_pull_secrets]),
         **(_HOST_NETWORK if spec.host_network else {}),
     }

@@ -10,9 +10,10 @@ holds what others wait for.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from elastic.controller.kinds.queueing import Queues, group_actions
 from elastic.controller.kinds.training_children import (
     LABELS,
     RESOURCES,
@@ -53,6 +54,7 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
     Resource,
 )
+from elastic.platforms.kubernetes.objects.queues import job_additions, template_additions
 
 COMPONENT: Final = "training-job-controller"
 
@@ -68,13 +70,19 @@ class TrainingJobs:
 
     Attributes:
         sizes: How many trainers and parameter servers a job is to have.
+        queues: Those of the cluster; the trainers may wait in one.
     """
 
     sizes: Callable[[TrainingJobSpec], Sizes] = wanted_sizes
     resource: Resource = RESOURCE
-    children: Sequence[Resource] = (REPLICA_SETS, BATCH_JOBS, PODS)
+    queues: Queues = field(default_factory=Queues)
+    unwatched: Sequence[Resource] = ()
     component: str = COMPONENT
     sees_cluster: bool = False
+
+    @property
+    def children(self) -> Sequence[Resource]:
+        return (REPLICA_SETS, BATCH_JOBS, PODS, *self.queues.groups)
 
     def job_of(self, resource: Resource, child: Manifest) -> str | None:
         """By the label of a role.
@@ -83,6 +91,8 @@ class TrainingJobs:
         lost it is to be found by the next of that name, which takes no pod that is another's.
         """
         labels = child["metadata"].get("labels") or {}
+        if resource in self.queues.groups:
+            return labels.get(LABELS[Role.TRAINER])
         for role, label in LABELS.items():
             if RESOURCES[role] == resource and label in labels:
                 return str(labels[label])
@@ -101,9 +111,12 @@ class TrainingJobs:
         reading = read_job(job)
         if reading.spec is None:
             return _unreadable(job, groups, status, reading.problem)
-        return _live(
-            Look(observed, groups, status, reading, reading.spec, self.sizes(reading.spec))
-        )
+        # One that trains is not ended by what becomes of a queue's system.
+        if status.phase is Phase.NONE and (problem := self.queues.problem(job)):
+            return _unreadable(job, groups, status, problem)
+        sizes = self.sizes(reading.spec)
+        queued = self.queues.queued(job, reading.spec.trainer.min_instance)
+        return _live(Look(observed, groups, status, reading, reading.spec, sizes, queued))
 
 
 def _live(here: Look) -> Outcome:
@@ -111,7 +124,7 @@ def _live(here: Look) -> Outcome:
     before = here.status.phase
     phase = next_phase(before, end, here.all_run)
     reason = end.reason if end is not None and phase is end.phase else ""
-    actions = _releases(here.groups, phase) if phase.is_final else [*_scalings(here), *_next(here)]
+    actions = _releases(here.groups, phase) if phase.is_final else _steps(here)
     status = TrainingJobStatus(
         phase=phase,
         reason=reason,
@@ -121,6 +134,12 @@ def _live(here: Look) -> Outcome:
     )
     notes = [*warnings(here), *phase_notes(before, phase, reason)]
     return Outcome(actions, written(status), notes)
+
+
+def _steps(here: Look) -> list[Action]:
+    """What brings a job nearer to what is wanted; the trainers come after their group."""
+    label = {LABELS[Role.TRAINER]: here.name}
+    return [*group_actions(here.queued, here.observed, label), *_scalings(here), *_next(here)]
 
 
 def _next(here: Look) -> list[Action]:
@@ -137,6 +156,11 @@ def _next(here: Look) -> list[Action]:
 def _create(here: Look, role: Role) -> Create:
     size = here.wanted(role)
     manifest = child_of(here.name, role, here.spec, size)
+    if role is Role.TRAINER and here.queued is not None:
+        system, gang = here.queued.system, here.queued.gang
+        spec = manifest["spec"]
+        spec["template"] = template_additions(system, gang).to(spec["template"])
+        manifest = job_additions(system, gang).to(manifest)
     pods = f"{size} {'pod' if size == 1 else 'pods'}"
     message = f"created {manifest['kind']} {name_of(here.name, role)} of {pods}"
     return Create(RESOURCES[role], manifest, Note("Created", message))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from elastic.controller.kinds.queueing import Queued
 from elastic.controller.kinds.training_pods import Groups
 from elastic.controller.kinds.training_sizes import Sizes
 from elastic.controller.reconciling import Observed
@@ -16,6 +17,7 @@ class Look:
     Attributes:
         status: As it was written last.
         reading: Of the spec, which could be read.
+        queued: How its trainers wait in a queue; None where they wait in none.
     """
 
     observed: Observed
@@ -24,6 +26,7 @@ class Look:
     reading: Reading[TrainingJobSpec]
     spec: TrainingJobSpec
     sizes: Sizes
+    queued: Queued | None = None
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from elastic.controller.kinds.training_children import MADE_FROM, digest
 from elastic.controller.kinds.training_look import Look
 from elastic.controller.kinds.training_pods import Group, Groups
 from elastic.controller.reconciling import EventType, Note
-from elastic.controller.resources.common import time_text
+from elastic.controller.resources.common import time_text, without_blanks
 from elastic.controller.resources.training_job import (
     Phase,
     Role,
@@ -83,15 +83,13 @@ def status_of(job: Manifest) -> TrainingJobStatus:
         return TrainingJobStatus.model_validate(status)
     except ValidationError:
         phase = status.get("phase") if isinstance(status, Mapping) else None
-        return TrainingJobStatus(phase=Phase(phase) if phase in set(Phase) else Phase.NONE)
+        return TrainingJobStatus(phase=Phase(phase) if phase in tuple(Phase) else Phase.NONE)
 
 
 def written(status: TrainingJobStatus) -> Manifest:
     """As it is in the object."""
-    told: Manifest = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    # Kubernetes' own objects have no empty texts either: some of its versions, built with a newer
-    # Go than they know, take one in a custom resource for null.
-    return {name: value for name, value in told.items() if value != ""}
+    told: Manifest = without_blanks(status.model_dump(mode="json", by_alias=True))
+    return told
 
 
 def warnings(here: Look) -> list[Note]:

@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +21,7 @@ from elastic.controller.machinery.writing import LeavingError, Writer
 from elastic.controller.reconciling import EventType, Kind, Note
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster
+from elastic.platforms.kubernetes.api.errors import RefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Engine:
             cluster: Where the jobs are; its pace bounds what all passes together ask for.
             kinds: What is reconciled.
             namespace: Whose jobs; None for those of all namespaces.
-            num_workers: Passes at once.
+            num_workers: Passes at once, in addition to one of a kind that places pods.
             pauses: See `Pauses`.
             events_cluster: Where events are written; `cluster` by default, of whose pace they then
                 take a part.
@@ -81,23 +81,31 @@ class Engine:
         self._kinds = {kind.resource: kind for kind in kinds}
         self._pauses = pauses or Pauses()
         self._queue: WorkQueue[JobKey] = WorkQueue(self._pauses.back_off)
+        self._placing: WorkQueue[JobKey] = WorkQueue(self._pauses.back_off)
         self._meter = Meter()
         self._is_leaving = threading.Event()
         self._informers = Informers(
-            cluster, kinds, namespace, self._queue.add, self._pauses.missing_s
+            cluster, kinds, namespace, self._ask_for, self._pauses.missing_s
         )
         self._recorder = EventRecorder(events_cluster or cluster, instance)
         self._adoption = Adoption(cluster, self._informers, self._recorder, self._meter)
         self._writer = Writer(
             cluster, self._informers, self._recorder, self._meter, self._is_leaving.is_set
         )
-        # Two that place pods at once would both take the same room.
-        self._placing = threading.Lock()
         self._told: dict[JobKey, str] = {}
+        self._named_rights: set[str] = set()
+        self._naming = threading.Lock()
         self._threads = [
-            threading.Thread(target=self._work, name=f"pass {number}", daemon=True)
+            threading.Thread(
+                target=self._work, args=(self._queue,), name=f"pass {number}", daemon=True
+            )
             for number in range(num_workers)
         ]
+        # Two that place pods at once would both take the same room: one thread looks at all that
+        # do, and keeps those of other kinds from nothing.
+        self._threads.append(
+            threading.Thread(target=self._work, args=(self._placing,), name="placing", daemon=True)
+        )
 
     @property
     def is_synced(self) -> bool:
@@ -114,7 +122,8 @@ class Engine:
     def stop(self) -> None:
         """Let the writes in work end, and begin no more."""
         self._is_leaving.set()
-        self._queue.close()
+        for queue in (self._queue, self._placing):
+            queue.close()
         self._informers.close()
         deadline_s = time.monotonic() + STOP_S
         for thread in self._threads:
@@ -123,38 +132,45 @@ class Engine:
 
     def sample(self) -> Sample:
         """What there is to tell of it at this moment."""
-        return self._meter.sample(self._queue.depth, self._informers.missing)
+        depth = self._queue.depth + self._placing.depth
+        return self._meter.sample(depth, self._informers.missing)
+
+    def _ask_for(self, key: JobKey, in_s: float) -> None:
+        queue = self._placing if self._kinds[key.resource].sees_cluster else self._queue
+        queue.add_after(key, in_s) if in_s else queue.add(key)
 
     # -- on the threads of the passes ----------------------------------------------------------
 
-    def _work(self) -> None:
-        while (taken := self._queue.take()) is not None:
+    def _work(self, queue: WorkQueue[JobKey]) -> None:
+        while (taken := queue.take()) is not None:
             try:
-                self._pass(taken)
+                self._pass(queue, taken)
             finally:
-                self._queue.done(taken.key)
+                queue.done(taken.key)
 
-    def _pass(self, taken: Taken[JobKey]) -> None:
+    def _pass(self, queue: WorkQueue[JobKey], taken: Taken[JobKey]) -> None:
         key = taken.key
         try:
-            with self._placing if self._kinds[key.resource].sees_cluster else nullcontext():
-                again_in_s = self._look(key, taken.since_s)
+            again_in_s = self._look(key, taken.since_s)
         except LeavingError:
             return
         except PlatformError as error:
             self._meter.failed(key.resource.kind)
-            pause_s = self._queue.again(key)
-            logger.info("%s is looked at again in %.1f s: %s", key, pause_s, error)
+            pause_s = queue.again(key)
+            if isinstance(error, RefusedError) and error.is_denied:
+                self._name_right(error)
+            else:
+                logger.info("%s is looked at again in %.1f s: %s", key, pause_s, error)
         except Exception as error:
             # Whatever users write or a kind does, the other jobs go on.
             self._meter.failed(key.resource.kind)
-            pause_s = self._queue.again(key, self._pauses.bug_s)
+            pause_s = queue.again(key, self._pauses.bug_s)
             logger.exception("%s cannot be reconciled; tried again in %.0f s", key, pause_s)
             self._tell_bug(key, error)
         else:
-            self._queue.forget(key)
+            queue.forget(key)
             if again_in_s is not None:
-                self._queue.add_after(key, max(LEAST_PAUSE_S, again_in_s))
+                queue.add_after(key, max(LEAST_PAUSE_S, again_in_s))
 
     def _look(self, key: JobKey, since_s: float) -> float | None:
         """One pass; seconds until the job wants to be looked at again, None for never.
@@ -187,6 +203,14 @@ class Engine:
         return outcome.again_in_s
 
     # -- what is told once ---------------------------------------------------------------------
+
+    def _name_right(self, error: RefusedError) -> None:
+        """Log a right that is lacking; which jobs wait for it is told by their events."""
+        with self._naming:
+            is_named = error.cause in self._named_rights
+            self._named_rights.add(error.cause)
+        if not is_named:
+            logger.warning("lacks a right, and what needs it waits: %s", error.cause)
 
     def _tell_obstacle(self, kind: Kind, key: JobKey, job: Manifest) -> None:
         obstacle = self._informers.obstacle(kind)

@@ -6,6 +6,7 @@ since whoever does not see their objects would take them for lost.
 """
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,8 +33,17 @@ RETRY_S: Final = 30.0
 AWAY_RETRY_S: Final = 1.0
 """The same, where the API server did not answer, in addition to its client's own patience."""
 
+RANDOM_BYTES: Final = 32
+"""Of `Observed.random_hex`."""
+
 VIEW_SETTLE_S: Final = 1.0
 """Changes of nodes and of other people's pods within this time are looked at together."""
+
+TELLS_PER_S: Final = 100.0
+"""Jobs that are told of such changes, in the long run: in a busy cluster there is always one."""
+
+MAX_SETTLE_S: Final = 10.0
+"""However many jobs there are, they hear of them within this time."""
 
 
 class _State(Enum):
@@ -77,7 +87,7 @@ class Informers:
         cluster: Cluster,
         kinds: Sequence[Kind],
         namespace: str | None,
-        on_job: Callable[[JobKey], None],
+        on_job: Callable[[JobKey, float], None],
         retry_s: float = RETRY_S,
     ) -> None:
         """Keep the parts; `start` begins to watch.
@@ -86,8 +96,9 @@ class Informers:
             cluster: Where the objects are.
             kinds: Of jobs; no two of the same resource.
             namespace: Of the jobs; None for all.
-            on_job: Called with each job that a change concerns, also with those that are no more.
-                It must return at once: it is called under the lock.
+            on_job: Called with each job that a change concerns, also with those that are no more,
+                and in how many seconds it is to be looked at. It must return at once: it is called
+                under the lock.
             retry_s: See `RETRY_S`.
         """
         self._cluster = cluster
@@ -102,6 +113,7 @@ class Informers:
         self._asked_to_go: dict[str, str] = {}
         self._view: ClusterView | None = None
         self._view_changed = threading.Event()
+        self._tell_seers_at_s = 0.0
         self._closing = threading.Event()
         # Children come before jobs: a job is looked at when all is there.
         children = dict.fromkeys(each for kind in kinds for each in kind.children)
@@ -133,12 +145,12 @@ class Informers:
         return sorted({feed.label for feed in self._all_feeds if feed.state in states})
 
     def is_ready(self, kind: Kind) -> bool:
-        """Whether all that jobs of a kind are made of is seen, as far as it is installed."""
+        """Whether all that a kind decides by is seen, as far as it is installed."""
         states = (_State.LISTED, _State.ABSENT)
         return all(feed.state in states for feed in self._needed(kind))
 
     def obstacle(self, kind: Kind) -> str:
-        """The right that is lacking to see all that jobs of a kind are made of, or empty."""
+        """The right that is lacking to see all that a kind decides by, or empty."""
         denied = (feed for feed in self._needed(kind) if feed.state is _State.DENIED)
         return next((feed.problem for feed in denied), "")
 
@@ -156,7 +168,7 @@ class Informers:
             view = self._cluster_view() if kind.sees_cluster else None
         for items in found.values():
             items.sort(key=_name)
-        return Observed(job, found, now_s, view)
+        return Observed(job, found, now_s, view, secrets.token_hex(RANDOM_BYTES))
 
     def orphans(self, key: JobKey) -> list[tuple[Resource, Manifest]]:
         """What belongs to a job by its labels, has no controller, and is not about to go."""
@@ -218,13 +230,14 @@ class Informers:
         return {each: shared.get(each) or self._feed(each, is_view=True) for each in (NODES, PODS)}
 
     def _needed(self, kind: Kind) -> list[Feed]:
-        return [self._feeds[each] for each in (kind.resource, *kind.children)]
+        own = [self._feeds[each] for each in (kind.resource, *kind.children)]
+        return [*own, *self._view_feeds.values()] if kind.sees_cluster else own
 
     def _changed(self, resource: Resource, old: Manifest | None, new: Manifest | None) -> None:
         if new is None and old is not None:
             self._asked_to_go.pop(old["metadata"]["uid"], None)
         for key in self._index.change(resource, old, new):
-            self._on_job(key)
+            self._on_job(key, 0.0)
 
     def _view_moved(self, old: Manifest | None, new: Manifest | None) -> None:
         self._view = None
@@ -331,15 +344,23 @@ class Informers:
         return any(each["name"] == resource.plural for each in found["resources"])
 
     def _tell_seers(self) -> None:
-        self._closing.wait(VIEW_SETTLE_S)
+        left_s = self._tell_seers_at_s - time.monotonic()
+        self._closing.wait(max(VIEW_SETTLE_S, left_s))
         self._view_changed.clear()
-        for kind in self._seers:
-            self._tell_jobs(kind.resource)
+        keys = [key for kind in self._seers for key in self._jobs(kind.resource)]
+        # One after the other: what happens to a job itself must not wait behind all of them.
+        for number, key in enumerate(keys):
+            self._on_job(key, number / TELLS_PER_S)
+        pause_s = min(MAX_SETTLE_S, len(keys) / TELLS_PER_S)
+        self._tell_seers_at_s = time.monotonic() + pause_s
 
     def _tell_jobs(self, resource: Resource) -> None:
-        for job in self._feeds[resource].cache.all():
-            metadata = job["metadata"]
-            self._on_job(JobKey(resource, metadata.get("namespace", ""), metadata["name"]))
+        for key in self._jobs(resource):
+            self._on_job(key, 0.0)
+
+    def _jobs(self, resource: Resource) -> list[JobKey]:
+        metadata = [job["metadata"] for job in self._feeds[resource].cache.all()]
+        return [JobKey(resource, each.get("namespace", ""), each["name"]) for each in metadata]
 
 
 def _room(item: Manifest) -> Any:

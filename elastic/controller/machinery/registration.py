@@ -3,10 +3,10 @@
 import logging
 import threading
 from collections.abc import Iterable, Sequence
-from http import HTTPStatus
 from typing import Final
 
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.discovery import is_served
 from elastic.platforms.kubernetes.api.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     Manifest,
@@ -66,27 +66,6 @@ def register(
             remedy,
         )
     return missing + [each for each in asked if not _waits(cluster, each, stopping, patience_s)]
-
-
-def is_served(cluster: Cluster, resource: Resource) -> bool:
-    """Whether the API server knows a type in its version; everybody may ask that.
-
-    Raises:
-        RefusedError: The API server says no.
-        AwayError: It does not answer.
-    """
-    groups = cluster.get("/apis")["groups"]
-    served = {version["groupVersion"] for group in groups for version in group["versions"]}
-    if resource.api_version not in served:
-        return False
-    try:
-        found = cluster.get(f"/apis/{resource.api_version}")
-    except RefusedError as error:
-        # The last type of its group has just been removed.
-        if error.code == HTTPStatus.NOT_FOUND:
-            return False
-        raise
-    return any(each["name"] == resource.plural for each in found["resources"])
 
 
 def full_name(resource: Resource) -> str:

@@ -24,7 +24,7 @@ from elastic.controller.reconciling import (
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.errors import BUSY, CONFLICT, RefusedError
-from elastic.platforms.kubernetes.api.resources import Manifest, Resource
+from elastic.platforms.kubernetes.api.resources import Manifest
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Writer:
                 case Delete():
                     self._delete(job, action)
         except (RefusedError, TakenError) as error:
-            self._tell_failure(kind, job, action, error)
+            self._tell_failure(kind, job, *_deed(action), error)
             raise
         self._meter.acted(type(action).__name__.lower())
         if note is not None:
@@ -125,7 +125,7 @@ class Writer:
         is_orphan = controller_uid(stored) is None and job_of(kind, resource, stored) == job_name
         # An orphan of this job is adopted by the pass that seeing it causes.
         if controller_uid(stored) != job["metadata"]["uid"] and not is_orphan:
-            raise TakenError(_taken_text(resource, job, stored))
+            raise TakenError(_taken_text(action, job, stored))
         # The watch may have told of it before the answer came.
         self._informers.created(resource, stored)
         return is_new
@@ -142,20 +142,20 @@ class Writer:
         self._informers.asked_to_go(action.uid, self._cluster.now_s() + grace_s)
 
     def _tell_failure(
-        self, kind: Kind, job: Manifest, action: Action, error: RefusedError | TakenError
+        self, kind: Kind, job: Manifest, deed: str, words: str, error: RefusedError | TakenError
     ) -> None:
+        """Tell what could not be done.
+
+        Args:
+            deed: In CamelCase, such as `CreatePod`.
+            words: The same for people.
+        """
         detail = str(error)
         if isinstance(error, RefusedError):
             if error.code in BUSY - {HTTPStatus.INTERNAL_SERVER_ERROR} or _is_conflict(error):
                 return
             detail = error.detail or detail
-        verb, of_kind = type(action).__name__, action.resource.kind
-        name = action.manifest["metadata"]["name"] if isinstance(action, Create) else action.name
-        note = Note(
-            f"Failed{verb}{of_kind}",
-            f"{verb} of {of_kind} {name} failed: {detail}",
-            EventType.WARNING,
-        )
+        note = Note(f"Failed{deed}", f"{words} failed: {detail}", EventType.WARNING)
         self._recorder.tell(job, kind.component, note)
 
     # -- status --------------------------------------------------------------------------------
@@ -176,6 +176,9 @@ class Writer:
             stored = self._cluster.patch(path, patch)
         except RefusedError as error:
             if not _is_conflict(error):
+                # A job that was deleted meanwhile needs to be told nothing.
+                if error.code != HTTPStatus.NOT_FOUND:
+                    self._tell_failure(kind, job, "PatchStatus", "Writing the status", error)
                 raise
             stored = self._cluster.get(kind.resource.path(key.namespace, key.name))
             self._informers.written(kind.resource, stored)
@@ -197,6 +200,13 @@ class Writer:
             raise LeavingError("this controller is about to end: the next one goes on from here")
 
 
+def _deed(action: Action) -> tuple[str, str]:
+    """What an action does, in one word and in several."""
+    verb, of_kind = type(action).__name__, action.resource.kind
+    name = action.manifest["metadata"]["name"] if isinstance(action, Create) else action.name
+    return f"{verb}{of_kind}", f"{verb} of {of_kind} {name}"
+
+
 def _owned(kind: Kind, job: Manifest, action: Create) -> Manifest:
     """The object as it is sent: in the job's namespace, and the job its controller."""
     assert action.resource.namespaced, f"a job cannot own {action.resource.plural}"
@@ -211,12 +221,13 @@ def _owned(kind: Kind, job: Manifest, action: Create) -> Manifest:
     }
 
 
-def _taken_text(resource: Resource, job: Manifest, there: Manifest) -> str:
-    what = f"{resource.kind} {there['metadata']['name']}"
+def _taken_text(action: Create, job: Manifest, there: Manifest) -> str:
+    what = f"{action.resource.kind} {there['metadata']['name']}"
     owners = there["metadata"].get("ownerReferences") or ()
     owner = next((each for each in owners if each.get("controller")), None)
     if owner is None:
-        return f"{what} is there already and belongs to nobody: delete it, or rename the job"
+        advice = action.if_taken or "delete it, or rename the job"
+        return f"{what} is there already and belongs to nobody: {advice}"
     whose = f"{owner['kind']} {owner['name']}"
     if owner["name"] == job["metadata"]["name"] and owner["kind"] == job["kind"]:
         return f"{what} of an earlier {whose} is still there: this one waits until it is gone"

@@ -1,9 +1,9 @@
 """What several kinds have alike: how a job is run and ends, and what its status tells of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -17,6 +17,13 @@ Count = Annotated[int, Field(ge=0, le=MAX_INT32)]
 
 PositiveCount = Annotated[int, Field(ge=1, le=MAX_INT32)]
 """The same, at least one."""
+
+MAX_REPLICAS: Final = 1000
+"""Of one role whose pods we make ourselves. All of them are decided on in one pass: without bounds
+one digit too many would take the time and the memory of a controller from all other jobs."""
+
+Replicas = Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
+"""How many pods of a role."""
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """A moment as Kubernetes writes it, in whole seconds of UTC; see `time_text` and `seconds_of`."""
@@ -153,3 +160,17 @@ def seconds_of(text: str) -> float:
         ValueError: The text is no moment.
     """
     return datetime.fromisoformat(text).timestamp()
+
+
+def without_blanks(value: Any) -> Any:
+    """The same without fields that are None or an empty text, at any depth, as a status is written.
+
+    An API server keeps no None. Kubernetes' own objects have no empty texts either: some of its
+    versions, built with a newer Go than they know, take one in a custom resource for null.
+    """
+    if isinstance(value, Mapping):
+        kept = {key: each for key, each in value.items() if each is not None and each != ""}
+        return {key: without_blanks(each) for key, each in kept.items()}
+    if isinstance(value, list):
+        return [without_blanks(each) for each in value]
+    return value

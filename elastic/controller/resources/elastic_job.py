@@ -10,7 +10,7 @@ from elastic.controller.resources.base import Fields, PodTemplate
 from elastic.controller.resources.common import (
     Condition,
     Count,
-    PositiveCount,
+    Replicas,
     ReplicaStatus,
     RestartPolicy,
     RunPolicy,
@@ -29,7 +29,7 @@ Text = Annotated[str, Field(min_length=1)]
 class WorkerSpec(Fields):
     """The workers."""
 
-    replicas: PositiveCount = Field(
+    replicas: Replicas = Field(
         1, description="Workers wanted, within minReplicas and maxReplicas; may be edited."
     )
     restart_policy: RestartPolicy = Field(
@@ -54,10 +54,10 @@ class ElasticJobSpec(RunPolicy):
         description="HOST:PORT at which workers meet, such as that of etcd; a small store is run "
         "for the job where it is left out.",
     )
-    min_replicas: PositiveCount | None = Field(
+    min_replicas: Replicas | None = Field(
         None, description="Workers that training needs at least; replicas where left out."
     )
-    max_replicas: PositiveCount | None = Field(
+    max_replicas: Replicas | None = Field(
         None, description="Workers that training may have at most; replicas where left out."
     )
     replica_specs: ReplicaSpecs = Field(description="The workers.")

@@ -5,10 +5,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_core import CoreSchema
@@ -122,6 +124,18 @@ class ClaimTemplate(Fields):
     spec: Annotated[dict[str, Any], Field(json_schema_extra={KEEP_UNKNOWN: True})] = Field(
         description="A PersistentVolumeClaimSpec, as Kubernetes has it."
     )
+
+    @field_validator("metadata")
+    @classmethod
+    def _check_texts(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        for key in ("labels", "annotations"):
+            if not _are_texts(entries := metadata.get(key) or {}):
+                raise ValueError(f"{key}={entries!r} must be texts by their names")
+        return metadata
+
+
+def _are_texts(entries: object) -> bool:
+    return isinstance(entries, dict) and all(isinstance(each, str) for each in entries.values())
 
 
 class State(Fields):
@@ -240,13 +254,30 @@ class ElasticTrainJobSpec(Fields):
 _PLACES: Final = {"job_name": "metadata.name", "namespace": "metadata.namespace"}
 
 
-class ElasticTrainJobStatus(JobStatus):
-    """What `elastic status -o json` prints of the job, and what its controller knows besides."""
+class Remembered(BaseModel):
+    """What the controller of a job knows besides, and finds again; all else in a status is told."""
 
-    # A newer controller may have written more.
-    model_config = ConfigDict(extra="allow")
+    # Read from the whole status, which a newer controller may have written.
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     conditions: tuple[Condition, ...] = Field(
         (), description="What is, or was, the case with the job; the last that holds is the newest."
     )
     master_pod: str = Field("", description="The pod of its master; empty where there is none.")
+    observed_generation: int | None = Field(
+        None, description="The generation of the resource that was looked at last."
+    )
+    master_failures: Count = Field(
+        0, description="Pods of the master that failed in a row, of which none ran for long."
+    )
+    failed_master: str = Field(
+        "", description="The uid of the newest pod of the master that failed, which counts once."
+    )
+    written_s: float | None = Field(None, description="When this status was written.")
+
+
+class ElasticTrainJobStatus(Remembered, JobStatus):
+    """What `elastic status -o json` prints of the job, and what its controller knows besides."""
+
+    # A newer controller may have written more.
+    model_config = ConfigDict(extra="allow")

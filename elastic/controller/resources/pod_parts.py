@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, model_validator
 
 from elastic.controller.resources.base import Fields
-from elastic.controller.resources.quantities import NANO, nanos_of
 from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.spec.quantities import NANO, nanos_of
 
 CARD_ID: Final = "kubeshare/GPUID"
 """The annotation of a SharePod, and the label of the pod that holds a card, which name the card."""

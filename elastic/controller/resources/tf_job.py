@@ -13,15 +13,15 @@ from elastic.controller.resources.common import (
     CleanPodPolicy,
     Condition,
     Count,
-    PositiveCount,
+    Replicas,
     ReplicaStatus,
     RestartPolicy,
     RunPolicy,
     Time,
 )
 from elastic.controller.resources.pod_parts import CARD_ID, PodParts, parts_of
-from elastic.controller.resources.quantities import NANO
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
+from elastic.spec.quantities import NANO
 
 RESOURCE: Final = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 
@@ -57,7 +57,7 @@ SINGLE: Final = frozenset({Role.CHIEF, Role.MASTER, Role.EVALUATOR})
 class TFReplicaSpec(Fields):
     """The replicas of one role."""
 
-    replicas: PositiveCount = Field(1, description="How many there are; of workers, at first.")
+    replicas: Replicas = Field(1, description="How many there are; of workers, at first.")
     restart_policy: RestartPolicy = Field(
         RestartPolicy.NEVER,
         description="What follows the end of a replica. Under ExitCode, codes of 128 and above are "
@@ -92,12 +92,12 @@ class TFJobSpec(RunPolicy):
         description="Which pods are removed when the job has ended: none, those that still run, "
         "or all.",
     )
-    min_instances: PositiveCount | None = Field(
+    min_instances: Replicas | None = Field(
         None,
         alias="min-instances",
         description="The fewest workers with which the job runs; Worker.replicas where left out.",
     )
-    max_instances: PositiveCount | None = Field(
+    max_instances: Replicas | None = Field(
         None,
         alias="max-instances",
         description="The most workers that the job may have; Worker.replicas where left out.",

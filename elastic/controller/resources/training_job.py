@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_v
 
 from elastic.controller.resources.base import Fields, Reading, read_spec
 from elastic.controller.resources.common import MAX_INT32, ReplicaStatus, Time
-from elastic.controller.resources.quantities import nanos_of
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
+from elastic.spec.quantities import nanos_of
 
 RESOURCE: Final = Resource("paddlepaddle.org", "v1", "trainingjobs", "TrainingJob")
 SERVED_VERSIONS: Final = ("v1", "v1alpha1")
@@ -191,6 +191,9 @@ class TrainingJobSpec(_Written):
         alias="nodeSelector",
         description="Labels that the nodes of the job have.",
     )
+    tolerations: list[Part] = Field(
+        default=[], description="Taints of nodes that the pods of the job bear."
+    )
     host_network: Flag = Field(
         default=False, description="Whether the pods use the network of their node."
     )
@@ -241,7 +244,8 @@ class TrainingJobSpec(_Written):
             name, path = mount.get("name"), mount.get("mountPath")
             if not isinstance(path, str) or not path:
                 raise ValueError(f"the mount at index {index} has no mountPath")
-            if "volumes" in info.data and name not in known:
+            is_known = isinstance(name, str) and name in known
+            if "volumes" in info.data and not is_known:
                 raise ValueError(f"the mount at {path} is of {name!r}, which is not in volumes")
             if path in paths:
                 raise ValueError(f"two mounts are at {path}")

@@ -13,8 +13,12 @@ from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.hooks import read_hook
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission, read_spec, read_submission
-from elastic.platforms.surroundings import THREAD_VARIABLES, share_gpus
+from elastic.platforms.surroundings import PATIENCE_S, THREAD_VARIABLES, share_gpus
 from elastic.spec.job import JobSpec
+
+REMADE_PATIENCE_S: Final = 1800.0
+"""The worst that a new master takes: a minute until its node is found lost, a minute of grace, six
+until Kubernetes takes the volume away from that node, and as long again to pull the image."""
 
 MAX_MESSAGE: Final = 1500
 MAX_TRACEBACK: Final = 1500
@@ -65,6 +69,8 @@ class PodSurroundings:
             submission.uid,
             submission.image,
             read_hook(spec.cluster_spec),
+            queue_system=submission.queue_system,
+            owner=submission.owner,
         )
 
     def token(self) -> str:
@@ -74,6 +80,10 @@ class PodSurroundings:
     def address(self) -> str | None:
         """The master's Service, which every life of the master answers at."""
         return variable(names.ADDRESS_VARIABLE)
+
+    def patience_s(self) -> float:
+        """Longer where the master is made again, which may have to be on another node."""
+        return PATIENCE_S if self.submission().owner is None else REMADE_PATIENCE_S
 
     def say_end(self, reason: ExitReason, message: str, traceback: str = "") -> None:
         """Say why this process is about to end; Kubernetes shows it in the pod's status."""
@@ -92,6 +102,10 @@ class PodSurroundings:
             self._termination_path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise PlatformError(f"cannot write {self._termination_path}: {error}") from error
+
+    def code_of_leaving(self, spec: JobSpec) -> int:
+        """By 0 a queue would count it as one that is done, whose place nobody may take."""
+        return 128 + signal.SIGTERM if spec.queue else 0
 
 
 def variable(name: str) -> str:

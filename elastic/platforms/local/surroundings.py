@@ -22,7 +22,7 @@ from elastic.platforms.local.directory import Desired, JobDirectory, Termination
 from elastic.platforms.local.files import modified_ns
 from elastic.platforms.local.processes import REPLICA_VARIABLE, SHARE_VARIABLE, parse_replica
 from elastic.platforms.local.supervisor import start_supervisor
-from elastic.platforms.surroundings import THREAD_VARIABLES, share_gpus
+from elastic.platforms.surroundings import PATIENCE_S, THREAD_VARIABLES, share_gpus
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import is_kept_by_platform
 from elastic.spec.status import JobStatus
@@ -252,7 +252,15 @@ class LocalSurroundings:
         """Where the master listens (`host:port`), or None where it has not said so yet."""
         return read_address(self._job_dir)
 
+    def patience_s(self) -> float:
+        """See `PATIENCE_S`."""
+        return PATIENCE_S
+
     def say_end(self, reason: ExitReason, message: str, traceback: str = "") -> None:
         """Say why this process is about to end."""
         replica = self._replica or own_replica_id()
         write_termination(self._job_dir, replica, reason, legible(message), legible(traceback))
+
+    def code_of_leaving(self, spec: JobSpec) -> int:  # noqa: ARG002 - no queue counts processes here
+        """As of any that ends well: nobody else looks at it."""
+        return 0

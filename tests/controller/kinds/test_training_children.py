@@ -262,9 +262,11 @@ def test_what_is_passed_on_as_it_is(role):
         "image": "registry/edl:2",
         "nodeSelector": {"disk": "ssd"},
         "imagePullSecrets": [{"name": "login"}],
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
     }
     pod = pod_of(role, read(LEAST | fields))
     assert pod["containers"][0]["image"] == "registry/edl:2"
+    assert pod["tolerations"] == fields["tolerations"]
     assert (pod["nodeSelector"], pod["imagePullSecrets"]) == ({"disk": "ssd"}, [{"name": "login"}])
 
 

@@ -10,9 +10,9 @@ from support.statuses import failed, running, succeeded
 from support.structural import breaches, refusals
 
 import elastic
-from elastic.cli.status import document
 from elastic.controller.resources.definitions import DEFINITIONS, definitions, file_text, write
 from elastic.errors import ElasticError
+from elastic.spec.status.document import document
 
 FOLDER = Path(elastic.__file__).parents[1] / "manifests" / "crds"
 MAX_ANNOTATION_BYTES = 262_144

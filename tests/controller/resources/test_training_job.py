@@ -122,6 +122,8 @@ BAD = [
     ("volumeMounts", [{"name": "b", "mountPath": "/b"}], ["spec.volumeMounts=", "/b", "'b'"]),
     ("volumeMounts", [{"name": "b"}], ["spec.volumeMounts=[{'name': 'b'}]", "mountPath"]),
     ("nodeSelector", {"disk": 1}, ["spec.nodeSelector.disk=1", "string"]),
+    ("tolerations", {"key": "spot"}, ["spec.tolerations=", "list"]),
+    ("tolerations", ["spot"], ["spec.tolerations.0='spot'"]),
     ("imagePullSecrets", ["login"], ["spec.imagePullSecrets.0='login'"]),
     ("imagePullSecrets", [{}], ["spec.imagePullSecrets.0.name is missing"]),
     ("master", [], ["spec.master=[]"]),

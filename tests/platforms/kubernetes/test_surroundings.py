@@ -7,9 +7,12 @@ import pytest
 
 from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason
+from elastic.platforms.kubernetes.objects.owners import ResourceOwner
+from elastic.platforms.kubernetes.objects.record import Submission, dump_submission
 from elastic.platforms.kubernetes.pods.containers import parse_termination
 from elastic.platforms.kubernetes.surroundings import PodSurroundings
-from elastic.platforms.surroundings import MEMORY_VARIABLE, THREAD_VARIABLES
+from elastic.platforms.surroundings import MEMORY_VARIABLE, PATIENCE_S, THREAD_VARIABLES
+from elastic.spec.job import JobSpec
 
 
 @pytest.fixture
@@ -42,6 +45,18 @@ def test_a_folder_without_a_job_is_named(surroundings):
         surroundings.spec()
 
 
+@pytest.mark.parametrize(
+    ("owner", "longer"), [(None, False), (ResourceOwner("g/v1", "K", "j", "uid"), True)]
+)
+def test_a_master_that_is_made_again_elsewhere_is_waited_for_longer(
+    surroundings, tmp_path, owner, longer
+):
+    submission = Submission("uid", 1.0, "image", owner)
+    (tmp_path / "submission.json").write_text(dump_submission(submission))
+    assert (surroundings.patience_s() > PATIENCE_S) == longer
+    assert surroundings.submission() == submission
+
+
 def test_frameworks_use_the_containers_cores(surroundings, monkeypatch):
     for variable in (*THREAD_VARIABLES, MEMORY_VARIABLE):
         # Set first, so that whatever comes after is undone.
@@ -61,3 +76,11 @@ def test_words_that_are_no_record_are_a_log():
     assert parse_termination("Traceback") is None
     assert parse_termination(json.dumps(["reason"])) is None
     assert parse_termination(json.dumps({"reason": "Odd", "message": "x"})) is None
+
+
+@pytest.mark.parametrize(("queue", "code"), [("", 0), ("team-a", 143)])
+def test_who_leaves_a_queue_is_not_taken_for_one_that_is_done(queue, code):
+    spec = JobSpec(
+        model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1, queue=queue
+    )
+    assert PodSurroundings().code_of_leaving(spec) == code

@@ -28,14 +28,17 @@ from elastic.controller.kinds.pods import (
     is_pending,
     name_of,
     ready_s,
+    replica_labels,
     replica_name,
     to_remove_at_end,
     uid_of,
 )
-from elastic.controller.reconciling import Action, Create, Delete, Note
+from elastic.controller.kinds.queueing import group_actions
+from elastic.controller.reconciling import Action, Create, Delete, Note, Patch
 from elastic.controller.resources.common import CleanPodPolicy, seconds_of
-from elastic.controller.resources.elastic_job import RESOURCE, FailedPod
+from elastic.controller.resources.elastic_job import GROUP, RESOURCE, FailedPod
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest, Resource
+from elastic.platforms.kubernetes.objects.queues import LAST_ANNOTATION
 from elastic.platforms.kubernetes.pods.containers import is_deleted
 
 CUT_OFF_S = 60.0
@@ -55,7 +58,7 @@ It keeps nothing that could be spoiled. A worker might, so workers wait for thei
 def live_actions(view: View) -> tuple[list[Action], float | None]:
     """What brings a job that has not ended nearer to its spec, and when to look again."""
     waits_s = [_deadline_s(view), *_pauses_s(view), *_store_waits_s(view)]
-    actions = [*_removals(view), *_store_removals(view), *_creations(view)]
+    actions = [*_removals(view), *_store_removals(view), *_group(view), *_creations(view)]
     return actions, soonest(*(each for each in waits_s if each is None or each > 0))
 
 
@@ -72,7 +75,7 @@ def end_actions(view: View) -> tuple[list[Action], float | None]:
         # Else a deadline would end nothing.
         policy = CleanPodPolicy.RUNNING
     pods = to_remove_at_end(list(view.workers.values()), policy)
-    actions: list[Action] = [_delete_pod(pod) for pod in pods]
+    actions: list[Action] = [*_leaving_queue(view), *(_delete_pod(pod) for pod in pods)]
     stay = {name_of(pod) for pod in view.workers.values() if not is_deleted(pod)}
     stay -= {name_of(pod) for pod in pods}
     is_store_needed = any(is_active(view.workers[index]) for index in _indexes_of(view, stay))
@@ -202,6 +205,20 @@ def _overdue_in_s(view: View, store: Manifest) -> float:
     return max(0.0, at_s + OVERDUE_S - view.now_s)
 
 
+def _group(view: View) -> list[Action]:
+    """Its group is there before the first worker, and knows how many have to start together."""
+    labels = replica_labels(view.owner.name, GROUP, WORKER)
+    return group_actions(view.owner.queued, view.observed, labels)
+
+
+def _leaving_queue(view: View) -> Iterator[Action]:
+    """Have Kueue count on no further pod of the job's group, and let go of those there."""
+    told = [pod["metadata"].get("annotations") or {} for pod in view.members]
+    if view.members and not any(LAST_ANNOTATION in each for each in told):
+        change = {"metadata": {"annotations": {LAST_ANNOTATION: "false"}}}
+        yield Patch(PODS, name_of(view.members[0]), change)
+
+
 def _creations(view: View) -> Iterator[Action]:
     owner = view.owner
     if view.is_enough:
@@ -216,7 +233,7 @@ def _creations(view: View) -> Iterator[Action]:
         if replica_name(owner.name, WORKER, index) not in view.services:
             yield _create(SERVICES, worker_service(owner, index))
         if pod is None and index not in view.succeeded and view.can_meet:
-            yield _create(PODS, worker_pod(owner, index))
+            yield _create(PODS, worker_pod(owner, index, view.pod_names))
 
 
 def _create(resource: Resource, manifest: Manifest) -> Create:

@@ -1,6 +1,7 @@
 """What is told, and what is done, of one ElasticJob at one moment."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -16,6 +17,7 @@ from elastic.controller.kinds.pods import (
     name_of,
     replica_name,
 )
+from elastic.controller.kinds.queueing import Queues
 from elastic.controller.reconciling import EventType, Note, Observed, Outcome
 from elastic.controller.resources.base import Reading, read_spec
 from elastic.controller.resources.common import time_text
@@ -41,9 +43,14 @@ class ElasticJobs:
     """The kind ElasticJob; see `Kind`."""
 
     resource = RESOURCE
-    children = (PODS, SERVICES)
+    unwatched = ()
     component = "elastic-job-controller"
     sees_cluster = False
+
+    def __init__(self, queues: Queues | None = None) -> None:
+        """Args: the queues of the cluster, in which the pods of a job may wait."""
+        self._queues = queues or Queues()
+        self.children: Sequence[Resource] = (PODS, SERVICES, *self._queues.groups)
 
     def job_of(self, resource: Resource, child: Manifest) -> str | None:
         """By the labels that all objects of a job have."""
@@ -61,7 +68,11 @@ class ElasticJobs:
         reading = _read(observed.job)
         if reading.spec is None:
             return _refused(observed, before, reading.problem)
-        view = view_of(observed, reading.spec, before)
+        # One that has begun is not ended by what becomes of a queue's system.
+        if before.start_time is None and (problem := self._queues.problem(observed.job)):
+            return _refused(observed, before, problem)
+        queued = self._queues.queued(observed.job, reading.spec.min_size)
+        view = view_of(observed, reading.spec, before, queued)
         seen = judge(view, reading.unknown)
         status = _written(seen.status)
         if status != written:

@@ -1,13 +1,16 @@
 """The objects of an ElasticJob: its workers' pods and services, and the store where they meet."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 from elastic.controller.kinds.pods import pod_restart_policy, replica_labels, replica_name
+from elastic.controller.kinds.queueing import Queued
 from elastic.controller.resources.elastic_job import GROUP, ElasticJobSpec
 from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.objects.queues import Part, needs_own_name, pod_additions
 
 WORKER: Final = "worker"
 STORE: Final = "rdzv"
@@ -69,12 +72,14 @@ class Owner:
 
     Attributes:
         store_uid: Of the pod of its own store, or empty where a user has named an endpoint.
+        queued: How its pods wait in a queue; None where they wait in none.
     """
 
     name: str
     uid: str
     spec: ElasticJobSpec
     store_uid: str = ""
+    queued: Queued | None = None
 
     @property
     def has_own_store(self) -> bool:
@@ -91,8 +96,14 @@ def store_name(job: str) -> str:
     return f"{job}-{STORE}"
 
 
-def worker_pod(owner: Owner, index: int) -> Manifest:
-    """The pod of one worker, as the template has it, with what makes it this one."""
+def worker_pod(owner: Owner, index: int, taken: Collection[str] = ()) -> Manifest:
+    """The pod of one worker, as the template has it, with what makes it this one.
+
+    Args:
+        owner: The job.
+        index: Of the worker.
+        taken: Names of pods that are there.
+    """
     template = owner.spec.worker.template
     metadata = template.get("metadata") or {}
     spec = deepcopy(template["spec"])
@@ -100,16 +111,36 @@ def worker_pod(owner: Owner, index: int) -> Manifest:
     for container in spec["containers"]:
         _add_environment(container, environment(owner, container))
     labels = replica_labels(owner.name, GROUP, WORKER, index)
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": replica_name(owner.name, WORKER, index),
+            "name": _free_name(owner, index, taken),
             "labels": (metadata.get("labels") or {}) | labels,
             "annotations": (metadata.get("annotations") or {}) | _made_for(owner),
         },
         "spec": spec,
     }
+    return _queued(owner, pod, _part(owner, index))
+
+
+def _part(owner: Owner, index: int) -> Part:
+    is_needed = owner.queued is not None and index < owner.queued.gang.min_count
+    return Part.MINIMUM if is_needed else Part.BEYOND
+
+
+def _queued(owner: Owner, pod: Manifest, part: Part) -> Manifest:
+    queued = owner.queued
+    return pod if queued is None else pod_additions(queued.system, queued.gang, part).to(pod)
+
+
+def _free_name(owner: Owner, index: int, taken: Collection[str]) -> str:
+    """The name of a worker's pod; another one where a queue still holds the pod before it."""
+    name, queued = replica_name(owner.name, WORKER, index), owner.queued
+    if queued is None or not needs_own_name(queued.system, _part(owner, index)):
+        return name
+    names = (name if number == 0 else f"{name}-{number}" for number in count())
+    return next(each for each in names if each not in taken)
 
 
 def worker_service(owner: Owner, index: int) -> Manifest:
@@ -146,7 +177,7 @@ def store_pod(owner: Owner) -> Manifest:
     if "imagePullPolicy" in worker:
         container["imagePullPolicy"] = worker["imagePullPolicy"]
     copied = {key: deepcopy(template[key]) for key in _FROM_TEMPLATE if key in template}
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -160,6 +191,8 @@ def store_pod(owner: Owner) -> Manifest:
             "containers": [container],
         },
     }
+    # Alone, like a master: the workers are made when it is there.
+    return _queued(owner, pod, Part.MASTER)
 
 
 def environment(owner: Owner, container: Mapping[str, Any]) -> dict[str, str]:

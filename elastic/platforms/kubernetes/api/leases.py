@@ -6,6 +6,7 @@ depends on who holds it.
 """
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
@@ -27,6 +28,7 @@ class Lease:
         name: str,
         identity: str,
         duration_s: int = DURATION_S,
+        owners: Sequence[Manifest] = (),
     ) -> None:
         """Keep the parts; nothing is sent before the first try.
 
@@ -36,12 +38,14 @@ class Lease:
             name: Of the lease.
             identity: Of this process, and of no other that ever wants the lease.
             duration_s: See `DURATION_S`.
+            owners: Entries for `metadata.ownerReferences`, with which the lease is removed.
         """
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
         self._identity = identity
         self._duration_s = duration_s
+        self._owners = list(owners)
         self._held_until_s = 0.0
         self._term = 0
         self._seen_version = ""
@@ -50,7 +54,12 @@ class Lease:
     @property
     def is_held(self) -> bool:
         """Whether nobody else can hold it in this moment."""
-        return time.monotonic() < self._held_until_s
+        return self.left_s > 0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds in which nobody else can hold it; none where that is not positive."""
+        return self._held_until_s - time.monotonic()
 
     @property
     def term(self) -> int:
@@ -103,12 +112,15 @@ class Lease:
 
     def _create(self) -> bool:
         # Without labels, by which the client would take another one's for its own.
+        metadata: Manifest = {"name": self._name, "namespace": self._namespace}
+        if self._owners:
+            metadata["ownerReferences"] = self._owners
         self._cluster.create(
             LEASES.path(self._namespace),
             {
                 "apiVersion": LEASES.api_version,
                 "kind": LEASES.kind,
-                "metadata": {"name": self._name, "namespace": self._namespace},
+                "metadata": metadata,
                 "spec": self._mine(0),
             },
         )

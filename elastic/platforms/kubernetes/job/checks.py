@@ -21,7 +21,12 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
     Resource,
 )
-from elastic.platforms.kubernetes.job.installing import MASTER_RIGHTS, SUBMITTER, SUBMITTER_RIGHTS
+from elastic.platforms.kubernetes.job.installing import (
+    MASTER_RIGHTS,
+    SUBMITTER,
+    SUBMITTER_RIGHTS,
+    split_right,
+)
 from elastic.platforms.registry import Check, Outcome
 
 OLDEST: Final = (1, 20)
@@ -139,10 +144,11 @@ def _attributes(
     rights: Mapping[str, Sequence[str]], namespace: str
 ) -> Iterator[tuple[str, str, Manifest]]:
     for resource, verbs in rights.items():
-        name, _, subresource = resource.partition("/")
+        whole_name, group = split_right(resource)
+        name, _, subresource = whole_name.partition("/")
         for verb in verbs:
             yield resource, verb, {
-                "namespace": namespace, "verb": verb, "group": "", "resource": name,
+                "namespace": namespace, "verb": verb, "group": group, "resource": name,
                 "subresource": subresource,
             }  # fmt: skip
 

@@ -16,6 +16,7 @@ from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.status import STATUS_UNREADABLE
+from elastic.platforms.kubernetes.objects.record import Submission, submission_of
 from elastic.platforms.kubernetes.pods.containers import (
     has_run,
     is_deleted,
@@ -23,6 +24,7 @@ from elastic.platforms.kubernetes.pods.containers import (
     may_run,
     own_state,
 )
+from elastic.platforms.kubernetes.pods.groups import end_group, groups_among
 from elastic.platforms.kubernetes.pods.observation import needs_pods, role_of, with_seen_workers
 from elastic.spec.roles import MASTER, ROLES
 from elastic.spec.status import JobPhase, JobStatus
@@ -53,13 +55,13 @@ def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] =
         StillAliveError: A pod was still there after `timeout_s`.
     """
     started_s = time.monotonic()
-    uid = job.submission().uid
+    submission = job.submission()
     found = job.status()
     if found.phase.is_final:
         # One that cannot be read stays for the version that can.
         if not _has_published_end(job) and found.reason != STATUS_UNREADABLE:
             # An end that only the pod tells of is lost with the pod.
-            job.write_status(found, uid)
+            job.write_status(found, submission.uid, submission.owner)
     else:
         # Also where nobody waits for it: a master that ends later than its pod may publish once
         # more, and only what was asked tells then how the job has ended.
@@ -67,12 +69,13 @@ def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] =
         if timeout_s > 0:
             asked_s = min(MASTER_S, timeout_s / 2)
             _await(started_s + asked_s, lambda: _has_left(job, on_wait))
+        if submission.owner is not None:
+            # Or the pod of the master is made again as soon as it is gone.
+            _publish_cancelled(job, found, submission)
     end_pods(job, started_s, timeout_s, on_wait)
     if not found.phase.is_final:
-        published = job.published() or found
-        if not published.phase.is_final:
-            job.write_status(_cancelled(published, found, job.cluster.now_s()), uid)
-    _keep_ends_of_workers(job, uid)
+        _publish_cancelled(job, found, submission)
+    _keep_ends_of_workers(job, submission)
     job.delete_belongings()
 
 
@@ -81,11 +84,20 @@ def _has_published_end(job: JobObjects) -> bool:
     return published is not None and published.phase.is_final
 
 
-def _keep_ends_of_workers(job: JobObjects, uid: str) -> None:
+def _publish_cancelled(job: JobObjects, found: JobStatus, submission: Submission) -> None:
+    """Tell the end where the master has not."""
+    published = job.published() or found
+    if not published.phase.is_final:
+        cancelled = _cancelled(published, found, job.cluster.now_s())
+        job.write_status(cancelled, submission.uid, submission.owner)
+
+
+def _keep_ends_of_workers(job: JobObjects, submission: Submission) -> None:
     """Have nobody look for their pods again: a master that is asked to end waits for none."""
     published = job.published()
     if published is not None and needs_pods(published):
-        job.write_status(with_seen_workers(published, job.pods()), uid)
+        seen = with_seen_workers(published, job.pods())
+        job.write_status(seen, submission.uid, submission.owner)
 
 
 def _cancelled(published: JobStatus, found: JobStatus, now_s: float) -> JobStatus:
@@ -135,6 +147,13 @@ def _delete(job: JobObjects, pods: Sequence[Manifest], grace_s: float) -> None:
     # The master goes first, so that it starts nothing new for what ends.
     for pod in sorted(pods, key=lambda pod: role_of(pod) != MASTER):
         job.delete(PODS, pod["metadata"]["name"], grace_s if has_run(pod) else 0.0)
+    _leave_queue(job, pods)
+
+
+def _leave_queue(job: JobObjects, pods: Sequence[Manifest]) -> None:
+    """Have Kueue let go of groups whose pods are deleted, and will not be replaced."""
+    for name in groups_among(pods):
+        end_group(job.cluster, job.namespace, name)
 
 
 def _clear(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
@@ -174,6 +193,8 @@ def _await(deadline_s: float, is_so: Callable[[], bool]) -> bool:
 def forget_job(job: JobObjects) -> None:
     """Delete the pods, the belongings, the status and last the record of a job that has ended.
 
+    What a resource was made into goes with the resource, which is deleted first.
+
     Raises:
         JobNotFoundError: No such job.
         JobExistsError: It goes on, has a pod that does, or is submitted at this moment.
@@ -186,12 +207,17 @@ def forget_job(job: JobObjects) -> None:
         )
     if not job.status(record).phase.is_final:
         raise JobExistsError(f"job {job.job_name!r} has not ended: `elastic kill` it first")
+    owner = submission_of(record).owner
+    if owner is not None:
+        job.delete_resource(owner)
     for pod in pods:
         grace_s = TERM_GRACE_S if may_run(pod) else 0.0
         job.delete(PODS, pod["metadata"]["name"], grace_s, pod["metadata"]["uid"])
+    _leave_queue(job, pods)
     # Whoever submits the job again takes its record first, and with it the names of all the rest.
     version = record["metadata"]["resourceVersion"]
-    if job.record()["metadata"]["resourceVersion"] != version:
+    there = job.find_record()
+    if there is not None and there["metadata"]["resourceVersion"] != version:
         raise _is_taken(job)
     job.delete_belongings()
     try:

@@ -5,7 +5,7 @@ install` prints or applies them, one object at a time, and `manifests/` holds th
 those who keep their clusters in files.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from elastic.platforms.kubernetes.api.resources import (
     CLUSTER_ROLES,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
+    LEASES,
     NAMESPACES,
     PRIORITY_CLASSES,
     ROLE_BINDINGS,
@@ -24,6 +25,8 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
 )
 from elastic.platforms.kubernetes.objects.names import APP, APP_LABEL
+from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS
+from elastic.platforms.kubernetes.objects.queues import GROUPS, QueueSystem
 
 SUBMITTER: Final = "elastic-submitter"
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -35,6 +38,8 @@ MASTER_RIGHTS: Final = {
     "configmaps": ("get", "list", "watch", "create", "patch"),
     # What happens to the job is told on the master's pod.
     "events": ("create",),
+    # Of two masters of a job that a resource has made again, one at a time may act.
+    f"leases.{LEASES.group}": ("get", "create", "patch"),
 }
 """Resource → verbs, in the namespace of the job, that a master needs. There are no others."""
 
@@ -49,8 +54,27 @@ SUBMITTER_RIGHTS: Final = {
     "serviceaccounts": ("get",),
     "persistentvolumeclaims": ("get",),
     "events": ("list",),
+    # A job that was made from one is forgotten with it.
+    f"{TRAIN_JOBS.plural}.{TRAIN_JOBS.group}": ("delete",),
 }
 """Resource → verbs that all commands on jobs together need of their user."""
+
+_KUEUE: Final = "kueue.x-k8s.io"
+
+MASTER_QUEUE_RIGHTS: Final[Mapping[QueueSystem, Mapping[tuple[str, str], Sequence[str]]]] = {
+    # Kueue holds what has ended of a group until its Workload is gone.
+    QueueSystem.KUEUE: {(_KUEUE, "workloads"): ("delete",)},
+}
+"""(Group, resource) → verbs that a master needs besides where its jobs wait in these queues."""
+
+SUBMITTER_QUEUE_RIGHTS: Final[Mapping[QueueSystem, Mapping[tuple[str, str], Sequence[str]]]] = {
+    QueueSystem.KUEUE: {(_KUEUE, "workloads"): ("delete",), (_KUEUE, "localqueues"): ("get",)},
+    **{
+        system: {(group.group, group.plural): ("create", "patch", "delete")}
+        for system, group in GROUPS.items()
+    },
+}
+"""The same of users, who make the group of a job."""
 
 PRIORITIES: Final = {"high": 1000, "low": 0}
 """The priority classes that a `--worker_pod_priority` between 0 and 1 means."""
@@ -78,15 +102,23 @@ def namespace(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def master_access(namespace: str, service_account: str) -> list[Manifest]:
-    """The account of masters, its role and the binding of the two."""
+def master_access(
+    namespace: str, service_account: str, queues: Collection[QueueSystem] = ()
+) -> list[Manifest]:
+    """The account of masters, its role and the binding of the two.
+
+    Args:
+        namespace: Where they are.
+        service_account: Its name.
+        queues: Those that jobs are to wait in.
+    """
     return [
         {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": _metadata(service_account, namespace),
         },
-        _role(service_account, namespace, MASTER_RIGHTS),
+        _role(service_account, namespace, MASTER_RIGHTS, MASTER_QUEUE_RIGHTS, queues),
         _binding(
             service_account,
             namespace,
@@ -95,11 +127,13 @@ def master_access(namespace: str, service_account: str) -> list[Manifest]:
     ]
 
 
-def submitter_access(namespace: str, users: Sequence[str]) -> list[Manifest]:
-    """A role for people who run jobs, and its binding."""
+def submitter_access(
+    namespace: str, users: Sequence[str], queues: Collection[QueueSystem] = ()
+) -> list[Manifest]:
+    """A role for people who run jobs, and its binding; see `master_access`."""
     subjects = [{"apiGroup": _RBAC, "kind": "User", "name": user} for user in users]
     return [
-        _role(SUBMITTER, namespace, SUBMITTER_RIGHTS),
+        _role(SUBMITTER, namespace, SUBMITTER_RIGHTS, SUBMITTER_QUEUE_RIGHTS, queues),
         _binding(SUBMITTER, namespace, subjects),
     ]
 
@@ -119,14 +153,34 @@ def priority_classes() -> list[Manifest]:
     ]
 
 
-def _role(name: str, namespace: str, rights: Mapping[str, Sequence[str]]) -> Manifest:
+def split_right(resource: str) -> tuple[str, str]:
+    """A resource of a table of rights, and its group, which follows the first dot."""
+    name, _, group = resource.partition(".")
+    return name, group
+
+
+def _role(
+    name: str,
+    namespace: str,
+    rights: Mapping[str, Sequence[str]],
+    queue_rights: Mapping[QueueSystem, Mapping[tuple[str, str], Sequence[str]]],
+    queues: Collection[QueueSystem],
+) -> Manifest:
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "Role",
         "metadata": _metadata(name, namespace),
         "rules": [
-            {"apiGroups": [""], "resources": [resource], "verbs": list(verbs)}
-            for resource, verbs in rights.items()
+            {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+            for (resource, group), verbs in zip(
+                map(split_right, rights), rights.values(), strict=True
+            )
+        ]
+        + [
+            {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+            for system in QueueSystem
+            if system in queues
+            for (group, resource), verbs in queue_rights.get(system, {}).items()
         ],
     }
 

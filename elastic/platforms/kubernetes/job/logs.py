@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
@@ -17,7 +18,7 @@ from elastic.platforms.base import LastLook, LogLine
 from elastic.platforms.kubernetes.api.cluster import AwayError, Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.objects.names import CONTAINER
-from elastic.platforms.kubernetes.pods.containers import own_status
+from elastic.platforms.kubernetes.pods.containers import status_of
 from elastic.platforms.kubernetes.pods.observation import replica_name, why_pending
 from elastic.spec.roles import ROLES
 
@@ -44,6 +45,26 @@ Those that have ended may take as long to let more of their logs come.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How the pods of one sort of job are called, and which of their logs is meant.
+
+    Attributes:
+        replica: Of a pod, the name that people know it by: its role, `-`, and what tells it from
+            others of the role.
+        container: Of a pod, the container whose log is read.
+        roles: In the order in which they are read.
+    """
+
+    replica: Callable[[Manifest], str]
+    container: Callable[[Manifest], str]
+    roles: Sequence[str]
+
+
+OWN: Final = Manner(replica_name, lambda _: CONTAINER, tuple(ROLES))
+"""Of elastic's own jobs."""
+
+
 class ExcuseError(PlatformError):
     """The node has sent a sentence of its own in the place of a log, as it does without an error.
 
@@ -60,6 +81,7 @@ class PodLog:
         pod: Manifest,
         since_s: float | None = None,
         tail: int | None = None,
+        manner: Manner = OWN,
     ) -> None:
         """Keep the parts.
 
@@ -68,8 +90,10 @@ class PodLog:
             pod: Whose log it is.
             since_s: Seconds since the epoch; what was written before is left out.
             tail: How many lines there are at the most when the first read begins.
+            manner: Of the pod's job.
         """
-        self.replica = replica_name(pod)
+        self.replica = manner.replica(pod)
+        self._container = manner.container(pod)
         self._cluster = cluster
         metadata = pod["metadata"]
         self._path = PODS.path(metadata["namespace"], metadata["name"], "log")
@@ -94,7 +118,7 @@ class PodLog:
         """
         query = {name: str(value).lower() for name, value in options.items() if value is not None}
         # Without a name the API server refuses where the pod has another container.
-        query |= {"container": CONTAINER, "timestamps": "true"}
+        query |= {"container": self._container, "timestamps": "true"}
         since, tail = self._since, None if self._last_stamp else self._tail
         if self._last_stamp or since:
             query["sinceTime"] = _whole_second(self._last_stamp or since)
@@ -180,30 +204,31 @@ def read_logs(
     replicas: Sequence[str],
     tail: int | None,
     since_s: float | None = None,
+    manner: Manner = OWN,
 ) -> Iterator[LogLine]:
     """What the logs hold now, replica by replica, the master first.
 
     Raises:
         PlatformError: A replica was named that has no log, or nobody has one.
     """
-    known = ", ".join(map(replica_name, in_order(pods))) or "none"
+    known = ", ".join(map(manner.replica, in_order(pods, manner))) or "none"
     for name in replicas:
-        if not any(is_named(replica_name(pod), [name]) for pod in pods):
+        if not any(is_named(manner.replica(pod), [name]) for pod in pods):
             raise PlatformError(f"{name!r} has no pod: name one of: {known}")
     if not pods:
         raise PlatformError("the job has no pods any more, and their logs went with them")
-    wanted = selected(pods, replicas)
+    wanted = selected(pods, replicas, manner)
     for pod in wanted:
         if not pod["spec"].get("nodeName"):
             # Of a pod without a node the API server gives an empty log, as if it were silent.
             if replicas or len(wanted) == 1:
                 raise PlatformError(
-                    f"{replica_name(pod)} has written nothing yet: "
+                    f"{manner.replica(pod)} has written nothing yet: "
                     f"{why_pending(pod) or 'it waits for a node'}"
                 )
             continue
         try:
-            yield from _read_now(PodLog(cluster, pod, since_s, tail), previous=False)
+            yield from _read_now(PodLog(cluster, pod, since_s, tail, manner), previous=False)
         except RefusedError as error:
             if error.code == HTTPStatus.NOT_FOUND:
                 continue
@@ -211,7 +236,7 @@ def read_logs(
                 raise
             if replicas or len(wanted) == 1:
                 raise PlatformError(
-                    f"{replica_name(pod)} has written nothing yet: {error.detail}"
+                    f"{manner.replica(pod)} has written nothing yet: {error.detail}"
                 ) from error
 
 
@@ -222,6 +247,7 @@ def read_previous_logs(
     replicas: Sequence[str],
     tail: int | None,
     since_s: float | None = None,
+    manner: Manner = OWN,
 ) -> Iterator[LogLine]:
     """What is left of the lives before the present ones, the master's first.
 
@@ -231,7 +257,11 @@ def read_previous_logs(
     Raises:
         PlatformError: Nothing is left of what was asked for.
     """
-    restarted = [pod for pod in selected(pods, replicas) if own_status(pod).get("restartCount", 0)]
+    restarted = [
+        pod
+        for pod in selected(pods, replicas, manner)
+        if _status_of(pod, manner).get("restartCount", 0)
+    ]
     replaced = [name for name in sorted(last_words) if is_named(name, replicas)]
     if not restarted and not replaced:
         raise PlatformError(
@@ -241,7 +271,7 @@ def read_previous_logs(
         )
     for pod in restarted:
         try:
-            yield from _read_now(PodLog(cluster, pod, since_s, tail), previous=True)
+            yield from _read_now(PodLog(cluster, pod, since_s, tail, manner), previous=True)
         except RefusedError as error:
             # The node keeps one earlier container at most, and may need its disk.
             if error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST):
@@ -263,17 +293,19 @@ def _read_now(log: PodLog, previous: bool) -> Iterator[LogLine]:
     yield from log.lines(previous=previous or None)
 
 
-def selected(pods: Iterable[Manifest], names: Sequence[str]) -> list[Manifest]:
+def selected(
+    pods: Iterable[Manifest], names: Sequence[str], manner: Manner = OWN
+) -> list[Manifest]:
     """The pods that the names mean, the master's first."""
-    return in_order(pod for pod in pods if is_named(replica_name(pod), names))
+    return in_order((pod for pod in pods if is_named(manner.replica(pod), names)), manner)
 
 
-def in_order(pods: Iterable[Manifest]) -> list[Manifest]:
+def in_order(pods: Iterable[Manifest], manner: Manner = OWN) -> list[Manifest]:
     """The master first, then by role and index."""
-    ranks = {role: rank for rank, role in enumerate(ROLES)}
+    ranks = {role: rank for rank, role in enumerate(manner.roles)}
 
     def order(pod: Manifest) -> tuple[int, str, int]:
-        role, _, index = replica_name(pod).rpartition("-")
+        role, _, index = manner.replica(pod).rpartition("-")
         return ranks.get(role, len(ranks)), role, int(index) if index.isdecimal() else 0
 
     return sorted(pods, key=order)
@@ -282,6 +314,11 @@ def in_order(pods: Iterable[Manifest]) -> list[Manifest]:
 def is_named(replica: str, names: Sequence[str]) -> bool:
     """Whether `worker-0` is meant by the names: itself, its role, or everybody."""
     return not names or replica in names or replica.rsplit("-", 1)[0] in names
+
+
+def _status_of(pod: Manifest, manner: Manner) -> dict[str, Any]:
+    """What the node has told of the container whose log is meant."""
+    return status_of(pod, manner.container(pod))
 
 
 class _Stream:
@@ -329,6 +366,7 @@ def follow_logs(
     replicas: Sequence[str],
     tail: int | None,
     since_s: float | None = None,
+    manner: Manner = OWN,
 ) -> Iterator[LogLine]:
     """What the logs hold and what is added, until the job has ended and all was read.
 
@@ -350,8 +388,9 @@ def follow_logs(
         if ended_s is None or not _is_late(streams.values(), ended_s):
             for stream in streams.values():
                 stream.is_live = False
-            for pod in selected(pods, replicas):
-                _read_on(PodLog(cluster, pod, since_s, first_tail), pod, streams, lines)
+            for pod in selected(pods, replicas, manner):
+                log = PodLog(cluster, pod, since_s, first_tail, manner)
+                _read_on(log, pod, _status_of(pod, manner), streams, lines)
         first_tail = None
         yield from _until_next_look(lines)
         if ended_s is not None and _is_over(streams.values(), lines, ended_s):
@@ -380,11 +419,11 @@ def _is_over(
 def _read_on(
     log: PodLog,
     pod: Manifest,
+    status: Mapping[str, Any],
     streams: dict[tuple[str, int], _Stream],
     lines: "queue.SimpleQueue[LogLine]",
 ) -> None:
     """Have a thread read `log`, that of the pod's present life, where there is more to read."""
-    status = own_status(pod)
     state: Mapping[str, Any] = status.get("state") or {}
     if "running" not in state and "terminated" not in state:
         return

@@ -20,6 +20,7 @@ from elastic.platforms.kubernetes.job.status import job_status, published_status
 from elastic.platforms.kubernetes.objects.names import (
     CONTROL_KEY,
     STATUS_KEY,
+    TRAIN_JOB_LABEL,
     job_labels,
     job_selector,
     master_name,
@@ -28,6 +29,7 @@ from elastic.platforms.kubernetes.objects.names import (
     tensorboard_name,
     token_name,
 )
+from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS, ResourceOwner
 from elastic.platforms.kubernetes.objects.record import (
     StatusUnreadableError,
     Submission,
@@ -154,12 +156,24 @@ class JobObjects:
                 return
         raise PlatformError(f"job {self.job_name!r} is changed by others all the time: try again")
 
-    def write_status(self, status: JobStatus, submission_uid: str) -> None:
-        """Publish in the place of a master that cannot."""
+    def write_status(
+        self, status: JobStatus, submission_uid: str, owner: ResourceOwner | None = None
+    ) -> None:
+        """Publish in the place of a master that cannot.
+
+        Args:
+            status: Of the job.
+            submission_uid: Which submission it is of.
+            owner: The resource that the job was made from.
+        """
         name = status_name(self.job_name)
         labels = job_labels(self.job_name, submission_uid)
+        metadata: Manifest = {"name": name, "namespace": self.namespace, "labels": labels}
+        if owner is not None:
+            labels[TRAIN_JOB_LABEL] = owner.name
+            metadata["ownerReferences"] = [owner.reference()]
         content = {
-            "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
+            "metadata": metadata,
             "data": {STATUS_KEY: status.model_dump_json()},
         }
         try:
@@ -187,6 +201,14 @@ class JobObjects:
     ) -> None:
         """Delete one object, or only the one with this uid; it is fine if there is none."""
         self.cluster.delete(resource.path(self.namespace, name), grace_s, uid)
+
+    def delete_resource(self, owner: ResourceOwner) -> None:
+        """Delete what the job was made from, so that nobody makes any of it again.
+
+        Raises:
+            RefusedError: The API server does not let this user do so.
+        """
+        self.delete(TRAIN_JOBS, owner.name, uid=owner.uid)
 
     def delete_belongings(self) -> None:
         """Delete what only serves running pods: the Services and the token."""

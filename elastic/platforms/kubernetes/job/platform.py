@@ -7,40 +7,30 @@ from elastic.errors import JobNotFoundError, JobSpecError
 from elastic.platforms.base import BoardInCluster, LogLine, has_ended, unheard, writes_no_events
 from elastic.platforms.images import ImageRequest, build_and_push
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
-from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifest, Resource
+from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.job.admission import explained
 from elastic.platforms.kubernetes.job.ending import forget_job, kill_job
+from elastic.platforms.kubernetes.job.listing import listed_jobs, recorded
 from elastic.platforms.kubernetes.job.logs import follow_logs, read_logs, read_previous_logs
 from elastic.platforms.kubernetes.job.objects import JobObjects
-from elastic.platforms.kubernetes.job.status import job_status
 from elastic.platforms.kubernetes.job.submission import BuildImage, submit_job
 from elastic.platforms.kubernetes.objects import tensorboard
 from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.platforms.kubernetes.objects.manifests import Owner
 from elastic.platforms.kubernetes.objects.names import (
-    APP,
-    APP_LABEL,
     HOOK_KEYS,
-    JOB_LABEL,
-    SPEC_KEY,
     STATE_KEY,
     STATE_PATH,
     TENSORBOARD_PORT,
-    TYPE_LABEL,
     master_name,
-    record_name,
-    selector,
-    status_name,
     tensorboard_name,
 )
+from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.platforms.kubernetes.pods.containers import own_state
-from elastic.platforms.kubernetes.pods.masters import needs_warnings
-from elastic.platforms.kubernetes.pods.observation import needs_pods, why_pending, with_seen_workers
+from elastic.platforms.kubernetes.pods.observation import why_pending
 from elastic.policy.ended_jobs import only_here
 from elastic.spec.job import JobSpec
-from elastic.spec.roles import MASTER, WORKER
 from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
 
@@ -85,7 +75,14 @@ def _start(objects: JobObjects, record: Manifest) -> Manifest:
     hook = next(
         (Hook(k, record["data"][k]) for k in HOOK_KEYS.values() if k in record["data"]), None
     )
-    job = Job(spec_of(record), objects.namespace, submission.uid, submission.image, hook)
+    job = Job(
+        spec_of(record),
+        objects.namespace,
+        submission.uid,
+        submission.image,
+        hook,
+        owner=submission.owner,
+    )
     node = None if master is None else master["spec"].get("nodeName")
     owner = None if master is None else Owner.of(master)
     affinity = None if node is None else tensorboard.on_node(node)
@@ -138,43 +135,30 @@ class KubernetesPlatform:
             raise JobSpecError("the job has no name: pass --job_name")
         submit_job(self._job(spec.job_name), spec, self._build_image)
 
+    @property
+    def cluster(self) -> Cluster:
+        """Where the jobs are."""
+        return self._cluster
+
+    @property
+    def namespace(self) -> str:
+        """Whose jobs these are."""
+        return self._namespace
+
     def now_s(self) -> float:
         """Seconds since the epoch by the API server's clock; by ours before its first answer."""
         return self._cluster.now_s()
 
     def jobs(self) -> Sequence[str]:
         """Names of all known jobs, running or ended, oldest first."""
-        return [record["metadata"]["labels"][JOB_LABEL] for record, _ in self._records()]
+        return [each.place[1] for each in recorded(self._cluster, self._namespace)]
 
     def statuses(self) -> Sequence[JobStatus]:
         """`status` of all `jobs`, from two lists whatever their number.
 
         It takes a third where workers were left behind by a job that has ended.
         """
-        query = {"labelSelector": selector({APP_LABEL: APP, TYPE_LABEL: MASTER})}
-        pods = self._list(PODS, query)
-        masters = {pod["metadata"]["labels"][JOB_LABEL]: pod for pod in pods}
-        # Read after the look: a master that has left has published its end by now.
-        found = []
-        for record, status_map in self._records():
-            name = record["metadata"]["labels"][JOB_LABEL]
-            master = masters.get(name)
-            is_stuck = master is not None and needs_warnings(master)
-            warnings = self._job(name).warnings_of(master) if master and is_stuck else ()
-            now_s = self._cluster.now_s()
-            found.append(job_status(record, status_map, master, now_s, warnings))
-        if not any(map(needs_pods, found)):
-            return found
-        workers: dict[str, list[Manifest]] = {}
-        query = {"labelSelector": selector({APP_LABEL: APP, TYPE_LABEL: WORKER})}
-        for pod in self._list(PODS, query):
-            workers.setdefault(pod["metadata"]["labels"][JOB_LABEL], []).append(pod)
-        return [
-            with_seen_workers(status, workers.get(status.job_name, ()))
-            if needs_pods(status)
-            else status
-            for status in found
-        ]
+        return [each.status for each in listed_jobs(self._cluster, self._namespace)]
 
     def status(self, job_name: str) -> JobStatus:
         """What the master published last, corrected by what its pod shows.
@@ -311,25 +295,3 @@ class KubernetesPlatform:
                 "lower-case letters, digits and '-' only"
             )
         return JobObjects(self._cluster, self._namespace, job_name)
-
-    def _records(self) -> list[tuple[Manifest, Manifest | None]]:
-        """The record of every job with its status, oldest first."""
-        maps = self._list(CONFIGMAPS, {"labelSelector": selector({APP_LABEL: APP})})
-        by_name = {config_map["metadata"]["name"]: config_map for config_map in maps}
-        records = [
-            config_map
-            for config_map in maps
-            if SPEC_KEY in (config_map.get("data") or {})
-            and config_map["metadata"]["name"]
-            == record_name(config_map["metadata"]["labels"].get(JOB_LABEL, ""))
-        ]
-        records.sort(key=lambda record: submission_of(record).submitted_s)
-        return [
-            (record, by_name.get(status_name(record["metadata"]["labels"][JOB_LABEL])))
-            for record in records
-        ]
-
-    def _list(self, resource: Resource, query: dict[str, str]) -> list[Manifest]:
-        found = self._cluster.get(resource.path(self._namespace), query)
-        items: list[Manifest] = found.get("items") or []
-        return items

@@ -90,14 +90,20 @@ def _job_status(
     end = None if master is None else end_of(master, base.model_copy(update={"workers": ()}))
     if end is not None:
         return end
+    if master is None and base.phase is JobPhase.SUSPENDED and not _control_of(record).cancelled:
+        # Whoever looks after the job has ended its master, and will make another one.
+        return base
     has_begun = bool(problem) or masters.has_begun(published)
     spec, control = _spec_of(record), _control_of(record)
-    if master is None:
+    finding: Finding | None
+    if master is None and submission.owner is not None:
+        finding = masters.not_made(submission.owner, has_begun)
+    elif master is None:
         is_new = not has_begun and now_s - submission.submitted_s < SUBMITTING_S
-        finding: Finding | None = _without_master(is_new, spec)
+        finding = _without_master(is_new, spec)
     else:
         told = published if has_begun else None
-        finding = masters.find(master, warnings, told, now_s, _advice(spec))
+        finding = masters.find(master, warnings, told, now_s, _advice(spec), submission.owner)
         if not has_begun:
             finding = _before_beginning(finding, spec, master, now_s)
     if control.cancelled:

@@ -12,13 +12,20 @@ from typing import Final, TypeAlias
 from elastic.errors import ElasticError, JobExistsError, JobSpecError, PlatformError
 from elastic.platforms.images import ImageRequest
 from elastic.platforms.kubernetes.api.cluster import RefusedError
-from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, SERVICES, Manifest
+from elastic.platforms.kubernetes.api.resources import (
+    CONFIGMAPS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Manifest,
+    Resource,
+)
 from elastic.platforms.kubernetes.job.admission import KINDS, check_admission, explained
 from elastic.platforms.kubernetes.job.ending import end_pods
 from elastic.platforms.kubernetes.job.objects import JobObjects
+from elastic.platforms.kubernetes.job.queues import find_queue
 from elastic.platforms.kubernetes.objects import manifests, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import read_hook
-from elastic.platforms.kubernetes.objects.manifests import Owner
 from elastic.platforms.kubernetes.objects.names import (
     STATE_KEY,
     master_name,
@@ -26,7 +33,9 @@ from elastic.platforms.kubernetes.objects.names import (
     status_name,
     token_name,
 )
+from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.queueing import job_group
 from elastic.platforms.kubernetes.objects.record import (
     StatusUnreadableError,
     Submission,
@@ -66,7 +75,15 @@ def submit_job(objects: JobObjects, spec: JobSpec, build_image: BuildImage) -> N
     )
     first_image = spec.image or spec.image_base or "elastic"
     resumed_uid = find_kept_state(earlier, spec) if spec.resume else None
-    job = Job(pod_spec, objects.namespace, secrets.token_hex(16), first_image, hook, resumed_uid)
+    job = Job(
+        pod_spec,
+        objects.namespace,
+        secrets.token_hex(16),
+        first_image,
+        hook,
+        resumed_uid,
+        queue_system=find_queue(objects.cluster, objects.namespace, spec.queue),
+    )
     # Before the image is built, which may take minutes.
     check_admission(objects.cluster, job)
     if not spec.image:
@@ -80,7 +97,13 @@ def submit_job(objects: JobObjects, spec: JobSpec, build_image: BuildImage) -> N
 def _take_name(objects: JobObjects, job: Job, earlier: Manifest | None, undo: Undo) -> None:
     """Make the record ours, which only one of several who try at once can do."""
     record = manifests.record(
-        job, Submission(job.submission_uid, objects.cluster.now_s(), job.image)
+        job,
+        Submission(
+            job.submission_uid,
+            objects.cluster.now_s(),
+            job.image,
+            queue_system=job.queue_system,
+        ),
     )
     if earlier is None:
         # Before the request, whose answer may be lost.
@@ -123,14 +146,17 @@ def _give_name_back(objects: JobObjects, job: Job) -> None:
 
 
 def _create(objects: JobObjects, job: Job, undo: Undo) -> None:
-    """Token, Service and master; the first two belong to the third, which is known only then."""
-    belongings = {
+    """Token, Service, group and master, to which the others belong: it is known only then."""
+    belongings: dict[Resource, tuple[str, Manifest]] = {
         SECRETS: (token_name(job.name), manifests.token_secret(job, secrets.token_hex(32))),
         SERVICES: (master_name(job.name), manifests.service(job)),
     }
+    if group := job_group(job):
+        # Before the first pod that names it.
+        belongings[group[0]] = (group[1]["metadata"]["name"], group[1])
     for resource, (name, manifest) in belongings.items():
         undo.append(partial(objects.delete, resource, name))
-        _create_one(objects, job, manifest)
+        _create_one(objects, job, manifest, resource)
     undo.append(partial(objects.delete, PODS, master_name(job.name), 0.0))
     pod = _create_one(objects, job, manifests.master_pod(job))
     owner = Owner.of(pod).reference()
@@ -143,8 +169,10 @@ def _create(objects: JobObjects, job: Job, undo: Undo) -> None:
         _create_one(objects, job, manifest)
 
 
-def _create_one(objects: JobObjects, job: Job, manifest: Manifest) -> Manifest:
-    path = KINDS[manifest["kind"]].path(objects.namespace)
+def _create_one(
+    objects: JobObjects, job: Job, manifest: Manifest, resource: Resource | None = None
+) -> Manifest:
+    path = (resource or KINDS[manifest["kind"]]).path(objects.namespace)
     try:
         return objects.cluster.create(path, manifest)
     except RefusedError as error:
@@ -175,6 +203,7 @@ def check_may_replace(objects: JobObjects, earlier: Manifest | None, spec: JobSp
                 "--overwrite to delete them, or choose another --job_name"
             )
         return
+    _check_has_no_resource(objects, earlier)
     status = objects.status(earlier)
     if not status.phase.is_final:
         raise JobExistsError(
@@ -193,6 +222,16 @@ def check_may_replace(objects: JobObjects, earlier: Manifest | None, spec: JobSp
             "--resume finds nothing to go on from: what the earlier master kept went with its "
             f"pod, since it had no --volume at {STATE_MOUNT}, or not this one, and no "
             "--checkpoint_dir on a --volume is given: pass one, or --overwrite"
+        )
+
+
+def _check_has_no_resource(objects: JobObjects, earlier: Manifest) -> None:
+    owner = submission_of(earlier).owner
+    if owner is not None:
+        raise JobExistsError(
+            f"job {objects.job_name!r} is made from {owner.kind} {owner.name}, which keeps it as "
+            f"it says: change that, or remove it with `elastic kill {objects.job_name} "
+            f"-n {objects.namespace} --forget`, or choose another --job_name"
         )
 
 

@@ -241,6 +241,11 @@ class Launches:
         self._records.note(replace(launch, ended=ended))
         return True
 
+    def note_gone(self, replica: ReplicaId, ended: Replica) -> None:
+        """Note how a launch of another master has ended, of which nothing else is to be seen."""
+        if self._records.get(replica) is None:
+            self._records.note(Launch(replica, ended=ended))
+
     def forget(self, replica: ReplicaId) -> None:
         """Tell of an ended launch no more."""
         self._records.forget(replica)

@@ -66,7 +66,10 @@ def begin_life(
     lives = LifeLog(state_path).read()
     pod = _pod_that_tells(read_pod, lives)
     status = runner.last_status()
-    account = _read(state_path / ACCOUNT_NAME)
+    if status is not None and status.phase.is_final:
+        # Whoever made this master had not seen it yet.
+        return None
+    account = _read(state_path / ACCOUNT_NAME, status)
     account, verdict = take_account(
         account, lives, pod, status, runner.control().cancelled, read_step(state_path / STEP_NAME)
     )
@@ -162,11 +165,13 @@ def _wait(
         time.sleep(POLL_S)
 
 
-def _read(path: Path) -> Account:
+def _read(path: Path, status: JobStatus | None) -> Account:
+    """The account of earlier lives; of those in another pod only what they published is left."""
     try:
         return Account.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return Account()
+        told = status if masters.has_begun(status) else None
+        return Account() if told is None else Account(history=told.master_history)
     except (OSError, ValidationError) as error:
         # Only counts are lost with it: the job may restart more often than it would have.
         logger.warning("%s cannot be read: %s", path, error)

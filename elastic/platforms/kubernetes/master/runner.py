@@ -10,6 +10,7 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl, Replica, ReplicaId, UntoldEnds
+from elastic.platforms.fences import NO_FENCE, Fence
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.master.events import EventRecorder
@@ -21,6 +22,7 @@ from elastic.platforms.kubernetes.master.launches import (
     Wait,
     next_step,
 )
+from elastic.platforms.kubernetes.master.numbers import LaunchNumbers, Past
 from elastic.platforms.kubernetes.master.status_store import StatusStore
 from elastic.platforms.kubernetes.master.watched import (
     ControlWatch,
@@ -28,10 +30,15 @@ from elastic.platforms.kubernetes.master.watched import (
     NameTakenError,
     ReplicaPods,
 )
-from elastic.platforms.kubernetes.objects.manifests import Owner, replica_pod
+from elastic.platforms.kubernetes.objects.manifests import replica_pod
+from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.queueing import gang_of
+from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.platforms.kubernetes.pods import observation
-from elastic.spec.status import JobStatus
+from elastic.platforms.kubernetes.pods.groups import end_group
+from elastic.policy.fleet import NO_LAUNCHES, TakenLaunches
+from elastic.spec.status import JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +60,7 @@ class Launcher:
         lock: "threading.RLock",
         on_end: Callable[[ReplicaId, Replica, Manifest], None],
         on_change: Callable[[], None],
+        on_create: Callable[[ReplicaId], None],
     ) -> None:
         """Keep the parts.
 
@@ -62,12 +70,15 @@ class Launcher:
             lock: Of both; held around memory, never around a request.
             on_end: Called with a launch that has ended and its pod, before that is removed.
             on_change: Called when a launch waits for another reason than before.
+            on_create: Called with a launch before it gets a pod, which it may refuse by raising
+                `PlatformError`.
         """
         self._launches = launches
         self._pods = pods
         self._lock = lock
         self._on_end = on_end
         self._on_change = on_change
+        self._on_create = on_create
 
     def advance_all(self) -> None:
         """Try what is next and whose time has come, as long as anybody answers."""
@@ -118,7 +129,7 @@ class Launcher:
 
     def _do_next(self, replica: ReplicaId) -> None:
         with self._lock:
-            blocking = self._pods.at(replica.role, replica.index)
+            blocking = self._pods.at(replica)
             is_own = blocking is not None and self._pods.is_own(blocking)
             step = next_step(blocking, is_own, time.time())
         match step:
@@ -134,11 +145,17 @@ class Launcher:
                 self._refuse(replica, message)
 
     def _create(self, replica: ReplicaId) -> None:
+        self._on_create(replica)
         pod = self._pods.create(replica)
         with self._lock:
             self._launches.adopt(pod, replica)
             # Outside of the watch's order: it may have told of this pod's end already.
             self._pods.put(pod)
+            replaced = self._pods.before(replica)
+        for earlier, old in replaced:
+            # Its queue has seen by now who takes its place, and lets it go.
+            self._on_end(earlier, observation.observe(old, earlier), old)
+            self._pods.delete(old, 0.0)
 
     def _refuse(self, replica: ReplicaId, message: str) -> None:
         """Try again later; sooner if a pod of that name goes away."""
@@ -148,8 +165,12 @@ class Launcher:
                 self._on_change()
 
 
+def _ready(_replica: ReplicaId) -> None:
+    """A job that has one master's pod keeps its launches there."""
+
+
 class KubernetesReplicaRunner:
-    """Replicas of one job as pods that belong to the master's pod.
+    """Replicas of one job as pods that belong to the master's pod, or to the job's resource.
 
     All launches of an index share the pod's name, so a new one waits until the pod of the old one
     is gone. What waits is moved on by `wait`: no thread but the caller's ever creates or deletes.
@@ -162,6 +183,8 @@ class KubernetesReplicaRunner:
         owner: Owner,
         state_path: Path,
         make_pod: MakePod = replica_pod,
+        fence: Fence = NO_FENCE,
+        has_predecessor: Callable[[], bool] = lambda: False,
     ) -> None:
         """Keep the parts; `start` begins to watch.
 
@@ -171,20 +194,33 @@ class KubernetesReplicaRunner:
             owner: The master's pod.
             state_path: Folder that outlives the master's container.
             make_pod: Makes the pod of one launch.
+            fence: Of the master.
+            has_predecessor: Whether a master in another pod may have launched something before.
         """
+        self._cluster = cluster
+        self._job = job
         self._lock = threading.RLock()
+        # Where nobody makes the master's pod again, nobody needs what is not in it.
+        self._numbers = None if job.owner is None else LaunchNumbers(cluster, job, fence)
+        self._has_predecessor = has_predecessor
+        self._taken = NO_LAUNCHES
         self._changed = threading.Condition(self._lock)
         self._is_changed = True
         self._launches = Launches(LaunchRecords(state_path / LAUNCHES_NAME))
         self._pods = ReplicaPods(
-            cluster, job, owner, make_pod, self._lock, self._on_pod, self._wake
+            cluster, job, owner, make_pod, self._lock, self._on_pod, self._wake, fence
         )
         self._launcher = Launcher(
-            self._launches, self._pods, self._lock, self._note_end, self._wake
+            self._launches,
+            self._pods,
+            self._lock,
+            self._note_end,
+            self._wake,
+            _ready if self._numbers is None else self._numbers.take,
         )
         self._asked = ControlWatch(cluster, job, self._lock, self._wake)
         self._untold = UntoldEnds()
-        self._status = StatusStore(cluster, job, self._on_stored)
+        self._status = StatusStore(cluster, job, self._on_stored, fence=fence)
         self._events = EventRecorder(cluster, job.namespace, owner)
 
     def start(self) -> None:
@@ -195,6 +231,8 @@ class KubernetesReplicaRunner:
         """
         with self._lock:
             self._launches.load()
+        past = Past() if self._numbers is None else self._numbers.load(self._has_predecessor())
+        self._taken = past.taken
         self._asked.start()
         # After all else that may fail: what pods tell is noted with the launches that were read.
         self._pods.start()
@@ -204,6 +242,13 @@ class KubernetesReplicaRunner:
             for launch in self._launches:
                 if launch.pod_uid is not None and self._pods.of(launch.replica) is None:
                     self._note_end(launch.replica, observation.gone(launch.replica, GONE_MESSAGE))
+            for replica in past.running:
+                self._launches.note_gone(replica, observation.gone(replica, GONE_MESSAGE))
+
+    @property
+    def taken_launches(self) -> TakenLaunches:
+        """Launch numbers that masters in other pods may have given; known once it is started."""
+        return self._taken
 
     def close(self) -> None:
         """Watch no longer; pods go on."""
@@ -219,6 +264,7 @@ class KubernetesReplicaRunner:
                 self._pods.delete(pod, 0.0)
             except PlatformError as error:
                 logger.warning("%s", error)
+        self._leave_queue()
 
     def tell_now(self) -> None:
         """Have the newest status stored before this returns.
@@ -311,6 +357,9 @@ class KubernetesReplicaRunner:
         """
         self._status.publish(status)
         self._events.tell(status)
+        if status.phase.is_final and status.phase is not JobPhase.SUCCEEDED:
+            # Of workers that have all ended well the queue knows it by itself.
+            self._leave_queue()
 
     def last_status(self) -> JobStatus | None:
         """The status published last, by this or an earlier life of the master."""
@@ -346,6 +395,16 @@ class KubernetesReplicaRunner:
             for replica in self._untold.told_by(status):
                 self._launches.forget(replica)
                 self._untold.discard(replica)
+
+    def _leave_queue(self) -> None:
+        """Give the room of the workers back; without it the job has ended all the same."""
+        gang = gang_of(self._job)
+        if gang is None or self._job.queue_system is not QueueSystem.KUEUE:
+            return
+        try:
+            end_group(self._cluster, self._job.namespace, gang.name)
+        except PlatformError as error:
+            logger.warning("the queue still counts the workers of this job: %s", error)
 
     def _wake(self) -> None:
         with self._changed:

@@ -10,6 +10,7 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import StatusRefusedError
+from elastic.platforms.fences import NO_FENCE, Fence
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.errors import is_permanent
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
@@ -48,12 +49,14 @@ class StatusStore:
         on_stored: Callable[[JobStatus], None] = lambda _status: None,
         interval_s: float = INTERVAL_S,
         termination_path: Path = names.TERMINATION_PATH,
+        fence: Fence = NO_FENCE,
     ) -> None:
         self._cluster = cluster
         self._job = job
         self._on_stored = on_stored
         self._interval_s = interval_s
         self._termination_path = termination_path
+        self._fence = fence
         self._path = CONFIGMAPS.path(job.namespace, names.status_name(job.name))
         self._newest: JobStatus | None = None
         self._earlier: JobStatus | None = None
@@ -133,11 +136,19 @@ class StatusStore:
             if error.code == HTTPStatus.NOT_FOUND:
                 return None
             raise
+        if not self._is_of_job(config_map):
+            return None
         earlier, words = self._readable(config_map), _readable_words(config_map)
         with self._changed:
             self._last_words = words | self._last_words
             self._earlier = earlier
         return earlier
+
+    def _is_of_job(self, config_map: Manifest) -> bool:
+        """Whether it is of this submission, and not of an earlier job of the same name."""
+        labels = config_map["metadata"].get("labels") or {}
+        uid = self._job.submission_uid
+        return bool(labels.get(names.SUBMISSION_LABEL, uid) == uid)
 
     def _readable(self, config_map: Manifest) -> JobStatus | None:
         try:
@@ -171,6 +182,7 @@ class StatusStore:
     def _write(self) -> None:
         # One at a time, so that an older status never comes after a newer one.
         with self._writing:
+            self._fence.check()
             with self._changed:
                 status, self._is_dirty = self._newest, False
                 words = dict(self._last_words) if self._are_words_dirty else None

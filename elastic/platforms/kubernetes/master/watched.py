@@ -7,12 +7,14 @@ from typing import TypeAlias
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl, ReplicaId
+from elastic.platforms.fences import NO_FENCE, Fence
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.informer import Cache, OnChange, Watch
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifest
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.manifests import Owner
+from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.queueing import pod_name
 from elastic.platforms.kubernetes.objects.record import control_of
 from elastic.platforms.kubernetes.pods import observation
 
@@ -50,7 +52,11 @@ class Watched:
 
 
 class ReplicaPods(Watched):
-    """All pods that carry this job's labels; those that its master owns are its own."""
+    """All pods that carry this job's labels.
+
+    Its own are those that belong to its master's pod, or to the resource that the job was made
+    from: a master that is made again takes over the workers of the one before.
+    """
 
     def __init__(
         self,
@@ -61,6 +67,7 @@ class ReplicaPods(Watched):
         lock: "threading.RLock",
         on_change: OnChange,
         on_contact: Callable[[], None],
+        fence: Fence = NO_FENCE,
     ) -> None:
         """Keep the parts.
 
@@ -72,10 +79,13 @@ class ReplicaPods(Watched):
             lock: Of whoever asks and is told.
             on_change: See `OnChange`.
             on_contact: See `Watch`.
+            fence: Of the master: nothing is made or removed that it does not let pass.
         """
+        self._fence = fence
         self._cluster = cluster
         self._job = job
         self._owner = owner
+        self._owner_uids = {owner.uid} | ({job.owner.uid} if job.owner else set())
         self._make_pod = make_pod
         self._path = PODS.path(job.namespace)
         self._cache = Cache(on_change, lock)
@@ -83,23 +93,33 @@ class ReplicaPods(Watched):
         super().__init__(Watch(cluster, self._path, selector, self._cache, on_contact))
 
     def own(self) -> list[Manifest]:
-        """Those that belong to the master's pod."""
+        """Those of this submission that are nobody else's."""
         return [pod for pod in self._cache.all() if self.is_own(pod)]
 
     def is_own(self, pod: Manifest) -> bool:
         labels = pod["metadata"].get("labels") or {}
         owners = pod["metadata"].get("ownerReferences") or []
-        is_ours = any(owner.get("uid") == self._owner.uid for owner in owners)
+        is_ours = any(owner.get("uid") in self._owner_uids for owner in owners)
         return is_ours and labels.get(names.SUBMISSION_LABEL) == self._job.submission_uid
 
-    def at(self, role: str, index: int) -> Manifest | None:
-        """Whatever stands under the name that all launches of an index share."""
-        name = names.replica_pod_name(self._job.name, role, index)
-        return self._cache.get(self._job.namespace, name)
+    def at(self, replica: ReplicaId) -> Manifest | None:
+        """Whatever stands under the name that the pod of a launch has, or is to have."""
+        return self._cache.get(self._job.namespace, pod_name(self._job, replica))
+
+    def before(self, replica: ReplicaId) -> list[tuple[ReplicaId, Manifest]]:
+        """Pods of earlier launches of an index, where they have other names."""
+        found = [(observation.replica_id(pod), pod) for pod in self.own()]
+        return [
+            (other, pod)
+            for other, pod in found
+            if other is not None
+            and (other.role, other.index) == (replica.role, replica.index)
+            and other.launch < replica.launch
+        ]
 
     def of(self, replica: ReplicaId) -> Manifest | None:
         """The pod of one launch."""
-        pod = self.at(replica.role, replica.index)
+        pod = self.at(replica)
         is_it = pod is not None and self.is_own(pod) and observation.replica_id(pod) == replica
         return pod if is_it else None
 
@@ -110,7 +130,9 @@ class ReplicaPods(Watched):
             NameTakenError: One that does not belong to this job has the name.
             RefusedError: The API server does not take it.
             AwayError: It does not answer.
+            FencedError: Another master may act for the job.
         """
+        self._fence.check()
         manifest = self._make_pod(self._job, replica, self._owner)
         try:
             return self._cluster.create(self._path, manifest)
@@ -134,7 +156,9 @@ class ReplicaPods(Watched):
         Raises:
             RefusedError: The API server refuses.
             AwayError: It does not answer.
+            FencedError: Another master may act for the job.
         """
+        self._fence.check()
         metadata = pod["metadata"]
         self._cluster.delete(f"{self._path}/{metadata['name']}", grace_s, uid=metadata["uid"])
 

@@ -1,24 +1,29 @@
 """The objects of a job, as plain dicts: pure functions of the job's specification."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.hooks import Hook
+from elastic.platforms.kubernetes.objects.owners import (
+    Owner,
+    references_of_belonging,
+    references_of_replica,
+)
 from elastic.platforms.kubernetes.objects.podspec import (
     KEEPING_GRACE_S,
-    LOST_NODE_S,
     MASTER_GRACE_S,
     WORKER_GRACE_S,
     Job,
+    bearing_with_lost_node,
     container,
     keeps_versions,
     pod_spec,
     scrape_annotations,
     state_volumes,
 )
+from elastic.platforms.kubernetes.objects.queueing import pod_name, queue_labels, queued
 from elastic.platforms.kubernetes.objects.record import (
     Submission,
     dump_control,
@@ -31,33 +36,6 @@ from elastic.spec.settings.cluster_forms import state_volume, worker_priority
 from elastic.spec.status import JobStatus
 
 MASTER_REPLICA = ReplicaId(MASTER, 0, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The master's pod, with which the objects that it owns are removed."""
-
-    name: str
-    uid: str
-
-    @classmethod
-    def of(cls, pod: Manifest) -> "Owner":
-        """The owner that a stored pod is."""
-        return cls(pod["metadata"]["name"], pod["metadata"]["uid"])
-
-    def reference(self) -> Manifest:
-        """The entry for `metadata.ownerReferences`.
-
-        Without `blockOwnerDeletion`, which only a deletion in the foreground heeds: where admission
-        checks owner references, as in OpenShift, it takes a right to `pods/finalizers`.
-        """
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": self.name,
-            "uid": self.uid,
-            "controller": True,
-        }
 
 
 def spec_for_pods(spec: JobSpec, hook: Hook | None) -> JobSpec:
@@ -77,7 +55,9 @@ def record(job: Job, submission: Submission, control: JobControl | None = None) 
         data[names.STATE_KEY] = job.state_of
     if job.hook is not None:
         data[job.hook.key] = job.hook.text
-    return _config_map(job, names.record_name(job.name), data)
+    manifest = _config_map(job, names.record_name(job.name), data)
+    manifest["metadata"]["labels"] |= queue_labels(job)
+    return manifest
 
 
 def status(job: Job, published: JobStatus, last_words: Mapping[str, str] | None = None) -> Manifest:
@@ -88,12 +68,40 @@ def status(job: Job, published: JobStatus, last_words: Mapping[str, str] | None 
     return _config_map(job, names.status_name(job.name), data)
 
 
+def empty_status(job: Job) -> Manifest:
+    """The ConfigMap of the published status, before anything is published."""
+    return _config_map(job, names.status_name(job.name), {})
+
+
+def state_claim(job: Job, name: str, template: Manifest) -> Manifest:
+    """The PersistentVolumeClaim of a job's state, made from a claim template.
+
+    Args:
+        job: The job.
+        name: Of the claim.
+        template: Its `spec`, and labels and annotations in its `metadata`.
+    """
+    given = template.get("metadata") or {}
+    made = metadata(job, name, references_of_belonging(job.owner, None))
+    made["labels"] = (given.get("labels") or {}) | made["labels"]
+    if annotations := given.get("annotations"):
+        made["annotations"] = annotations
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": made,
+        "spec": template["spec"],
+    }
+
+
 def token_secret(job: Job, token: str, owner: Owner | None = None) -> Manifest:
     """The Secret that authenticates every call within the job."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(job, names.token_name(job.name), owner),
+        "metadata": metadata(
+            job, names.token_name(job.name), references_of_belonging(job.owner, owner)
+        ),
         "type": "Opaque",
         "stringData": {names.TOKEN_KEY: token},
     }
@@ -101,16 +109,14 @@ def token_secret(job: Job, token: str, owner: Owner | None = None) -> Manifest:
 
 def service(job: Job, owner: Owner | None = None) -> Manifest:
     """The Service that gives the master a name which every life of it keeps."""
-    labels = names.replica_labels(job.name, job.submission_uid, MASTER_REPLICA)
-    metadata = _metadata(job, names.master_name(job.name), owner)
-    metadata["labels"] = labels
+    references = references_of_belonging(job.owner, owner)
     manifest: Manifest = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata,
+        "metadata": metadata(job, names.master_name(job.name), references, MASTER_REPLICA),
         "spec": {
             "type": "ClusterIP",
-            "selector": labels,
+            "selector": names.replica_labels(job.name, job.submission_uid, MASTER_REPLICA),
             "ports": [
                 {
                     "name": "grpc",
@@ -144,7 +150,11 @@ def master_pod(job: Job) -> Manifest:
     )
     if priority := getattr(job.spec, role.priority):
         spec["priorityClassName"] = priority
-    return _pod(job, names.master_name(job.name), MASTER_REPLICA, spec, None)
+    if job.owner is not None:
+        # Somebody makes it again elsewhere.
+        spec["tolerations"] += bearing_with_lost_node()
+    references = references_of_belonging(job.owner, None)
+    return _pod(job, names.master_name(job.name), MASTER_REPLICA, spec, references)
 
 
 def replica_pod(job: Job, replica: ReplicaId, owner: Owner | None) -> Manifest:
@@ -159,20 +169,12 @@ def replica_pod(job: Job, replica: ReplicaId, owner: Owner | None) -> Manifest:
     spec["restartPolicy"] = "Never"
     spec["automountServiceAccountToken"] = False
     spec["terminationGracePeriodSeconds"] = WORKER_GRACE_S
-    spec["tolerations"] += [
-        {
-            "key": f"node.kubernetes.io/{state}",
-            "operator": "Exists",
-            "effect": "NoExecute",
-            "tolerationSeconds": LOST_NODE_S,
-        }
-        for state in ("not-ready", "unreachable")
-    ]
+    spec["tolerations"] += bearing_with_lost_node()
     classes, num_replicas = getattr(job.spec, role.priority), role.limits(job.spec).maximum
     if priority := worker_priority(classes, replica.index, num_replicas):
         spec["priorityClassName"] = priority
-    name = names.replica_pod_name(job.name, replica.role, replica.index)
-    return _pod(job, name, replica, spec, owner)
+    name = pod_name(job, replica)
+    return _pod(job, name, replica, spec, references_of_replica(job.owner, owner))
 
 
 def example_pod(job: Job, role: str = WORKER) -> Manifest:
@@ -180,31 +182,43 @@ def example_pod(job: Job, role: str = WORKER) -> Manifest:
     return replica_pod(job, ReplicaId(role, 0, 1), None)
 
 
-def _pod(job: Job, name: str, replica: ReplicaId, spec: Manifest, owner: Owner | None) -> Manifest:
-    metadata = _metadata(job, name, owner)
-    metadata["labels"] = names.replica_labels(job.name, job.submission_uid, replica)
+def _pod(
+    job: Job, name: str, replica: ReplicaId, spec: Manifest, references: list[Manifest]
+) -> Manifest:
+    made = metadata(job, name, references, replica)
     annotations = scrape_annotations(job.spec)
     if annotations:
-        metadata["annotations"] = annotations
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    return pod if job.hook is None else job.hook.edit_pod(pod)
+        made["annotations"] = annotations
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": spec}
+    return queued(job, replica, pod if job.hook is None else job.hook.edit_pod(pod))
 
 
 def _config_map(job: Job, name: str, data: dict[str, str]) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(job, name, None),
+        "metadata": metadata(job, name, references_of_belonging(job.owner, None)),
         "data": data,
     }
 
 
-def _metadata(job: Job, name: str, owner: Owner | None) -> Manifest:
-    metadata: Manifest = {
-        "name": name,
-        "namespace": job.namespace,
-        "labels": names.job_labels(job.name, job.submission_uid),
-    }
-    if owner is not None:
-        metadata["ownerReferences"] = [owner.reference()]
-    return metadata
+def metadata(
+    job: Job, name: str, references: list[Manifest], replica: ReplicaId | None = None
+) -> Manifest:
+    """The metadata of an object of a job.
+
+    Args:
+        job: The job.
+        name: Of the object.
+        references: To whom it belongs, see `owners`.
+        replica: That it is, or stands before; None where it is of the job as a whole.
+    """
+    labels = names.job_labels(job.name, job.submission_uid)
+    if replica is not None:
+        labels = names.replica_labels(job.name, job.submission_uid, replica)
+    if job.owner is not None:
+        labels[names.TRAIN_JOB_LABEL] = job.owner.name
+    made: Manifest = {"name": name, "namespace": job.namespace, "labels": labels}
+    if references:
+        made["ownerReferences"] = references
+    return made

@@ -24,6 +24,9 @@ LAUNCH_LABEL: Final = "elastic-launch"
 SUBMISSION_LABEL: Final = "elastic-submission"
 """Holds the uid of the submission, so that objects of an earlier job of the same name differ."""
 
+TRAIN_JOB_LABEL: Final = "elastic.dev/train-job"
+"""Holds the name of the resource that a job was made from, on all that belongs to it."""
+
 # -- keys of ConfigMaps and of the Secret
 SPEC_KEY: Final = "spec.json"
 SUBMISSION_KEY: Final = "submission.json"
@@ -94,8 +97,18 @@ def master_name(job_name: str) -> str:
 
 
 def replica_pod_name(job_name: str, role: str, index: int) -> str:
-    """The pod of a replica that the master launches; every launch of an index has the same name."""
+    """The pod of a replica that the master launches; see `queueing.pod_name`."""
     return f"elastic-{job_name}-{role}-{index}"
+
+
+def group_name(job_name: str, submission_uid: str) -> str:
+    """The group of pods by which the job's queue knows those that have to start together."""
+    return f"elastic-{job_name}-{submission_uid[:8]}"
+
+
+def lease_name(job_name: str) -> str:
+    """The Lease that a master holds where somebody may make another one beside it."""
+    return f"elastic-{job_name}-{MASTER}"
 
 
 def tensorboard_name(job_name: str) -> str:

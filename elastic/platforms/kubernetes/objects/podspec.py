@@ -7,6 +7,8 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.hooks import Hook
+from elastic.platforms.kubernetes.objects.owners import ResourceOwner
+from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import ROLES, Role
 from elastic.spec.settings.cluster_forms import (
@@ -30,7 +32,7 @@ KEEPING_GRACE_S: Final = 60
 """For one that writes its newest version to a volume first."""
 
 LOST_NODE_S: Final = 10
-"""How long a worker stays bound to a node that was found not to answer, which takes Kubernetes
+"""How long a replica stays bound to a node that was found not to answer, which takes Kubernetes
 half a minute already. Its own 300 s would have the job wait for nothing."""
 
 
@@ -46,6 +48,8 @@ class Job:
         hook: The user's edits, or None.
         resumed_uid: Of the submission whose cuts on the state volume this one goes on from; None
             for one that begins anew.
+        owner: The resource that the job was made from; None for one that a user has submitted.
+        queue_system: Of the queue that `spec.queue` names; None where it names none.
     """
 
     spec: JobSpec
@@ -54,6 +58,8 @@ class Job:
     image: str
     hook: Hook | None = None
     resumed_uid: str | None = None
+    owner: ResourceOwner | None = None
+    queue_system: QueueSystem | None = None
 
     @property
     def name(self) -> str:
@@ -193,6 +199,19 @@ def pod_spec(job: Job, main: Manifest) -> Manifest:
             {"name": name} for name in parse_object_names(spec.image_pull_secrets)
         ]
     return pod
+
+
+def bearing_with_lost_node() -> list[Manifest]:
+    """The tolerations of a pod that is made again elsewhere when its node does not answer."""
+    return [
+        {
+            "key": f"node.kubernetes.io/{state}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": LOST_NODE_S,
+        }
+        for state in ("not-ready", "unreachable")
+    ]
 
 
 def tmp_volumes(spec: JobSpec) -> list[Manifest]:

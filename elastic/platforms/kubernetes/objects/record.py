@@ -16,6 +16,8 @@ from elastic.platforms.kubernetes.objects.names import (
     STATUS_KEY,
     SUBMISSION_KEY,
 )
+from elastic.platforms.kubernetes.objects.owners import ResourceOwner
+from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus, StoredStatus
 
@@ -38,11 +40,15 @@ class Submission:
     Attributes:
         uid: Random; tells the objects of this submission from those of earlier ones.
         image: What the pods run.
+        owner: The resource that the job was made from; None for one that a user has submitted.
+        queue_system: See `Job`.
     """
 
     uid: str
     submitted_s: float
     image: str
+    owner: ResourceOwner | None = None
+    queue_system: QueueSystem | None = None
 
 
 _SUBMISSION: Final = TypeAdapter(Submission)

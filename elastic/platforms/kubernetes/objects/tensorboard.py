@@ -13,7 +13,8 @@ from typing import Final
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA, Owner
+from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA, metadata
+from elastic.platforms.kubernetes.objects.owners import Owner, references_of_belonging
 from elastic.platforms.kubernetes.objects.podspec import Job, container, pod_spec, resources
 from elastic.spec.job import JobSpec
 from elastic.spec.settings.cluster_forms import parse_volumes
@@ -117,11 +118,5 @@ def on_node(name: str) -> Manifest:
 
 
 def _metadata(job: Job, owner: Owner | None) -> Manifest:
-    metadata: Manifest = {
-        "name": names.tensorboard_name(job.name),
-        "namespace": job.namespace,
-        "labels": names.replica_labels(job.name, job.submission_uid, REPLICA),
-    }
-    if owner is not None:
-        metadata["ownerReferences"] = [owner.reference()]
-    return metadata
+    references = references_of_belonging(job.owner, owner)
+    return metadata(job, names.tensorboard_name(job.name), references, REPLICA)

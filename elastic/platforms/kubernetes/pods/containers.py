@@ -35,16 +35,23 @@ _OUTSIDE: Final = frozenset(
 """What people and systems send; any other deadly signal is the program's own doing."""
 
 _DELETED: Final = "deleted"
+_TAKEN_AWAY: Final = frozenset({"DisruptionTarget", "TerminationTarget"})
+"""Conditions by which Kubernetes, and Kueue, say of a pod why they end it."""
 
 
 def own_status(pod: Manifest) -> dict[str, Any]:
     """What the node has told of the container; empty before it has told anything."""
-    return _own((pod.get("status") or {}).get("containerStatuses"))
+    return status_of(pod, CONTAINER)
+
+
+def status_of(pod: Manifest, container: str) -> dict[str, Any]:
+    """What the node has told of a container of any pod; likewise."""
+    return _named((pod.get("status") or {}).get("containerStatuses"), container)
 
 
 def own_spec(pod: Manifest) -> dict[str, Any]:
     """What the container was made from; empty in a pod that is not ours."""
-    return _own(pod["spec"].get("containers"))
+    return _named(pod["spec"].get("containers"), CONTAINER)
 
 
 def own_state(pod: Manifest) -> dict[str, Any]:
@@ -105,8 +112,8 @@ def _all(pod: Manifest) -> list[Manifest]:
     return [container for kind in kinds for container in pod["status"].get(kind) or ()]
 
 
-def _own(entries: list[dict[str, Any]] | None) -> dict[str, Any]:
-    return next((entry for entry in entries or () if entry.get("name") == CONTAINER), {})
+def _named(entries: list[dict[str, Any]] | None, name: str) -> dict[str, Any]:
+    return next((entry for entry in entries or () if entry.get("name") == name), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +210,7 @@ def outside_cause(pod: Manifest) -> str | None:
         # Evicted, Preempting, Shutdown, NodeLost, OutOfcpu, …
         return joined(status["reason"], status.get("message"))
     for condition in status.get("conditions") or []:
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+        if condition.get("type") in _TAKEN_AWAY and condition.get("status") == "True":
             return joined(condition.get("reason"), condition.get("message"))
     return _DELETED if is_deleted(pod) else None
 

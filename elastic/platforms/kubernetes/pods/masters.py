@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA
+from elastic.platforms.kubernetes.objects.owners import ResourceOwner
+from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL, is_waiting
 from elastic.platforms.kubernetes.pods import containers, observation
 from elastic.platforms.kubernetes.pods.containers import (
     is_node_silent,
@@ -65,6 +67,7 @@ def find(
     published: JobStatus | None,
     now_s: float,
     advice: str = "submit the job again",
+    resource: ResourceOwner | None = None,
 ) -> Finding | None:
     """What is wrong with the master, None where it works as it should.
 
@@ -74,22 +77,17 @@ def find(
         published: The status that it told last.
         now_s: By the API server's clock.
         advice: What to do about a job whose master is gone for good.
+        resource: That has the master's pod made again when it is gone; None where nobody does.
     """
     status = pod["status"]
     if pod["metadata"].get("deletionTimestamp"):
-        node = pod["spec"].get("nodeName")
-        return Finding(
-            JobPhase.RECOVERING,
-            "MasterDeleted",
-            f"the master pod is being deleted (node {node}), and its workers with it",
-        )
+        return _deleted(pod, resource)
     if status.get("phase") == "Failed":
         why = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
-        return Finding(
-            JobPhase.FAILED,
-            "MasterLost",
-            f"the cluster has ended the master pod ({why or 'no reason given'}): {advice}",
-        )
+        message = f"the cluster has ended the master pod ({why or 'no reason given'})"
+        if resource is not None:
+            return Finding(JobPhase.RECOVERING, "MasterLost", f"{message}: {_remade(resource)}")
+        return Finding(JobPhase.FAILED, "MasterLost", f"{message}: {advice}")
     # The phase is of all containers: another one may go on for ever, or never start.
     state = own_state(pod)
     if "running" in state:
@@ -98,8 +96,37 @@ def find(
         message = "the master has ended and has published no end of the job: read its log"
         return Finding(JobPhase.FAILED, "MasterLost", message)
     if status.get("phase") == "Pending" and not own_status(pod).get("restartCount"):
-        return _pending(pod, warnings)
+        found = _pending(pod, warnings)
+        # A job that has begun is not about to be started for the first time.
+        has_predecessor = resource is not None and published is not None
+        return replace(found, phase=JobPhase.RECOVERING) if has_predecessor else found
     return _hopeless(pod, published) or _between_lives(pod, now_s)
+
+
+def _deleted(pod: Manifest, resource: ResourceOwner | None) -> Finding:
+    what = f"the master pod is being deleted (node {pod['spec'].get('nodeName')})"
+    if resource is not None:
+        return Finding(JobPhase.RECOVERING, "MasterLost", f"{what}: {_remade(resource)}")
+    message = f"{what}, and its workers with it"
+    return Finding(JobPhase.RECOVERING, observation.MASTER_DELETED, message)
+
+
+def not_made(resource: ResourceOwner, has_begun: bool) -> Finding:
+    """What is to be said of a job without a master's pod, which its resource has made again.
+
+    Args:
+        resource: That the job was made from.
+        has_begun: A master has told of itself before.
+    """
+    if has_begun:
+        message = f"the master pod is gone: {_remade(resource)}"
+        return Finding(JobPhase.RECOVERING, "MasterLost", message)
+    message = f"the controller has yet to make the master of {resource.kind} {resource.name}"
+    return Finding(JobPhase.PENDING, "Submitting", message)
+
+
+def _remade(resource: ResourceOwner) -> str:
+    return f"the controller makes {resource.kind} {resource.name} another one"
 
 
 def needs_warnings(master: Manifest | None) -> bool:
@@ -113,6 +140,8 @@ def _pending(pod: Manifest, warnings: Sequence[str]) -> Finding:
     for condition in pod["status"].get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             message = f"the master waits for a node: {condition.get('message', 'none fits')}"
+            if is_waiting(pod):
+                message = f"the master {observation.why_pending(pod)}"
             return Finding(JobPhase.PENDING, condition.get("reason", "Unschedulable"), message)
     waiting = own_state(pod).get("waiting") or {}
     reason = waiting.get("reason", "")
@@ -210,15 +239,17 @@ def is_given_up(pod: Manifest, timeout_s: float, now_s: float) -> bool:
         timeout_s: The job's `start_timeout`.
         now_s: By the API server's clock.
     """
+    if is_waiting(pod):
+        return False
     if _running_since_s(pod) is not None:
         return has_missed_its_start(pod, timeout_s, now_s)
-    return now_s > _created_s(pod) + timeout_s + REPORT_S
+    return now_s > _due_since_s(pod) + timeout_s + REPORT_S
 
 
 def has_missed_its_start(pod: Manifest, timeout_s: float, now_s: float) -> bool:
     """Whether the present life of a master began too late; `now_s` if its node has yet to say."""
     began_s = _running_since_s(pod)
-    return (now_s if began_s is None else began_s) > _created_s(pod) + timeout_s
+    return (now_s if began_s is None else began_s) > _due_since_s(pod) + timeout_s
 
 
 def too_late(pod: Manifest, timeout_s: float, cause: str) -> Finding:
@@ -228,7 +259,7 @@ def too_late(pod: Manifest, timeout_s: float, cause: str) -> Finding:
         JobPhase.FAILED,
         START_TIMEOUT,
         f"{message}: {cause or 'it could start only later'}",
-        at_s=_created_s(pod) + timeout_s,
+        at_s=_due_since_s(pod) + timeout_s,
     )
 
 
@@ -237,6 +268,16 @@ def _running_since_s(pod: Manifest) -> float | None:
     if running is None or not running.get("startedAt"):
         return None
     return datetime.fromisoformat(running["startedAt"]).timestamp()
+
+
+def _due_since_s(pod: Manifest) -> float:
+    """Since when its start is waited for; of one that came out of a queue, since it has a node."""
+    labels = pod["metadata"].get("labels") or {}
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        is_placed = condition.get("type") == "PodScheduled" and condition.get("status") == "True"
+        if QUEUE_LABEL in labels and is_placed and condition.get("lastTransitionTime"):
+            return datetime.fromisoformat(condition["lastTransitionTime"]).timestamp()
+    return _created_s(pod)
 
 
 def _created_s(pod: Manifest) -> float:

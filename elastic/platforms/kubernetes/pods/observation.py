@@ -11,6 +11,7 @@ from typing import Any, Final
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL
+from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL, is_waiting
 from elastic.platforms.kubernetes.pods import containers
 from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent, own_state
 from elastic.policy.replicas import exit_text, told_id, told_phase
@@ -74,7 +75,12 @@ def observe(pod: Manifest, replica: ReplicaId, now_s: float | None = None) -> Re
         return _ended(replica, ExitReason.KILLED, message, None, started_s)
     if "running" in state:
         return Replica(replica, ReplicaPhase.RUNNING, started_s=started_s)
-    return Replica(replica, ReplicaPhase.PENDING, message=why_pending(pod))
+    return Replica(
+        replica,
+        ReplicaPhase.PENDING,
+        message=why_pending(pod),
+        is_queued=is_waiting(pod),
+    )
 
 
 def observe_removed(pod: Manifest, replica: ReplicaId) -> Replica:
@@ -106,8 +112,16 @@ def why_pending(pod: Manifest) -> str:
                 return containers.joined(waiting["reason"], waiting.get("message"))
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return containers.joined(condition.get("reason"), condition.get("message"))
-    return ""
+            told = containers.joined(condition.get("reason"), condition.get("message"))
+            return containers.joined(why_queued(pod), told)
+    return why_queued(pod)
+
+
+def why_queued(pod: Manifest) -> str:
+    """That a pod waits in a queue, and in which; empty where it does not."""
+    if not is_waiting(pod):
+        return ""
+    return f"waits in queue {pod['metadata']['labels'][QUEUE_LABEL]}"
 
 
 def gone(replica: ReplicaId, message: str) -> Replica:

@@ -14,11 +14,14 @@ from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.job import installing
 from elastic.platforms.kubernetes.job.checks import check_cluster
 from elastic.platforms.kubernetes.job.installing import apply
+from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.spec.status import JobPhase
 
 MANIFESTS = Path(elastic.__file__).parents[1] / "manifests"
-ALLOWED = {"pods", "services", "configmaps", "events"}
+ALLOWED = {"pods", "services", "configmaps", "events", "leases"}
 """All that a master could ever need, of its own namespace."""
+
+GROUPS = {"", "coordination.k8s.io", "authorization.k8s.io"}
 
 EVERYBODYS = {"selfsubjectaccessreviews", "selfsubjectrulesreviews"}
 """What Kubernetes lets everybody do: ask what they may do."""
@@ -37,10 +40,50 @@ def test_the_manifests_are_what_install_applies(file, wanted):
 
 
 def test_the_declared_rights_are_the_few_allowed():
-    assert installing.MASTER_RIGHTS.keys() <= ALLOWED
+    assert {installing.split_right(each)[0] for each in installing.MASTER_RIGHTS} <= ALLOWED
     for manifest in installing.master_access("team", "m"):
         assert manifest["kind"] in {"ServiceAccount", "Role", "RoleBinding"}
         assert manifest["metadata"]["namespace"] == "team"
+
+
+def _rights(manifests, group):
+    role = next(each for each in manifests if each["kind"] == "Role")
+    return {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if rule["apiGroups"] == [group]
+    }
+
+
+@pytest.mark.parametrize(
+    ("queue", "group", "of_master", "of_submitter"),
+    [
+        ("kueue", "kueue.x-k8s.io", {("workloads", "delete")},
+         {("workloads", "delete"), ("localqueues", "get")}),
+        *(
+            (queue, group, set(), {("podgroups", verb) for verb in ("create", "patch", "delete")})
+            for queue, group in (
+                ("volcano", "scheduling.volcano.sh"), ("native", "scheduling.k8s.io"),
+            )
+        ),
+        ("kai", "scheduling.run.ai", set(), set()),
+    ],
+)  # fmt: skip
+def test_rights_to_queues_are_given_where_one_is_used(queue, group, of_master, of_submitter):
+    queues = [QueueSystem(queue)]
+    assert _rights(installing.master_access("team", "m", queues), group) == of_master
+    assert _rights(installing.submitter_access("team", ["jane"], queues), group) == of_submitter
+    plain = [*installing.master_access("team", "m"), *installing.submitter_access("team", ["jane"])]
+    assert group not in str(plain)
+
+
+def test_install_refuses_a_system_that_nobody_knows(capsys):
+    assert main(["install", "-n", "team", "--queues", "kueue,slurm"]) == 2
+    assert "there is no system 'slurm': there are kueue, volcano, kai, native" in (
+        capsys.readouterr().err
+    )
 
 
 class TestInTheCluster:
@@ -56,10 +99,12 @@ class TestInTheCluster:
         }
         assert {resource for resource, _ in found} - EVERYBODYS <= ALLOWED
         wanted = {
-            (resource, verb) for resource, v in installing.MASTER_RIGHTS.items() for verb in v
+            (installing.split_right(resource)[0], verb)
+            for resource, v in installing.MASTER_RIGHTS.items()
+            for verb in v
         }
         assert {(r, v) for r, v in found if r not in EVERYBODYS} == wanted
-        assert all(set(rule["apiGroups"]) <= {"", "authorization.k8s.io"} for rule in rules)
+        assert all(set(rule["apiGroups"]) <= GROUPS for rule in rules)
         assert not any(rule.get("resourceNames") for rule in rules)
 
     def test_a_right_too_many_would_be_seen(self, jobs, kubeconfig_of):

@@ -98,6 +98,13 @@ def test_a_job_that_had_a_master_and_has_none_has_failed():
     assert lost.ended_s == RUNNING.updated_s
 
 
+def test_a_job_that_is_suspended_needs_no_master_and_may_be_cancelled():
+    suspended = RUNNING.model_copy(update={"phase": JobPhase.SUSPENDED, "reason": "Suspended"})
+    assert (found := look(suspended, None)).phase is JobPhase.SUSPENDED
+    assert found.reason == "Suspended"
+    assert look(suspended, None, control=JobControl(cancelled=True)).phase is JobPhase.CANCELLED
+
+
 def test_a_master_of_an_earlier_submission_is_none():
     old = master(uid="uid-1", state={"running": {}}, ready=True)
     assert look(None, old, age_s=1.0).reason == "Submitting"

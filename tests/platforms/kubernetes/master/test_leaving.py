@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from support.fake_api import Answer, FakeApi
+from support.fake_api import Answer, FakeApi, refusal
 
 TESTS = Path(__file__).parents[3]
 MASTER_PATH = "/api/v1/namespaces/team/pods/elastic-mnist-master"
@@ -22,13 +22,15 @@ from elastic.platforms.surroundings import Departure
 from elastic.platforms.kubernetes.master import environment
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.kubeconfig import Access
-from elastic.platforms.kubernetes.objects.manifests import Owner
+from elastic.platforms.kubernetes.api.leases import Lease
+from elastic.platforms.kubernetes.master.fencing import LeaseFence
+from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
 from elastic.spec.job import JobSpec
 from pathlib import Path
 
-url, state, master_path, keeps_s = sys.argv[1:]
+url, state, master_path, keeps_s, is_owned = sys.argv[1:]
 
 def keep():
     Path(state, "kept").touch()
@@ -46,7 +48,12 @@ runner.start()
 departure = Departure()
 if keeps_s:
     departure.prepare(lambda: threading.Timer(float(keeps_s), keep).start())
-environment.leave_on_sigterm(cluster, runner, master_path, own, departure)
+fence = None
+if is_owned:
+    lease = Lease(cluster, "team", "elastic-mnist-master", own.uid)
+    fence = LeaseFence(lease, sys.exit, lambda: True)
+    fence.acquire()
+environment.leave_on_sigterm(cluster, runner, master_path, own, departure, fence)
 print("ready", flush=True)
 threading.Event().wait(60)
 """
@@ -71,7 +78,9 @@ class Server:
         self.grace_s = grace_s
         self.is_deleted = is_deleted
         self.is_silent = is_silent
+        self.is_gone = False
         self.is_over = threading.Event()
+        self.holders = []
 
     def __call__(self, seen):
         if "watch=true" in seen.path:
@@ -81,7 +90,14 @@ class Server:
             metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if self.is_deleted else {}
             if self.grace_s is not None:
                 metadata["deletionGracePeriodSeconds"] = self.grace_s
+            if self.is_gone:
+                return refusal(404, "not found", "NotFound")
             return Answer(body={"metadata": metadata}, silent=self.is_silent)
+        if "/leases/" in seen.path:
+            if seen.method == "PATCH":
+                self.holders.append(seen.body["spec"].get("holderIdentity", "as before"))
+            spec = {"holderIdentity": "master-uid", "leaseTransitions": 1}
+            return Answer(body={"metadata": {"resourceVersion": "1"}, "spec": spec})
         if seen.method == "GET":
             is_pods = seen.path.startswith(WORKERS_PATH)
             pods = [worker(0), worker(1), worker(2, owner="stranger")]
@@ -89,11 +105,11 @@ class Server:
         return Answer()
 
 
-def end(server, tmp_path, keeps_s=""):
+def end(server, tmp_path, keeps_s="", is_owned=""):
     """Send a running master SIGTERM; gives its exit code and what it deleted, in order."""
     with FakeApi(answer=server) as api:
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, api.url, str(tmp_path), MASTER_PATH, keeps_s],
+            [sys.executable, "-c", PROGRAM, api.url, str(tmp_path), MASTER_PATH, keeps_s, is_owned],
             env={**os.environ, "PYTHONPATH": str(TESTS)},
             stdout=subprocess.PIPE,
             text=True,
@@ -147,3 +163,20 @@ def test_a_master_that_takes_too_long_to_keep_it_ends_in_its_grace(tmp_path):
     assert code == 128 + signal.SIGTERM
     assert not (tmp_path / "kept").exists()
     assert len(deleted) == 3
+
+
+def test_a_master_that_is_made_again_leaves_its_workers_to_the_next_which_may_begin(tmp_path):
+    server = Server(is_deleted=True, grace_s=60)
+    code, deleted = end(server, tmp_path, keeps_s="0.3", is_owned="yes")
+    assert code == 128 + signal.SIGTERM
+    assert (tmp_path / "kept").exists()
+    assert server.holders == ["as before", None]
+    assert deleted == [("elastic-mnist-master", 0, {"uid": "master-uid"})]
+
+
+def test_so_does_one_whose_pod_was_removed_by_force(tmp_path):
+    server = Server(is_deleted=False)
+    server.is_gone = True
+    end(server, tmp_path, keeps_s="0.3", is_owned="yes")
+    assert (tmp_path / "kept").exists()
+    assert server.holders == ["as before", None]

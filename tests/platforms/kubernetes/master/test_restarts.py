@@ -15,7 +15,7 @@ from elastic.platforms.kubernetes.supervisor import LifeLog
 from elastic.platforms.traces import STEP_NAME
 from elastic.policy.masters import MAX_MASTER_CRASHES, EndJob, RestartMaster
 from elastic.spec.job import JobSpec
-from elastic.spec.status import JobPhase, JobStatus, Progress
+from elastic.spec.status import JobPhase, JobStatus, MasterHistory, Progress
 
 SPEC = JobSpec(
     job_name="mnist", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
@@ -228,3 +228,32 @@ class TestBeginning:
         (tmp_path / restarts.ACCOUNT_NAME).write_text("{")
         LifeLog(tmp_path).begin()
         assert begin_life(tmp_path, lambda: FRESH, runner, SPEC) is not None
+
+    def test_a_master_that_was_made_after_the_end_of_its_job_does_nothing(self, tmp_path, runner):
+        """Whoever made it had not seen the end yet."""
+        LifeLog(tmp_path).begin()
+        runner.publish_status(status(5, JobPhase.SUCCEEDED))
+        assert begin_life(tmp_path, lambda: FRESH, runner, SPEC) is None
+        assert runner.last_status().phase is JobPhase.SUCCEEDED
+
+    def test_crashes_of_masters_in_other_pods_count_on(self, tmp_path, runner):
+        """Or a job whose master crashes on each node would have it made for ever."""
+        told = MasterHistory(
+            crashes=MAX_MASTER_CRASHES - 1, ends=4, best_version=5, has_worked=True
+        )
+        runner.publish_status(status(5).model_copy(update={"master_history": told}))
+        log = LifeLog(tmp_path)
+        log.begin()
+        assert begin_life(tmp_path, lambda: FRESH, runner, SPEC) == told
+        log.end(1, is_memory=False, words="boom")
+        log.begin()
+        assert begin_life(tmp_path, lambda: FRESH, runner, SPEC) is None
+        assert runner.last_status().reason == "MasterCrashed"
+
+    def test_those_of_an_earlier_submission_do_not(self, tmp_path, runner):
+        told = MasterHistory(crashes=4, ends=4)
+        pending = status(5, JobPhase.PENDING).model_copy(update={"master_history": told})
+        runner.publish_status(pending)
+        LifeLog(tmp_path).begin()
+        in_time = FRESH | {"metadata": {"creationTimestamp": "2126-01-01T00:00:00Z"}}
+        assert begin_life(tmp_path, lambda: in_time, runner, SPEC) == MasterHistory()

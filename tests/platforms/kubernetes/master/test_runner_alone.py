@@ -10,7 +10,8 @@ from support.fake_api import Answer, FakeApi, refusal
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
-from elastic.platforms.kubernetes.objects.manifests import Owner, replica_pod
+from elastic.platforms.kubernetes.objects.manifests import replica_pod
+from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.spec.job import JobSpec
 

@@ -12,7 +12,7 @@ from elastic.platforms.kubernetes.job.installing import MASTER_RIGHTS
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.objects import manifests, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.platforms.kubernetes.objects.manifests import Owner
+from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.spec.job import JobSpec
@@ -116,7 +116,9 @@ class TestWhatIsCreated:
         assert "--beside-master" in tensorboard.program(make_job(**settings).spec)
 
     def test_masters_need_no_further_right(self):
-        assert set(MASTER_RIGHTS) == {"pods", "configmaps", "events"}
+        assert set(MASTER_RIGHTS) == {
+            "pods", "configmaps", "events", "leases.coordination.k8s.io",
+        }  # fmt: skip
 
 
 class TestMetricsOfPods:

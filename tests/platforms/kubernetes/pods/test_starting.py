@@ -7,6 +7,7 @@ from elastic.platforms.kubernetes.job.status import job_status
 from elastic.platforms.kubernetes.master.restarts import begin_life
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.platforms.kubernetes.pods.masters import REPORT_S, has_missed_its_start
 from elastic.spec.job import JobSpec
@@ -119,3 +120,41 @@ class TestTheMasterItself:
         begun = JobStatus(job_name="mnist", phase=JobPhase.RUNNING)
         has_ended, status = self.end(tmp_path, master(running("01:41")), begun)
         assert (has_ended, status) == (False, begun)
+
+
+QUEUED = Job(
+    SPEC.model_copy(update={"queue": "team-a"}), "team", "uid", "i", queue_system=QueueSystem.KUEUE
+)
+
+
+def queued(placed=None):
+    """A master's pod that was put into a queue at 0, and left it with a node."""
+    pod = manifests.master_pod(QUEUED)
+    pod["metadata"]["creationTimestamp"] = "1970-01-01T00:00:00Z"
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    pod["status"] = {"phase": "Pending", "conditions": [gated | {"message": "gates"}]}
+    if placed is not None:
+        pod["spec"]["nodeName"] = "node-0"
+        found = {"type": "PodScheduled", "status": "True"}
+        found["lastTransitionTime"] = f"1970-01-01T00:{placed}Z"
+        pod["status"]["conditions"] = [found]
+    return pod
+
+
+def test_a_queue_is_waited_for_as_long_as_it_takes_and_is_told():
+    status = look(queued(), 1000 * TIMEOUT_S)
+    assert status.phase is JobPhase.PENDING
+    assert status.reason == "SchedulingGated"
+    assert status.message == "the master waits in queue team-a: SchedulingGated: gates"
+
+
+@pytest.mark.parametrize(
+    ("now_s", "phase"),
+    [
+        (1800 + TIMEOUT_S + REPORT_S, JobPhase.PENDING),
+        (1801 + TIMEOUT_S + REPORT_S, JobPhase.FAILED),
+    ],
+)
+def test_after_the_queue_a_master_has_as_long_as_any(now_s, phase):
+    status = look(queued(placed="30:00"), now_s)
+    assert status.phase is phase

@@ -4,7 +4,10 @@ import re
 
 import pytest
 
-from elastic.controller.kinds.queues import (
+from elastic.platforms.kubernetes.objects.queues import (
+    GROUPS,
+    KAI_QUEUES,
+    KUEUE_QUEUES,
     NATIVE_GROUPS,
     VOLCANO_GROUPS,
     Additions,
@@ -16,6 +19,7 @@ from elastic.controller.kinds.queues import (
     job_additions,
     pod_additions,
     refusal,
+    system_for,
     systems_served,
     template_additions,
 )
@@ -37,13 +41,13 @@ SCHEMAS = {
     QueueSystem.NATIVE: {
         "apiVersion": text(r"scheduling\.k8s\.io/v1beta1"),
         "kind": text("PodGroup"),
-        "metadata": {"name": NAME},
+        "metadata": {"name": NAME, "labels": {"kueue.x-k8s.io/queue-name": LABEL}},
         "spec": {"schedulingPolicy": {"gang": {"minCount": count}}},
     },
     QueueSystem.VOLCANO: {
         "apiVersion": text(r"scheduling\.volcano\.sh/v1beta1"),
         "kind": text("PodGroup"),
-        "metadata": {"name": NAME},
+        "metadata": {"name": NAME, "labels": {"kueue.x-k8s.io/queue-name": LABEL}},
         "spec": {"minMember": count, "queue?": NAME},
     },
 }
@@ -51,7 +55,9 @@ POD_SCHEMA = {
     "metadata": {
         "labels?": {
             "kueue.x-k8s.io/queue-name?": LABEL,
-            "kueue.x-k8s.io/pod-group-name?": LABEL,
+            # The name of a Workload.
+            "kueue.x-k8s.io/pod-group-name?": text(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"),
+            "kai.scheduler/queue?": LABEL,
         },
         "annotations?": {
             "kueue.x-k8s.io/pod-group-total-count?": text(r"[1-9][0-9]*"),
@@ -60,7 +66,7 @@ POD_SCHEMA = {
         },
     },
     "spec": {
-        "schedulerName?": text("volcano"),
+        "schedulerName?": text("volcano|kai-scheduler"),
         "schedulingGroup?": {"podGroupName": NAME},
     },
 }
@@ -80,21 +86,22 @@ def faults(schema, value, path=""):
     return found
 
 
-def gang_for(system):
-    return Gang("digits", 3) if system is QueueSystem.NATIVE else GANG
+def pod_of(system, part):
+    return pod_additions(system, GANG, part).to({"metadata": {}, "spec": {}})
 
 
-@pytest.mark.parametrize("system", [QueueSystem.NATIVE, QueueSystem.VOLCANO])
+@pytest.mark.parametrize("system", GROUPS)
 def test_groups_are_as_documented(system):
-    _, manifest = group_of(system, gang_for(system))
+    _, manifest = group_of(system, GANG)
     assert faults(SCHEMAS[system], manifest) == []
 
 
 @pytest.mark.parametrize("system", list(QueueSystem))
 @pytest.mark.parametrize("part", list(Part))
-def test_pods_are_as_documented(system, part):
-    pod = pod_additions(system, gang_for(system), part).to({"metadata": {}, "spec": {}})
+def test_pods_are_as_documented_and_tell_their_queue(system, part):
+    pod = pod_of(system, part)
     assert faults(POD_SCHEMA, pod) == []
+    assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
 
 
 def test_the_schemas_refuse():
@@ -104,22 +111,20 @@ def test_the_schemas_refuse():
 
 class TestNative:
     def test_group_and_pods(self):
-        resource, manifest = group_of(QueueSystem.NATIVE, Gang("digits", 3))
+        resource, manifest = group_of(QueueSystem.NATIVE, GANG)
         assert resource == NATIVE_GROUPS
         assert manifest["spec"] == {"schedulingPolicy": {"gang": {"minCount": 3}}}
         for part in (Part.MINIMUM, Part.BEYOND):
-            assert pod_additions(QueueSystem.NATIVE, Gang("digits", 3), part) == Additions(
-                spec={"schedulingGroup": {"podGroupName": "digits"}}
-            )
+            spec = pod_additions(QueueSystem.NATIVE, GANG, part).spec
+            assert spec == {"schedulingGroup": {"podGroupName": "digits"}}
 
     def test_the_master_does_not_wait_for_those_that_it_makes(self):
-        gang = Gang("digits", 3)
-        assert pod_additions(QueueSystem.NATIVE, gang, Part.MASTER) == Additions()
+        assert pod_additions(QueueSystem.NATIVE, GANG, Part.MASTER).spec == {}
 
     def test_the_minimum_follows_the_job(self):
-        _, manifest = group_of(QueueSystem.NATIVE, Gang("digits", 3))
-        assert group_change(QueueSystem.NATIVE, Gang("digits", 3), manifest) is None
-        assert group_change(QueueSystem.NATIVE, Gang("digits", 5), manifest) == {
+        _, manifest = group_of(QueueSystem.NATIVE, GANG)
+        assert group_change(QueueSystem.NATIVE, GANG, manifest) is None
+        assert group_change(QueueSystem.NATIVE, Gang("digits", 5, "team-a"), manifest) == {
             "spec": {"schedulingPolicy": {"gang": {"minCount": 5}}}
         }
 
@@ -150,17 +155,14 @@ class TestVolcano:
         resource, manifest = group_of(QueueSystem.VOLCANO, GANG)
         assert resource == VOLCANO_GROUPS
         assert manifest["spec"] == {"minMember": 3, "queue": "team-a"}
-        assert pod_additions(QueueSystem.VOLCANO, GANG, Part.MINIMUM) == Additions(
-            annotations={"scheduling.k8s.io/group-name": "digits"},
-            spec={"schedulerName": "volcano"},
-        )
+        made = pod_additions(QueueSystem.VOLCANO, GANG, Part.MINIMUM)
+        assert made.annotations == {"scheduling.k8s.io/group-name": "digits"}
+        assert made.spec == {"schedulerName": "volcano"}
 
-    def test_without_a_queue_it_is_volcanos_own(self):
-        gang = Gang("digits", 3)
-        assert group_of(QueueSystem.VOLCANO, gang)[1]["spec"] == {"minMember": 3}
-        assert pod_additions(QueueSystem.VOLCANO, gang, Part.MASTER) == Additions(
-            spec={"schedulerName": "volcano"}
-        )
+    def test_the_master_is_of_no_group_and_in_the_same_queue(self):
+        made = pod_additions(QueueSystem.VOLCANO, GANG, Part.MASTER)
+        assert made.annotations == {"scheduling.volcano.sh/queue-name": "team-a"}
+        assert made.spec == {"schedulerName": "volcano"}
 
     def test_the_minimum_follows_the_job(self):
         _, manifest = group_of(QueueSystem.VOLCANO, GANG)
@@ -170,51 +172,71 @@ class TestVolcano:
         }
 
 
-@pytest.mark.parametrize("system", [QueueSystem.NATIVE, QueueSystem.VOLCANO])
+@pytest.mark.parametrize("part", list(Part))
+def test_kai_knows_pods_by_a_label_and_makes_groups_itself(part):
+    made = pod_additions(QueueSystem.KAI, GANG, part)
+    assert made.labels["kai.scheduler/queue"] == "team-a"
+    assert made.spec == {"schedulerName": "kai-scheduler"}
+    assert group_of(QueueSystem.KAI, GANG) is None
+
+
+@pytest.mark.parametrize("system", [each for each in QueueSystem if each is not QueueSystem.KUEUE])
 def test_the_pods_of_a_batch_job_are_of_its_group(system):
-    gang = gang_for(system)
-    assert job_additions(system, gang) == Additions()
-    assert template_additions(system, gang) == pod_additions(system, gang, Part.MINIMUM)
+    assert job_additions(system, GANG).spec == {}
+    assert template_additions(system, GANG) == pod_additions(system, GANG, Part.MINIMUM)
 
 
 @pytest.mark.parametrize(
-    ("system", "gang", "words"),
+    ("systems", "queue", "expected"),
     [
-        (QueueSystem.KUEUE, Gang("j", 1), ["j", "LocalQueue"]),
-        (QueueSystem.NATIVE, Gang("j", 1, "q"), ["queue=q", "Kueue or Volcano"]),
-        (QueueSystem.KUEUE, Gang("j", 1, "a b"), ["queue=a b"]),
-        (QueueSystem.KUEUE, Gang("x" * 64, 1, "q"), ["name=xxx", "63"]),
-        *((each, Gang("j", 1, places_itself=True), ["chooses the nodes"]) for each in QueueSystem),
+        (list(QueueSystem), "team-a", QueueSystem.KUEUE),
+        ([QueueSystem.NATIVE, QueueSystem.VOLCANO], "default", QueueSystem.VOLCANO),
+        ([QueueSystem.NATIVE, QueueSystem.KAI], "team-a", QueueSystem.KAI),
+        ([QueueSystem.NATIVE], "default", QueueSystem.NATIVE),
+        ([QueueSystem.NATIVE], "team-a", None),
+        ([], "default", None),
     ],
 )
-def test_refusals_say_why(system, gang, words):
-    assert [word for word in words if word not in refusal(system, gang)] == []
+def test_which_system_a_queue_is_of(systems, queue, expected):
+    assert system_for(systems, queue) is expected
+    assert (refusal(systems, queue) == "") is (expected is not None)
 
 
-@pytest.mark.parametrize("system", list(QueueSystem))
-def test_what_is_not_refused(system):
-    assert refusal(system, gang_for(system)) == ""
+@pytest.mark.parametrize(
+    ("systems", "queue", "words"),
+    [
+        ([], "q", ["no queues", "Kueue, Volcano nor KAI", "leave it out"]),
+        ([QueueSystem.NATIVE], "q", ["'default'", "have no queues", "install Kueue"]),
+        (list(QueueSystem), "a b", ["no name of a queue"]),
+        (list(QueueSystem), "x" * 64, ["63"]),
+    ],
+)
+def test_refusals_say_why(systems, queue, words):
+    told = refusal(systems, queue)
+    assert [word for word in words if word not in told] == []
 
 
 @pytest.mark.parametrize(
     ("served", "expected"),
     [
         ([], set()),
-        ([("scheduling.k8s.io", "v1beta1", "podgroups")], {QueueSystem.NATIVE}),
-        ([("scheduling.k8s.io", "v1alpha2", "podgroups")], set()),
-        ([("scheduling.k8s.io", "v1", "priorityclasses")], set()),
-        ([("kueue.x-k8s.io", "v1beta2", "localqueues")], {QueueSystem.KUEUE}),
-        ([("scheduling.volcano.sh", "v1beta1", "podgroups")], {QueueSystem.VOLCANO}),
+        ([NATIVE_GROUPS], {QueueSystem.NATIVE}),
+        *(([each], {QueueSystem.KUEUE}) for each in KUEUE_QUEUES),
+        ([VOLCANO_GROUPS, KAI_QUEUES], {QueueSystem.VOLCANO, QueueSystem.KAI}),
     ],
 )
 def test_systems_are_discovered(served, expected):
-    assert systems_served(served) == expected
+    assert systems_served(lambda resource: resource in served) == expected
+
+
+def test_the_groups_of_1_36_are_of_another_form_and_not_used():
+    assert NATIVE_GROUPS.api_version == "scheduling.k8s.io/v1beta1"
 
 
 def test_additions_keep_what_is_there():
     pod = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}
     before = repr(pod)
     new = pod_additions(QueueSystem.VOLCANO, GANG, Part.MINIMUM).to(pod)
-    assert new["metadata"]["labels"] == {"a": "b"}
+    assert new["metadata"]["labels"] == {"a": "b", "kueue.x-k8s.io/queue-name": "team-a"}
     assert new["spec"] == {"containers": [], "schedulerName": "volcano"}
     assert repr(pod) == before

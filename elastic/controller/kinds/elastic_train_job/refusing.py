@@ -1,0 +1,40 @@
+"""What follows a spec of which no job can be made: the end of a job of which nothing is there."""
+
+from typing import Final
+
+from elastic.controller.kinds.elastic_train_job.judgement import KIND, conditions, status_of
+from elastic.controller.kinds.elastic_train_job.view import remembered, written_phase
+from elastic.controller.kinds.pods import name_of
+from elastic.controller.reconciling import EventType, Note, Observed, Outcome
+from elastic.spec.status import JobPhase, JobStatus
+
+INVALID: Final = "InvalidSpec"
+
+
+def refused(observed: Observed, problem: str) -> Outcome:
+    """A job that has not begun is failed, with what is wrong; one that has goes on as it is.
+
+    Args:
+        observed: With no record that says what the job is.
+        problem: Names the field and its value.
+    """
+    name, now_s = name_of(observed.job), observed.now_s
+    written = observed.job.get("status") or {}
+    before, phase = remembered(written), written_phase(written)
+    generation = int(observed.job["metadata"].get("generation", 1))
+    if before.observed_generation == generation or (phase is not None and phase.is_final):
+        return Outcome(status=written)
+    if any(observed.children.values()):
+        message = f"{KIND} {name} keeps what it has, since {problem}"
+        status = written | {"observed_generation": generation}
+        return Outcome(status=status, notes=(Note(INVALID, message, EventType.WARNING),))
+    failed = JobStatus(
+        job_name=name, phase=JobPhase.FAILED, reason=INVALID, message=problem, ended_s=now_s
+    )
+    change = {
+        "conditions": conditions(before.conditions, failed, now_s),
+        "observed_generation": generation,
+        "written_s": now_s,
+    }
+    note = Note(INVALID, f"{KIND} {name} is failed because {problem}", EventType.WARNING)
+    return Outcome(status=status_of(failed, before.model_copy(update=change), now_s), notes=(note,))

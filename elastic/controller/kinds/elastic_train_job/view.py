@@ -1,0 +1,269 @@
+"""The objects of one ElasticTrainJob at one moment, in their roles, and how its master stands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+from typing import Final
+
+from pydantic import ValidationError
+
+from elastic.controller.kinds.clocks import failures_in_a_row
+from elastic.controller.kinds.elastic_train_job.objects import job_of_record, job_of_resource
+from elastic.controller.kinds.pods import ended_s, name_of, ran_s, uid_of
+from elastic.controller.reconciling import Observed
+from elastic.controller.resources.base import Reading, read_spec
+from elastic.controller.resources.common import seconds_of
+from elastic.controller.resources.elastic_train_job import ElasticTrainJobSpec, Remembered
+from elastic.errors import JobSpecError, PlatformError
+from elastic.platforms.base import JobControl
+from elastic.platforms.kubernetes.api.resources import (
+    CONFIGMAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICES,
+    Manifest,
+    Resource,
+)
+from elastic.platforms.kubernetes.job.status import published_status
+from elastic.platforms.kubernetes.objects import names
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.record import StatusUnreadableError, control_of
+from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent
+from elastic.platforms.kubernetes.pods.observation import OVERDUE_S
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobPhase, JobStatus
+
+
+class Life(Enum):
+    """How a master's pod stands, as far as the API server tells.
+
+        ABSENT ──▶ ALIVE ──▶ LEAVING ──▶ ABSENT
+                     │          └──▶ OVERDUE ──▶ ABSENT, by force
+                     └──▶ FAILED ──▶ ABSENT, after a pause
+
+    ALIVE is also one that waits for its node, or whose container has ended and is started again;
+    OVERDUE is one that nobody can tell the end of any more, and that a fence keeps from its work.
+    """
+
+    ABSENT = auto()
+    ALIVE = auto()
+    LEAVING = auto()
+    OVERDUE = auto()
+    FAILED = auto()
+
+
+LOST: Final = frozenset({Life.ABSENT, Life.OVERDUE, Life.FAILED})
+"""Of these pods no master comes back."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What there is of a job.
+
+    Attributes:
+        resource: The ElasticTrainJob.
+        spec: Its own, as it is now; None where that cannot be read, as after a slip of an editor.
+        asked: The job that the resource asks for now; None likewise.
+        job: What all objects are made from: as recorded, and before there is a record as asked.
+        written: The status as it was written last.
+        before: What is remembered in it.
+        objects: By type and name, what the job controls.
+        now_s: Seconds since the epoch.
+        random_hex: See `Observed`.
+    """
+
+    resource: Manifest
+    spec: ElasticTrainJobSpec | None
+    asked: JobSpec | None
+    job: Job
+    written: Manifest
+    before: Remembered
+    objects: Mapping[Resource, Mapping[str, Manifest]]
+    now_s: float
+    random_hex: str
+
+    @property
+    def generation(self) -> int:
+        """Grows with each edit of the spec."""
+        return int(self.resource["metadata"].get("generation", 1))
+
+    @property
+    def phase(self) -> JobPhase | None:
+        """The phase that was written last."""
+        return written_phase(self.written)
+
+    @property
+    def record(self) -> Manifest | None:
+        """What the job was submitted with, and what users ask of it."""
+        return self._find(CONFIGMAPS, names.record_name(self.job.name))
+
+    @property
+    def status_map(self) -> Manifest | None:
+        """What the master publishes in."""
+        return self._find(CONFIGMAPS, names.status_name(self.job.name))
+
+    @property
+    def master(self) -> Manifest | None:
+        """The master's pod."""
+        return self._find(PODS, names.master_name(self.job.name))
+
+    @property
+    def board(self) -> Manifest | None:
+        """The pod of the TensorBoard, where it has one of its own."""
+        return self._find(PODS, names.tensorboard_name(self.job.name))
+
+    @property
+    def workers(self) -> list[Manifest]:
+        """The pods that masters have launched."""
+        others = {names.master_name(self.job.name), names.tensorboard_name(self.job.name)}
+        return [pod for name, pod in self.objects[PODS].items() if name not in others]
+
+    @property
+    def pods(self) -> list[Manifest]:
+        """All of them."""
+        return list(self.objects[PODS].values())
+
+    def has(self, resource: Resource, name: str) -> bool:
+        """Whether the job has an object."""
+        return self._find(resource, name) is not None
+
+    @property
+    def life(self) -> Life:
+        """How the master's pod stands."""
+        return life_of(self.master, self.now_s)
+
+    @property
+    def is_new_failure(self) -> bool:
+        """Whether the master's pod has failed, and that is not counted yet."""
+        pod = self.master
+        if pod is None or self.life is not Life.FAILED:
+            return False
+        return uid_of(pod) != self.before.failed_master
+
+    @property
+    def master_failures(self) -> int:
+        """Pods of the master that failed in a row, this one included."""
+        before, pod = self.before.master_failures, self.master
+        return failures_in_a_row(before, ran_s(pod)) if pod and self.is_new_failure else before
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the job is to have no pods; as before where its spec cannot be read."""
+        return self.phase is JobPhase.SUSPENDED if self.spec is None else self.spec.suspend
+
+    @cached_property
+    def published(self) -> JobStatus | None:
+        """What its masters have published last; None where nothing is there that can be read."""
+        try:
+            return published_status(self.status_map, self.job.submission_uid)
+        except StatusUnreadableError:
+            return None
+
+    @property
+    def control(self) -> JobControl:
+        """What users have asked for since."""
+        try:
+            return JobControl() if self.record is None else control_of(self.record)
+        except PlatformError:
+            return JobControl()
+
+    @property
+    def claim(self) -> str | None:
+        """The claim of its state; None where nothing outlives the master's pod."""
+        return None if self.spec is None else self.spec.claim_name(self.job.name)
+
+    def _find(self, resource: Resource, name: str) -> Manifest | None:
+        return self.objects[resource].get(name)
+
+
+CHILDREN: Final = (PODS, SERVICES, CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS)
+"""What jobs are made of and shows how they are; a Secret is made as well, and never looked at."""
+
+
+def life_of(pod: Manifest | None, now_s: float) -> Life:
+    """How a master's pod stands.
+
+    Args:
+        pod: None where there is none.
+        now_s: Seconds since the epoch, by the API server's clock.
+    """
+    if pod is None:
+        return Life.ABSENT
+    if is_deleted(pod):
+        is_over = is_node_silent(pod) or now_s >= overdue_s(pod)
+        return Life.OVERDUE if is_over else Life.LEAVING
+    is_failed = (pod.get("status") or {}).get("phase") == "Failed"
+    return Life.FAILED if is_failed else Life.ALIVE
+
+
+def overdue_s(pod: Manifest) -> float:
+    """When a pod that is to be removed should have been gone for long: its time includes grace."""
+    return seconds_of(pod["metadata"]["deletionTimestamp"]) + OVERDUE_S
+
+
+def failed_s(view: View) -> float:
+    """When the master's pod, which has failed, did so."""
+    assert view.master is not None, "a pod that has failed is there"
+    return ended_s(view.master)
+
+
+def read_resource(resource: Manifest) -> tuple[Reading[ElasticTrainJobSpec], JobSpec | None]:
+    """The spec of a resource and the job that it asks for, or why there is none."""
+    reading = read_spec(ElasticTrainJobSpec, resource)
+    if reading.spec is None:
+        return reading, None
+    metadata = resource["metadata"]
+    try:
+        return reading, reading.spec.job_spec(metadata["name"], metadata["namespace"])
+    except JobSpecError as error:
+        return Reading(None, str(error), reading.unknown), None
+
+
+def view_of(
+    observed: Observed, spec: ElasticTrainJobSpec | None, asked: JobSpec | None
+) -> View | None:
+    """Sort what there is; None where neither a record nor the spec says what the job is.
+
+    Raises:
+        PlatformError: The record is damaged, or of another version.
+    """
+    objects = {
+        resource: {name_of(item): item for item in observed.children.get(resource, ())}
+        for resource in CHILDREN
+    }
+    resource = observed.job
+    record = objects[CONFIGMAPS].get(names.record_name(name_of(resource)))
+    job = None if record is None else job_of_record(resource, record)
+    if job is None and asked is not None:
+        job = job_of_resource(resource, asked)
+    if job is None:
+        return None
+    written = resource.get("status") or {}
+    return View(
+        resource=resource,
+        spec=spec,
+        asked=asked,
+        job=job,
+        written=written,
+        before=remembered(written),
+        objects=objects,
+        now_s=observed.now_s,
+        random_hex=observed.random_hex,
+    )
+
+
+def remembered(written: Manifest) -> Remembered:
+    """What is remembered in a status; nothing where somebody else has written it."""
+    try:
+        return Remembered.model_validate(written)
+    except ValidationError:
+        return Remembered.model_validate({})
+
+
+def written_phase(written: Manifest) -> JobPhase | None:
+    """The phase in a status; None where it has none that is known."""
+    try:
+        return JobPhase(written.get("phase", ""))
+    except ValueError:
+        return None

@@ -1,0 +1,107 @@
+"""How jobs of the controller's kinds wait in queues. Pure.
+
+A job asks for a queue by the label that Kueue has for it, whichever system the queue is of.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from elastic.controller.reconciling import Action, Create, Note, Observed, Patch
+from elastic.platforms.kubernetes.api.resources import Manifest, Resource
+from elastic.platforms.kubernetes.objects.queues import (
+    GROUPS,
+    QUEUE_LABEL,
+    Gang,
+    QueueSystem,
+    group_change,
+    group_of,
+    refusal,
+    system_for,
+    systems_served,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """The queues of a cluster, as a kind of jobs sees them.
+
+    Attributes:
+        systems: Those that it has, and whose groups this controller may make.
+    """
+
+    systems: Collection[QueueSystem] = ()
+
+    @classmethod
+    def of(cls, is_served: Callable[[Resource], bool]) -> "Queues":
+        """Those of a cluster that knows certain types."""
+        return cls(systems_served(is_served))
+
+    @property
+    def groups(self) -> Sequence[Resource]:
+        """Types of the groups that jobs have."""
+        return tuple(group for system, group in GROUPS.items() if system in self.systems)
+
+    def problem(self, job: Manifest) -> str:
+        """Why a job cannot wait where it asks to, for people; empty where it can."""
+        queue = queue_of(job)
+        told = refusal(self.systems, queue) if queue else ""
+        return f"metadata.labels.{QUEUE_LABEL}={queue} {told}" if told else ""
+
+    def queued(self, job: Manifest, min_count: int) -> "Queued | None":
+        """How a job waits; None for one that asks for no queue, or for none that is here.
+
+        Args:
+            job: The object.
+            min_count: How many of its pods have to start together.
+        """
+        queue, name = queue_of(job), str(job["metadata"]["name"])
+        system = system_for(self.systems, queue) if queue else None
+        if system is None:
+            return None
+        # Another job of this name has another group: Kueue remembers by its name that one is over.
+        group = f"{name}-{str(job['metadata']['uid'])[:8]}"
+        return Queued(system, Gang(group, min_count, queue))
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """One job in its queue."""
+
+    system: QueueSystem
+    gang: Gang
+
+
+def queue_of(job: Manifest) -> str:
+    """The queue that a job asks for, or empty."""
+    return str((job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
+
+
+def group_actions(
+    queued: Queued | None, observed: Observed, labels: dict[str, str]
+) -> list[Action]:
+    """What has to be done before the first pod is made: its group is there, with today's minimum.
+
+    Args:
+        queued: The job in its queue.
+        observed: What there is.
+        labels: By which its objects belong to the job.
+    """
+    made = None if queued is None else group_of(queued.system, queued.gang)
+    if queued is None or made is None:
+        return []
+    resource, manifest = made
+    there = next(
+        (
+            each
+            for each in observed.children.get(resource, ())
+            if each["metadata"]["name"] == queued.gang.name
+        ),
+        None,
+    )
+    if there is None:
+        metadata = manifest["metadata"]
+        manifest["metadata"] = {**metadata, "labels": {**metadata["labels"], **labels}}
+        note = Note("CreatedPodGroup", f"created PodGroup {queued.gang.name}")
+        return [Create(resource, manifest, note)]
+    change = group_change(queued.system, queued.gang, there)
+    return [] if change is None else [Patch(resource, queued.gang.name, change)]

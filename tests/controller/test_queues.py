@@ -1,0 +1,308 @@
+"""Jobs of the controller's kinds in queues: in which order what is made, and who is let go."""
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+from support.api_objects import Place
+from support.api_server_in_memory import InMemoryApi
+from support.kueue_in_memory import LAST, QUEUE, Kueue
+from support.toy_kind import PAUSES, is_quiet, soon
+
+from elastic.controller.assembly import assembled
+from elastic.controller.installing import everything_but_groups, job_rules
+from elastic.controller.kinds.elastic_job import ElasticJobs
+from elastic.controller.kinds.queueing import Queues
+from elastic.controller.kinds.training_job import TrainingJobs
+from elastic.controller.machinery.engine import Engine
+from elastic.platforms.kubernetes.api.discovery import may
+from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, PODS, REPLICA_SETS
+from elastic.platforms.kubernetes.objects.queues import GROUPS, QueueSystem
+
+TEAM = "team"
+GROUP_SPECS = {
+    QueueSystem.NATIVE: ("default", lambda n: {"schedulingPolicy": {"gang": {"minCount": n}}}),
+    QueueSystem.VOLCANO: ("team-a", lambda n: {"minMember": n, "queue": "team-a"}),
+}
+
+
+class World:
+    """An API server with queues, in the order in which objects are made there."""
+
+    def __init__(self, api):
+        self.api = api
+        self.made = []
+        create = api.objects.create
+
+        def created(place, manifest, dry_run=False):
+            if not dry_run:
+                self.made.append((place.plural, manifest["metadata"]["name"]))
+            return create(place, manifest, dry_run)
+
+        api.objects.create = created
+
+    @contextmanager
+    def engine(self, kind):
+        self.api.serve(kind.resource, *kind.children)
+        engine = Engine(self.api.cluster(patience_s=0.2), [kind], TEAM, 2, PAUSES)
+        engine.start()
+        try:
+            yield engine
+        finally:
+            engine.stop()
+
+    def place(self, resource, name="", part=""):
+        return Place(resource.group, resource.version, resource.plural, TEAM, name, part)
+
+    def submit(self, kind, spec, queue="team-a"):
+        resource = kind.resource
+        metadata = {"name": "j", "namespace": TEAM, "labels": {QUEUE: queue}}
+        manifest = {"apiVersion": resource.api_version, "kind": resource.kind}
+        self.api.objects.create(
+            self.place(resource, "j"), {**manifest, "metadata": metadata, "spec": spec}
+        )
+
+    def edit(self, resource, change, name="j", part=""):
+        self.api.objects.merge(self.place(resource, name, part), change)
+
+    def status(self, kind):
+        return self.api.objects.get(self.place(kind.resource, "j")).get("status") or {}
+
+    def all(self, resource):
+        items, _ = self.api.objects.list(self.place(resource))
+        return {each["metadata"]["name"]: each for each in items}
+
+    def events(self, reason):
+        items, _ = self.api.objects.list(Place("", "v1", "events"))
+        return [each["message"] for each in items if each["reason"] == reason]
+
+
+@pytest.fixture
+def world():
+    with InMemoryApi() as api:
+        yield World(api)
+
+
+def elastic_job(replicas=3, least=2, policy="OnFailure", **fields):
+    container = {"name": "main", "image": "torch"}
+    worker = {"replicas": replicas, "restartPolicy": policy}
+    worker["template"] = {"spec": {"containers": [container]}}
+    spec = {"rdzvEndpoint": "etcd:2379", "minReplicas": least, "maxReplicas": 5}
+    return {**spec, "replicaSpecs": {"Worker": worker}, **fields}
+
+
+def training_job(trainers=2):
+    roles = {"pserver": 1, "trainer": trainers}
+    return {name: {"min-instance": n, "max-instance": n} for name, n in roles.items()}
+
+
+KINDS = [(ElasticJobs, elastic_job), (TrainingJobs, training_job)]
+
+
+def kind_with(make, *systems):
+    queues = Queues(systems)
+    return make(queues) if make is ElasticJobs else make(queues=queues)
+
+
+@pytest.mark.parametrize("system", GROUPS)
+def test_the_group_of_an_elastic_job_is_there_before_its_pods_and_follows_its_minimum(
+    world, system
+):
+    kind, (queue, spec) = kind_with(ElasticJobs, system), GROUP_SPECS[system]
+    with world.engine(kind) as engine:
+        world.submit(kind, elastic_job(), queue)
+        soon(lambda: len(world.all(PODS)) == 3)
+        is_quiet(engine, world.api)
+        [(name, group)] = world.all(GROUPS[system]).items()
+        assert group["spec"] == spec(2)
+        plurals = [plural for plural, _ in world.made]
+        assert plurals.index("podgroups") < plurals.index("pods")
+        assert all(name in str(pod) for pod in world.all(PODS).values())
+        world.edit(kind.resource, {"spec": {"minReplicas": 3}})
+        soon(lambda: world.all(GROUPS[system])[name]["spec"] == spec(3))
+        is_quiet(engine, world.api)
+    assert plurals.count("podgroups") == 1
+
+
+@pytest.mark.parametrize("system", GROUPS)
+def test_the_group_of_trainers_is_there_before_their_job(world, system):
+    kind, (queue, spec) = kind_with(TrainingJobs, system), GROUP_SPECS[system]
+    with world.engine(kind):
+        world.submit(kind, training_job(), queue)
+        job = until_trainers_are_made(world)
+    [(name, group)] = world.all(GROUPS[system]).items()
+    assert group["spec"] == spec(2)
+    plurals = [plural for plural, _ in world.made]
+    assert plurals.index("podgroups") < plurals.index("jobs")
+    assert name in str(job["spec"]["template"])
+    assert "suspend" not in job["spec"]
+
+
+def until_trainers_are_made(world):
+    """Have the parameter server run, and wait for the Job."""
+    soon(lambda: "j-pserver" in world.all(REPLICA_SETS))
+    [servers] = world.all(REPLICA_SETS).values()
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "j-pserver"}
+    owner |= {"uid": servers["metadata"]["uid"], "controller": True}
+    metadata = {"name": "p", "labels": {"paddle-job-pserver": "j"}, "ownerReferences": [owner]}
+    world.api.objects.create(world.place(PODS, "p"), {"metadata": metadata, "spec": {}})
+    ready = [{"type": "Ready", "status": "True"}]
+    status = {"phase": "Running", "conditions": ready}
+    world.edit(PODS, {"status": status}, "p", "status")
+    return soon(lambda: world.all(BATCH_JOBS).get("j-trainer"))
+
+
+def test_in_kueue_trainers_wait_by_suspend_and_the_field_is_kueues_from_then_on(world):
+    kind = kind_with(TrainingJobs, QueueSystem.KUEUE)
+    with world.engine(kind) as engine:
+        world.submit(kind, training_job())
+        job = until_trainers_are_made(world)
+        assert job["spec"]["suspend"] is True
+        assert job["metadata"]["labels"][QUEUE] == "team-a"
+        assert "kueue" not in str(job["spec"]["template"]), "its pods would be gated once more"
+        assert QUEUE not in str(world.all(REPLICA_SETS))
+        for suspend in (False, True):
+            world.edit(BATCH_JOBS, {"spec": {"suspend": suspend}}, "j-trainer")
+            world.edit(kind.resource, {"spec": training_job(3 + suspend)})
+            soon(lambda n=3 + suspend: trainers(world)["parallelism"] == n)
+            assert trainers(world)["suspend"] is suspend
+        is_quiet(engine, world.api)
+        assert world.status(kind)["phase"] == "creating"
+
+
+def trainers(world):
+    return world.all(BATCH_JOBS)["j-trainer"]["spec"]
+
+
+class Queued:
+    """An ElasticJob in Kueue, whose pods a node runs."""
+
+    def __init__(self, world, **fields):
+        self.world = world
+        self.kueue = Kueue(world.api)
+        self.kind = kind_with(ElasticJobs, QueueSystem.KUEUE)
+        world.submit(self.kind, elastic_job(**fields))
+        uid = world.api.objects.get(world.place(self.kind.resource, "j"))["metadata"]["uid"]
+        self.group = f"j-{uid[:8]}"
+
+    def until(self, is_so):
+        def look():
+            self.kueue.settle()
+            return is_so()
+
+        return soon(look)
+
+    def phases(self):
+        pods = self.world.all(PODS)
+        return {name.removeprefix("j-"): pod["status"]["phase"] for name, pod in pods.items()}
+
+    def until_phases(self, **phases):
+        wanted = {name.replace("_", "-"): phase for name, phase in phases.items()}
+        self.until(lambda: self.phases() == wanted)
+
+
+def test_a_worker_of_the_group_is_replaced_though_kueue_holds_the_old_one(world):
+    job = Queued(world)
+    with world.engine(job.kind):
+        job.until_phases(worker_0="Running", worker_1="Running", worker_2="Running")
+        job.kueue.fail("j-worker-1")
+        job.kueue.fail("j-worker-2")
+        job.until_phases(worker_0="Running", worker_1_1="Running", worker_2="Running")
+    assert world.status(job.kind)["restartCount"] == 2
+
+
+def test_an_evicted_job_waits_as_at_first_and_is_charged_nothing(world):
+    job = Queued(world, backoffLimit=0)
+    with world.engine(job.kind):
+        job.until_phases(worker_0="Running", worker_1="Running", worker_2="Running")
+        job.kueue.evict(job.group)
+        job.until_phases(worker_0_1="Pending", worker_1_1="Pending", worker_2="Running")
+        gated = [pod for pod in job.kueue.pods() if pod["spec"].get("schedulingGates")]
+        assert len(gated) == 2
+        job.kueue.has_room = True
+        job.until_phases(worker_0_1="Running", worker_1_1="Running", worker_2="Running")
+        soon(lambda: world.status(job.kind)["phase"] == "Running")
+    assert world.status(job.kind).get("restartCount", 0) == 0
+
+
+def test_a_job_that_has_failed_gives_its_room_back_and_keeps_its_pods(world):
+    job = Queued(world, backoffLimit=0, replicas=2)
+    with world.engine(job.kind):
+        job.until_phases(worker_0="Running", worker_1="Running")
+        for index in (0, 1):
+            job.kueue.fail(f"j-worker-{index}")
+        job.until(lambda: job.group in job.kueue.finished)
+    assert world.status(job.kind)["phase"] == "Failed"
+    assert job.phases() == {"worker-0": "Failed", "worker-1": "Failed"}
+    told = [pod["metadata"]["annotations"].get(LAST) for pod in job.kueue.pods()]
+    assert "false" in told
+    assert not any(pod["metadata"].get("finalizers") for pod in job.kueue.pods())
+
+
+@pytest.mark.parametrize(
+    ("make", "spec"), [(ElasticJobs, elastic_job), (TrainingJobs, training_job)]
+)
+@pytest.mark.parametrize(
+    ("systems", "queue", "words"),
+    [
+        ((), "team-a", "this cluster has no queues"),
+        ((QueueSystem.NATIVE,), "team-a", "ask for 'default'"),
+    ],
+)
+def test_a_queue_that_is_not_there_fails_a_new_job_and_says_why(
+    world, make, spec, systems, queue, words
+):
+    kind = kind_with(make, *systems)
+    with world.engine(kind) as engine:
+        world.submit(kind, spec(), queue)
+        soon(lambda: str(world.status(kind).get("phase")).lower() == "failed")
+        is_quiet(engine, world.api)
+    told = str(world.status(kind))
+    assert f"metadata.labels.{QUEUE}={queue} " in told
+    assert words in told
+    assert [plural for plural, _ in world.made if plural != "events"] == [kind.resource.plural]
+
+
+@pytest.mark.parametrize(
+    ("make", "spec"), [(ElasticJobs, elastic_job), (TrainingJobs, training_job)]
+)
+def test_a_job_that_has_begun_does_not_end_with_its_queue(world, make, spec):
+    kind = kind_with(make, QueueSystem.KUEUE)
+    with world.engine(kind):
+        world.submit(kind, spec())
+        soon(lambda: world.status(kind).get("phase") not in (None, ""))
+    later = kind_with(make)
+    with world.engine(later) as engine:
+        is_quiet(engine, world.api)
+    assert str(world.status(kind)["phase"]).lower() != "failed"
+
+
+@pytest.mark.parametrize("used", [(), (QueueSystem.VOLCANO,), tuple(GROUPS)])
+def test_rights_to_groups_are_given_where_they_are_used_alone(used):
+    parts = assembled()
+    kinds = parts.kinds(parts.names(), everything_but_groups(used))
+    groups = {
+        group
+        for rule in job_rules(kinds.values())
+        for group in rule["apiGroups"]
+        if "podgroups" in rule["resources"]
+    }
+    assert groups == {GROUPS[system].group for system in used}
+
+
+@pytest.mark.parametrize(("allowed", "namespace"), [(True, TEAM), (False, None)])
+def test_a_right_is_asked_for_where_the_jobs_are(allowed, namespace):
+    asked, answered = [], threading.Event()
+
+    class Asked:
+        def create(self, path, review):
+            asked.append((path, review["spec"]["resourceAttributes"]))
+            answered.set()
+            return {"status": {"allowed": allowed}}
+
+    group = GROUPS[QueueSystem.VOLCANO]
+    assert may(Asked(), "list", group, namespace) is allowed
+    [(path, attributes)] = asked
+    assert path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    assert attributes.get("namespace") == namespace
+    assert (attributes["group"], attributes["resource"]) == (group.group, "podgroups")
