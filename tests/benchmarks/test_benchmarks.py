@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import (
     columns,
+    controller,
     dispatch,
     epoch_input,
     one_worker,
@@ -92,6 +93,25 @@ def test_columns():
 @pytest.mark.parametrize("source", epoch_input.INPUTS, ids=lambda source: source.name)
 def test_epoch_input(tmp_path, source):
     check([epoch_input._measure(TINY, tmp_path, source)], TINY.rounds)
+
+
+def test_controller():
+    ratios = controller.run(TINY)
+    silent = [ratio for ratio in ratios if "unchanged" in ratio.name]
+    assert [ratio.ratios for ratio in silent] == [(0.0,)] * len(TINY.job_counts)
+    assert [ratio.name for ratio in ratios[-3:]] == [
+        "controller, growth of processor time",
+        "controller, growth of memory",
+        "controller, processor time of an event",
+    ]
+    check([ratio for ratio in ratios[:-3] if ratio not in silent], TINY.job_rounds)
+
+
+@pytest.mark.parametrize("exponent", [1.0, 2.0])
+def test_exponent_of_growth(exponent):
+    counts = (100, 300, 1000)
+    of_one = [count ** (exponent - 1) for count in counts]
+    assert controller._exponent(counts, of_one) == pytest.approx(exponent)
 
 
 def test_turns_alternate_and_the_first_does_not_count():

@@ -602,7 +602,7 @@ def test_no_arguments_show_the_help(run):
     code, out, _ = run()
     assert code == 0
     assert [line for line in out.splitlines() if line.endswith(":")] == [
-        "Options:", "Jobs:", "What they need:", "This command:", "  Examples:",
+        "Options:", "Jobs:", "Many jobs:", "What they need:", "This command:", "  Examples:",
     ]  # fmt: skip
 
 

@@ -10,6 +10,8 @@ import time
 import pytest
 import yaml
 from cli.test_processes import HEAVY, environment, program
+from support.cluster import eventually
+from support.team import team_of, training_job_runs
 
 from elastic.platforms.kubernetes.api.transport import READ_TIMEOUT_S
 
@@ -122,4 +124,15 @@ def test_completing_a_command_imports_nothing_but_click():
     done = subprocess.run(
         [sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines() == ["plain,status", "plain,scale", "[]"]
+    assert done.stdout.splitlines() == ["plain,status", "plain,scale", "plain,simulate", "[]"]
+
+
+def test_objects_of_a_kind_are_completed_after_its_name(run, tmp_path):
+    path = tmp_path / "kubeconfig"
+    with team_of(run, path) as team:
+        training_job_runs(team)
+        words = ("elastic", "status", "--kubeconfig", str(path))
+        # A busy machine may not have asked within the time that a shell waits: Tab once more.
+        eventually(lambda: completed((*words, "TJ/")) == ["TJ/paddlejob"])
+        assert completed((*words, "tfjob/")) == []
+        assert completed((*words, "pod/")) == []

@@ -10,9 +10,10 @@ from support.local_job import LocalJob
 from support.schema import problems
 from support.thread_job import obedient_spec, write_records
 
-from elastic.cli.status import document, status_schema
+from elastic.cli.documents import status_schema
 from elastic.policy.time_account import as_of
 from elastic.spec.status import JobPhase
+from elastic.spec.status.document import document
 from elastic.spec.status.time_split import TimeCategory
 
 SCHEMA = json.loads(json.dumps(status_schema()))

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 
+from support.fence_contract import FakeFence
 from support.served_master import PATIENCE_S, ServedMaster
 
 from elastic.checkpoints.cuts import list_cuts, read_cut, write_cut
@@ -19,14 +20,14 @@ class HeldDisk:
         self.most_at_once = 0
         self._at_once = 0
 
-    def write_cut(self, folder, cut):
+    def write_cut(self, folder, cut, check):
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
             if not self.is_held.is_set():
                 self.is_held.set()
                 assert self.goes_on.wait(PATIENCE_S)
-            return write_cut(folder, cut)
+            return write_cut(folder, cut, check)
         finally:
             self._at_once -= 1
 
@@ -77,3 +78,32 @@ def test_a_recovery_cut_waits_for_the_update_under_way(tmp_path):
 
     asyncio.run(play())
     assert [read_cut(path).version for path in list_cuts(tmp_path)] == [1]
+
+
+def test_a_cut_that_is_fenced_while_it_is_written_is_seen_only_when_the_fence_opens(tmp_path):
+    fence = FakeFence()
+    asked = []
+
+    class ClosesAfterTheFirst:
+        """Lets the writing begin, and closes before what was written can be seen."""
+
+        def check(self):
+            asked.append(fence.is_open)
+            fence.check()
+            fence.is_open = len(asked) != 1
+
+    async def play():
+        master = ServedMaster()
+        cuts = cutter.Cutter(
+            master.job, plan(tmp_path), lambda *event: None, fence=ClosesAfterTheFirst()
+        )
+        cutting = asyncio.create_task(cuts.recovery_cut())
+        while len(asked) < 4:
+            await asyncio.sleep(0.01)
+        assert list(tmp_path.iterdir()) == []
+        fence.is_open = True
+        assert await cutting
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+    assert asked[:2] == [True, False]
+    assert [path.name for path in tmp_path.iterdir()] == ["version-0000000000"]

@@ -42,6 +42,12 @@ def test_the_time_before_a_job_is_resumed_was_spent_in_the_queue():
     assert (split.queue_s, split.train_s, split.start_s) == (7.0, 8.0, 1.0)
 
 
+def test_the_time_of_a_job_that_was_suspended_was_spent_in_the_queue():
+    suspended = EARLIER.model_copy(update={"phase": JobPhase.SUSPENDED})
+    split = TimeKeeper(suspended, was_running=True, clock=Clock(115.0)).split(116.0)
+    assert (split.queue_s, split.train_s, split.recover_s) == (7.0, 8.0, 1.0)
+
+
 def test_a_resumed_job_accounts_for_all_of_its_lives():
     # Its first master did not know that it had been submitted at 97.
     ended = EARLIER.model_copy(

@@ -13,6 +13,7 @@ from elastic.policy.fleet import (
     Forget,
     Launch,
     NoteExit,
+    TakenLaunches,
     backoff_s,
 )
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase
@@ -136,6 +137,14 @@ def test_what_ended_while_there_was_no_master_is_noted():
     assert fleet.failures("worker") == 1
 
 
+def test_numbers_that_an_earlier_master_may_have_given_are_not_given_again():
+    fleet = Fleet(RULES, taken=TakenLaunches({"worker-0": 3, "worker-1": 2}, least=1))
+    seen = [worker(1, 2)]
+    assert plan(fleet, seen, 3, 0.0) == [launch(0, 4), launch(2, 2)]
+    assert plan(fleet, seen, 3, 5.0) == [launch(0, 4), launch(2, 2)], "the same launches"
+    assert fleet.current_launch(ReplicaId("worker", 1, 1)) == 2, "one that runs is no older"
+
+
 def test_job_without_any_worker_fails_after_the_start_timeout():
     fleet = Fleet(RULES)
     plan(fleet, [], 1, 0.0)
@@ -145,6 +154,17 @@ def test_job_without_any_worker_fails_after_the_start_timeout():
     assert isinstance(verdict, FailJob)
     assert verdict.reason == "NoWorkers"
     assert "no such image" in verdict.message
+
+
+def test_what_a_queue_holds_back_is_waited_for_as_long_as_it_takes():
+    fleet = Fleet(RULES)
+    held = Replica(ReplicaId("worker", 0, 1), ReplicaPhase.PENDING, is_queued=True)
+    for now_s in (0.0, 61.0, 10_000.0):
+        assert plan(fleet, [held], 1, now_s) == [] or now_s == 0.0
+    out = replace(held, is_queued=False)
+    assert plan(fleet, [out], 1, 10_001.0) == []
+    [verdict] = plan(fleet, [out], 1, 10_062.0)
+    assert verdict.reason == "NoWorkers"
 
 
 def test_one_running_worker_resets_the_start_timeout():

@@ -14,13 +14,13 @@ from elastic.master.parameters.versions import ModelBuffer
 from elastic.rpc import client as rpc_client
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
-from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
+from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 
 
 @contextlib.asynccontextmanager
-async def _served(master):
+async def _served(master, guard=lambda: None):
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((MasterHandler(master._servicer, TOKEN),))
+    server.add_generic_rpc_handlers((MasterHandler(master._servicer, TOKEN, guard),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -104,6 +104,51 @@ def test_a_master_that_answers_heartbeats_is_not_away(monkeypatch):
 def test_one_that_does_not_or_is_no_longer_waited_for_is(monkeypatch, hurried, beats):
     with pytest.raises(RpcError, match=r"the master was away for 0\.5 s"):
         _pull_from_a_busy_master(monkeypatch, hurried, beats)
+
+
+def test_who_is_told_that_a_master_is_fenced_finds_the_next_one_at_the_same_address():
+    """A connection through a Service stays with the pod that it was made to."""
+    closed = threading.Event()
+
+    def guard():
+        if closed.is_set():
+            raise fenced("another one acts")
+
+    async def play():
+        older, newer = ServedMaster(), ServedMaster()
+        ends = []
+
+        async with _served(older, guard) as old_address, _served(newer) as new_address:
+            targets = [old_address]
+
+            async def connect(reader, writer):
+                host, port = targets[-1].split(":")
+                far_reader, far_writer = await asyncio.open_connection(host, int(port))
+                ends.append(asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer)))
+
+            service = await asyncio.start_server(connect, "127.0.0.1", 0)
+            host, port = service.sockets[0].getsockname()
+            client = MasterClient(lambda: f"{host}:{port}", TOKEN, PATIENCE_S, share_memory=False)
+            request = pb.RegisterRequest(worker_index=0, launch=1)
+            with contextlib.closing(client):
+                await asyncio.to_thread(client.register, request)
+                targets.append(new_address)
+                closed.set()
+                session = await asyncio.to_thread(client.register, request)
+                assert newer.job.sessions.find(session.key) is not None
+                assert older.job.sessions.find(session.key) is None
+            service.close()
+            await asyncio.gather(*ends)
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+
+
+async def _pump(reader, writer):
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
 
 
 def _check_counted(before, after):

@@ -73,12 +73,16 @@ class Objects:
     """All objects of a cluster. Thread-safe; what is returned must not be changed.
 
     Times are those of `now_s`.
+
+    Attributes:
+        check: Called with the place of each new object and the object; raises RefusalError.
     """
 
     def __init__(self, now_s=time.time):
         self.lock = threading.RLock()
         self.version = 1
         self.now_s = now_s
+        self.check = lambda place, item: None
         self.collects_garbage = True
         self._collections = {}
         self._uids = {}
@@ -137,12 +141,13 @@ class Objects:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def create(self, place, manifest):
+    def create(self, place, manifest, dry_run=False):
         item = deepcopy(manifest)
         metadata = item.setdefault("metadata", {})
         name = metadata.get("name") or self._made_up(metadata)
         if not name:
             raise RefusalError(422, "Invalid", "metadata.name: name or generateName is required")
+        self.check(place, item)
         with self.lock:
             objects = self._of(place).objects
             if metadata.get("resourceVersion"):
@@ -151,7 +156,7 @@ class Objects:
                 )
             if (place.namespace, name) in objects:
                 raise RefusalError(409, "AlreadyExists", f'{place.plural} "{name}" already exists')
-            metadata.update(name=name, uid=str(uuid.uuid4()), creationTimestamp=self._stamp())
+            metadata.update(name=name, uid=str(uuid.uuid4()), creationTimestamp=self.stamp())
             if place.namespace:
                 metadata["namespace"] = place.namespace
             if place.plural not in WITHOUT_STATUS:
@@ -159,6 +164,8 @@ class Objects:
                 metadata["generation"] = 1
             if place.type == ("", "pods"):
                 item["status"] = {"phase": "Pending"}
+            if dry_run:
+                return item
             self._store(place, "ADDED", item, None)
             self._collect_if_unowned(place, item)
             return item
@@ -195,7 +202,7 @@ class Objects:
             if "deletionTimestamp" in metadata and grace_s:
                 return item
             going = deepcopy(item)
-            going["metadata"]["deletionTimestamp"] = self._stamp(grace_s)
+            going["metadata"]["deletionTimestamp"] = self.stamp(grace_s)
             going["metadata"]["deletionGracePeriodSeconds"] = grace_s
             return self._store(place, "MODIFIED", going, item)
 
@@ -212,7 +219,8 @@ class Objects:
     def _of(self, place):
         return self._collections.setdefault(place.type, Collection(self.lock))
 
-    def _stamp(self, later_s=0):
+    def stamp(self, later_s=0):
+        """Now, or so many seconds later, as Kubernetes writes it."""
         time_s = datetime.fromtimestamp(self.now_s() + later_s, UTC)
         return time_s.strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from urllib.parse import parse_qsl, unquote
 
+import yaml
 from kubernetes.client.configuration import Configuration
 
 from elastic.platforms.kubernetes.api.cluster import Cluster
@@ -48,6 +49,21 @@ class NoPace(Pace):
         pass
 
 
+@dataclass(frozen=True)
+class Asked:
+    """One request, as it came.
+
+    Attributes:
+        time_s: By the monotonic clock.
+        user: By its token; empty where it has none.
+    """
+
+    time_s: float
+    user: str
+    verb: str
+    place: Place
+
+
 @dataclass
 class Rule:
     """Requests that are refused; `times` is None for all."""
@@ -59,11 +75,18 @@ class Rule:
 
 
 class InMemoryApi:
-    """An API server. `objects` is what it keeps, for tests that change it without a request."""
+    """An API server. `objects` is what it keeps, for tests that change it without a request.
+
+    Attributes:
+        on_request: Called with each request, as `Asked`, before it is carried out.
+    """
 
     def __init__(self, now_s=time.time):
         self.objects = Objects(now_s)
+        self.logs = {}
+        """By namespace, pod and container: the lines that it has written."""
         self.requests = []
+        self.on_request = lambda asked: None
         self.is_away = False
         self.is_closed = False
         self._rules = []
@@ -100,6 +123,19 @@ class InMemoryApi:
         configuration.host = self.url
         configuration.connection_pool_maxsize = 64
         return Cluster(Access(configuration, namespace, "a test"), pace or NoPace(), patience_s)
+
+    def kubeconfig(self, path, user, namespace=NAMESPACE):
+        """Write a kubeconfig that names this server, and a user whose token is the name."""
+        sections = {
+            "contexts": [
+                {"name": "x", "context": {"cluster": "c", "user": user, "namespace": namespace}}
+            ],
+            "clusters": [{"name": "c", "cluster": {"server": self.url}}],
+            "users": [{"name": user, "user": {"token": user}}],
+        }
+        head = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
+        path.write_text(yaml.safe_dump(head | sections))
+        return path
 
     # -- what went on --------------------------------------------------------------------------
 
@@ -245,7 +281,7 @@ class _Connection(socketserver.StreamRequestHandler):
         if not line:
             return False
         method, target, _ = line.decode().split()
-        length, content_type = 0, ""
+        length, content_type, self._user = 0, "", ""
         while (header := self.rfile.readline().strip()) != b"":
             name, _, value = header.partition(b":")
             match name.lower():
@@ -253,6 +289,8 @@ class _Connection(socketserver.StreamRequestHandler):
                     length = int(value)
                 case b"content-type":
                     content_type = value.decode().strip()
+                case b"authorization":
+                    self._user = value.decode().split()[-1]
         raw = self.rfile.read(length)
         if self.api.is_away or self.api.is_closed:
             return False
@@ -284,10 +322,14 @@ class _Connection(socketserver.StreamRequestHandler):
         verb = VERBS.get(method) or ("get" if place.name else "list")
         verb = "watch" if query.get("watch") in ("true", "1") else verb
         self.api.requests.append((verb, path))
+        self.api.on_request(Asked(time.monotonic(), self._user, verb, place))
         self.api.admit(verb, place)
         if verb == "watch":
             self._watch(place, query)
             return False
+        if place.part == "log":
+            self._log(place, query)
+            return True
         body = json.loads(raw) if raw else {}
         answer = getattr(self, f"_{verb}")(place, query, content_type, body)
         self._send(answer, 201 if verb == "create" else 200)
@@ -295,6 +337,18 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def _get(self, place, *_):
         return _as_version(self.api.objects.get(place), place)
+
+    def _log(self, place, query):
+        """What a container has written, each line with its time; it writes no more."""
+        container = query.get("container", "")
+        pod = self.api.objects.get(Place("", "v1", "pods", place.namespace, place.name))
+        if container not in [each["name"] for each in pod["spec"]["containers"]]:
+            raise RefusalError(400, "BadRequest", f"container {container} is not valid for pod")
+        lines = self.api.logs.get((place.namespace, place.name, container), [])
+        stamped = [f"2026-01-01T00:00:{number:02}.5Z {line}\n" for number, line in enumerate(lines)]
+        raw = "".join(stamped[-int(query.get("tailLines", len(stamped) or 1)) :]).encode()
+        head = f"HTTP/1.1 200 .\r\nContent-Type: text/plain\r\nContent-Length: {len(raw)}\r\n\r\n"
+        self.wfile.write(head.encode() + raw)
 
     def _list(self, place, query, *_):
         items, version = self.api.objects.list(place, selector(query))
@@ -306,7 +360,7 @@ class _Connection(socketserver.StreamRequestHandler):
         }
 
     def _create(self, place, query, _, body):
-        return self.api.objects.create(place, body)
+        return self.api.objects.create(place, body, dry_run=query.get("dryRun") == "All")
 
     def _update(self, place, query, _, body):
         return self.api.objects.replace(place, body)

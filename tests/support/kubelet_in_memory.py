@@ -1,5 +1,6 @@
 """Starts and ends the pods of `support.api_server_in_memory`, as scheduler and kubelet would."""
 
+import itertools
 import threading
 
 from support.api_objects import Place, RefusalError
@@ -8,7 +9,7 @@ PODS = Place("", "v1", "pods")
 
 
 class Kubelet:
-    """Runs every pod on one node, and removes those that are to go.
+    """Runs every pod on its node, the first for those that have none, and removes what is to go.
 
     `step` does what there is to do and returns; `start` has a thread do so.
 
@@ -17,11 +18,11 @@ class Kubelet:
         is_cut_off: Nothing is done meanwhile, as by a node that nobody hears of.
     """
 
-    def __init__(self, api, may_start=lambda _: True, node="node-0"):
+    def __init__(self, api, may_start=lambda _: True, nodes=("node-0",)):
         self.may_start = may_start
         self.is_cut_off = False
         self._objects = api.objects
-        self._node = node
+        self._nodes = itertools.cycle(nodes)
         self._version = 0
         self._waiting = {}
         self._is_closed = False
@@ -52,20 +53,22 @@ class Kubelet:
                 del self._waiting[place]
         return bool(news)
 
-    def end(self, namespace, name, exit_code=0):
-        """The pod's containers end by themselves."""
+    def end(self, namespace, name, exit_code=0, reason=""):
+        """The pod's containers end by themselves, or by their node where it has a reason to."""
         place = Place("", "v1", "pods", namespace, name, "status")
+        now = self._objects.stamp()
         pod = self._objects.get(place)
+        began = pod["status"].get("startTime", now)
+        terminated = {"exitCode": exit_code, "startedAt": began, "finishedAt": now}
         statuses = [
-            {
-                "name": container["name"],
-                "ready": False,
-                "state": {"terminated": {"exitCode": exit_code}},
-            }
-            for container in pod["spec"].get("containers", ())
+            {"name": each["name"], "ready": False, "state": {"terminated": terminated}}
+            for each in pod["spec"].get("containers", ())
         ]
-        phase = "Failed" if exit_code else "Succeeded"
-        self._objects.merge(place, {"status": {"phase": phase, "containerStatuses": statuses}})
+        phase = "Failed" if exit_code or reason else "Succeeded"
+        status = {"phase": phase, "containerStatuses": statuses, "conditions": []}
+        if reason:
+            status["reason"] = reason
+        self._objects.merge(place, {"status": status})
 
     def _news(self):
         """What has happened since the last time; everything where that is forgotten."""
@@ -95,11 +98,17 @@ class Kubelet:
 
     def _run_pod(self, place, pod):
         if not pod.get("spec", {}).get("nodeName"):
-            self._objects.merge(place, {"spec": {"nodeName": self._node}})
+            self._objects.merge(place, {"spec": {"nodeName": next(self._nodes)}})
+        now = self._objects.stamp()
         running = {
             "phase": "Running",
             "podIP": "10.0.0.1",
-            "conditions": [{"type": "Ready", "status": "True"}],
+            "startTime": now,
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}],
+            "containerStatuses": [
+                {"name": each["name"], "ready": True, "state": {"running": {"startedAt": now}}}
+                for each in pod.get("spec", {}).get("containers", ())
+            ],
         }
         status = Place("", "v1", "pods", place.namespace, place.name, "status")
         self._objects.merge(status, {"status": running})

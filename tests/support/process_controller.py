@@ -18,6 +18,7 @@ class FakeKind:
     """A kind of job, as far as it matters to whoever installs and starts a controller."""
 
     component = "test"
+    unwatched = ()
 
     def __init__(self, resource, children, sees_cluster):
         self.resource = resource

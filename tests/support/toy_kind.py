@@ -21,6 +21,7 @@ class ToyKind:
     """
 
     component = "toy-controller"
+    unwatched = ()
 
     def __init__(self, resource=TOYS, children=(PODS,), sees_cluster=False):
         self.resource = resource

@@ -1,16 +1,20 @@
 """Objects that no kind can take: a module for each kind, all of the same form.
 
 Each module has `VALID`, an object with which nothing is wrong, `ROWS`: what is changed in it, and
-what people are told then, and `read`: how its kind reads an object. A module that is added here is
-found by the tests.
+what people are told then, `SPEC`: the type of its spec, and `read`: how its kind reads an object. A
+module that is added here is found by the tests, and so is a field that no row is about.
 """
 
 import copy
 import importlib
 import pkgutil
+import typing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+
+from elastic.controller.resources.base import Fields
 
 
 class _Gone:
@@ -59,6 +63,37 @@ def changed(valid: dict, row: Row) -> dict:
     else:
         holder[last] = row.value
     return wrong
+
+
+def field_paths(model: type[Fields], at: str = "spec") -> Iterator[str]:
+    """Of all fields of a spec and of those within them, as rows name them."""
+    yield at
+    for name, info in model.model_fields.items():
+        path = f"{at}.{info.alias or name}"
+        inner = next(_models_in(info.annotation), None)
+        if inner is None:
+            yield path
+        elif typing.get_origin(info.annotation) in (list, tuple):
+            yield from (path, *field_paths(inner, f"{path}.0"))
+        else:
+            yield from field_paths(inner, path)
+
+
+def _models_in(annotation: Any) -> Iterator[type[Fields]]:
+    if isinstance(annotation, type) and issubclass(annotation, Fields):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from _models_in(part)
+
+
+def untested(spec: type[Fields], rows: Sequence[Row]) -> list[str]:
+    """Fields of a spec that no row is about, neither as a whole nor in a part of it."""
+    there = {path for row in rows for path in (row.path, row.names)}
+    return [
+        path
+        for path in field_paths(spec)
+        if not any(each == path or each.startswith(f"{path}.") for each in there)
+    ]
 
 
 def kinds() -> list[ModuleType]:

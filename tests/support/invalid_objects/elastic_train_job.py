@@ -1,9 +1,10 @@
 """ElasticTrainJobs that no controller can run."""
 
+from elastic.controller.resources import elastic_train_job
 from elastic.controller.resources.base import read_spec
-from elastic.controller.resources.elastic_train_job import ElasticTrainJobSpec
 from support.invalid_objects import GONE, Row
 
+SPEC = elastic_train_job.ElasticTrainJobSpec
 VALID = {
     "apiVersion": "elastic.dev/v1",
     "kind": "ElasticTrainJob",
@@ -22,7 +23,7 @@ VALID = {
 
 
 def read(job):
-    return read_spec(ElasticTrainJobSpec, job)
+    return read_spec(SPEC, job)
 
 
 ROWS = [
@@ -74,6 +75,10 @@ ROWS = [
     Row("spec.state.volumeClaimTemplate", {"spec": {}}, "2 of", field="spec.state"),
     Row("spec.state.claimName", "Not A Name"),
     Row("spec.state", {"volumeClaimTemplate": {}}, field="spec.state.volumeClaimTemplate.spec"),
+    Row("spec.state", {"volumeClaimTemplate": {"metadata": {"labels": ["a"]}, "spec": {}}},
+        "labels=['a'] must be texts", field="spec.state.volumeClaimTemplate.metadata"),
+    Row("spec.state", {"volumeClaimTemplate": {"spec": {}, "metadata": "a"}},
+        field="spec.state.volumeClaimTemplate.metadata"),
     Row("spec.ttlSecondsAfterFinished", -1),
     Row("spec.ttlSecondsAfterFinished", "soon"),
     Row("spec.suspend", "perhaps"),

@@ -1,0 +1,154 @@
+"""The experiment of 64 shared GPUs: its simulator on our own profiles, and published data."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks.shared_cluster.columns import GoodputColumn
+from benchmarks.shared_cluster.jobs import SimulatedJob, gain, split_batch, step_seconds
+from benchmarks.shared_cluster.profiles import Curve, Epochs, Profile, read_profiles
+from benchmarks.shared_cluster.published import TIRESIAS
+from benchmarks.shared_cluster.shortest import shortest_remaining_first
+from benchmarks.shared_cluster.simulation import Share, simulate
+from benchmarks.shared_cluster.workloads import Request, make_workload, read_workload
+
+TRACES = Path(os.environ.get("ELASTIC_TEST_TRACES", "traces"))
+needs_traces = pytest.mark.skipif(
+    not (TRACES / "traces").is_dir(),
+    reason="ELASTIC_TEST_TRACES does not name the folder of the published workloads and profiles",
+)
+
+
+def profile(epochs=2):
+    """A step of 1 s for 10 examples and 2 s for 20, and 0.1 s of waiting for each further node."""
+    sizes = {
+        (nodes, replicas): Curve(
+            (10.0, 20.0),
+            (
+                (1 + 0.1 * (nodes - 1), 0.1 * (nodes - 1)),
+                (2 + 0.1 * (nodes - 1), 0.1 * (nodes - 1)),
+            ),
+        )
+        for nodes in range(1, 17)
+        for replicas in range(nodes, 4 * nodes + 1)
+    }
+    by_nodes = {}
+    for (nodes, replicas), curve in sizes.items():
+        by_nodes.setdefault(nodes, {})[replicas] = curve
+    ends = tuple(100.0 * (epoch + 1) for epoch in range(epochs))
+    runs = {
+        batch: Epochs((1.0,) * epochs, (variance,) * epochs)
+        for batch, variance in ((10, 1.0), (160, 3.0))
+    }
+    return Profile("bert", {}, by_nodes, ends, runs, 10, 20)
+
+
+def placed(gpus, batch=40, rescale_s=30.0):
+    job = SimulatedJob(Request("a", 0, "bert", 2, batch), profile(), rescale_s)
+    job.place(dict(enumerate(gpus)), batch, 0.0)
+    return job
+
+
+def test_times_are_linear_between_measurements():
+    assert profile().times((4, 4), 15) == pytest.approx((1.6, 0.1))
+
+
+def test_only_the_last_of_accumulated_minibatches_waits_for_others():
+    assert split_batch(160, 4, profile()) == (160, 20, 1)
+    assert step_seconds(profile(), (2, 2), 20, 1) == pytest.approx(2.1 + 2.0)
+
+
+def test_a_batch_is_worth_what_its_gradients_say():
+    assert gain(1.0, 3.0, 4.0) == pytest.approx(4.0 / (3.0 / 4.0 + 1.0))
+    assert profile().gradients(85, 0) == pytest.approx((1.0, 2.0))
+
+
+def test_a_job_makes_progress_by_gain_over_time_once_it_has_paid_for_the_change():
+    job = placed((2,))
+    job.run(0, 60)
+    step_s = 2.0
+    assert job.progress == pytest.approx(30 * gain(1.0, 1.0 + 2.0 * 30 / 150, 4.0) / step_s)
+    before = job.progress
+    job.run(60, 60)
+    assert job.progress - before == pytest.approx(2 * before)
+
+
+def test_the_same_placement_costs_nothing_and_another_one_does():
+    job = placed((2,))
+    job.run(0, 60)
+    job.place({0: 2}, 40, 60.0)
+    assert (job.pause_s, job.changes) == (0.0, 1)
+    job.place({0: 4}, 40, 60.0)
+    assert (job.pause_s, job.changes) == (30.0, 2)
+
+
+def test_a_job_ends_within_a_minute_and_takes_its_time_from_submission():
+    workload = [Request("a", 30, "bert", 4, 40)]
+
+    def decide(_now_s, jobs):
+        return {"a": Share({0: 4}, 40)}
+
+    outcome = simulate(workload, {"bert": profile()}, decide)
+    speed = gain(1.0, 1.0 + 2.0 * 30 / 150, 4.0) / 1.0
+    assert outcome.seconds["a"] == pytest.approx(30 + 30 + 200 / speed)
+    assert outcome.changes["a"] == 1
+
+
+def test_gpus_that_are_not_there_are_an_error():
+    with pytest.raises(ValueError, match="5 GPUs given out on a node of 4"):
+        simulate(
+            [Request("a", 0, "bert", 5, 80)],
+            {"bert": profile()},
+            lambda _now_s, _jobs: {"a": Share({0: 5}, 80)},
+        )
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        shortest_remaining_first,
+        GoodputColumn(knows_work=True, has_elastic_batch=False, rescale_s=30.0),
+        GoodputColumn(knows_work=False, has_elastic_batch=True, rescale_s=30.0),
+    ],
+)
+def test_every_column_ends_all_jobs(column):
+    workload = [Request(f"bert-{i}", 60 * i, "bert", 4, 40) for i in range(40)]
+    outcome = simulate(workload, {"bert": profile(epochs=20)}, column)
+    assert len(outcome.seconds) == 40
+    assert min(outcome.seconds.values()) > 0
+
+
+def test_generated_workloads_are_those_of_their_seed():
+    assert make_workload(80, 3) == make_workload(80, 3)
+    assert make_workload(80, 3) != make_workload(80, 4)
+    assert max(each.submitted_s for each in make_workload(80, 3)) < 8 * 3600
+
+
+@needs_traces
+@pytest.mark.parametrize(
+    ("folder", "number", "approximation"),
+    [
+        ("workloads", 1, 2321),
+        ("workloads", 2, 3608),
+        ("workloads-2.0", 1, 6360),
+        ("workloads-2.0", 2, 4465),
+    ],
+)
+def test_shortest_remaining_first_comes_out_as_it_did_elsewhere(folder, number, approximation):
+    workload = read_workload(TRACES / folder / f"workload-{number}.csv")
+    outcome = simulate(workload, read_profiles(TRACES / "traces"), shortest_remaining_first)
+    assert outcome.mean_s == pytest.approx(approximation, rel=0.06)
+
+
+@needs_traces
+@pytest.mark.parametrize("number", [1, 2])
+def test_goodput_is_below_the_published_and_the_simulated_ones(number):
+    """Load 1.5: of several seconds; the whole table is `python -m benchmarks.shared_cluster`."""
+    workload = read_workload(TRACES / "workloads-1.5" / f"workload-{number}.csv")
+    profiles = read_profiles(TRACES / "traces")
+    shortest = simulate(workload, profiles, shortest_remaining_first).mean_s
+    told = simulate(workload, profiles, GoodputColumn(True, False, 30.0)).mean_s
+    not_told = simulate(workload, profiles, GoodputColumn(False, False, 30.0)).mean_s
+    assert told < shortest
+    assert not_told < TIRESIAS["1.5", number]

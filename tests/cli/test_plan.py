@@ -1,0 +1,83 @@
+"""`elastic plan`: what a policy would do to a snapshot, for people and for programs."""
+
+import json
+
+import pytest
+
+from elastic.cli.main import main
+from elastic.cli.planning import POLICY_NAMES
+from elastic.planning.policies import POLICIES
+from elastic.planning.snapshots import read_snapshot
+
+SNAPSHOT = """
+now_s: 100
+nodes: [{name: n, count: 2, allocatable: {cpu: 10}}]
+jobs:
+  - {name: new, min: 1, max: 4, requests: {cpu: 1}, submitted_s: 90}
+  - {name: old, min: 2, max: 8, requests: {cpu: 1}, placement: {n-0: 2}}
+  - {name: full, min: 1, max: 1, requests: {cpu: 1}, placement: {n-1: 1}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "now.yaml"
+    path.write_text(SNAPSHOT)
+    return str(path)
+
+
+def test_the_names_that_help_lists_are_those_that_there_are():
+    assert tuple(POLICIES) == POLICY_NAMES
+
+
+def test_a_table_says_of_each_job_what_becomes_of_it_and_why(file, capsys):
+    assert main(["plan", "--policy", "fulfillment", "--snapshot", file]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["JOB", "PHASE", "RANGE", "SIZE", "NODES", "WHY"]
+    assert [line.split()[0].rpartition("/")[2] for line in lines[1:4]] == ["full", "new", "old"]
+    assert "0 -> 4" in lines[2]
+    assert "2 -> 8" in lines[3]
+    assert lines[-1] == "2 of 3 jobs would change, 1 would not"
+
+
+def test_json_has_the_same(file, capsys):
+    assert main(["plan", "--policy", "fulfillment", "--snapshot", file, "-o", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {each["job"]: (each["from"], each["to"]) for each in plan["decisions"]} == {
+        "TrainingJob/default/new": (0, 4),
+        "TrainingJob/default/old": (2, 8),
+    }
+    assert all(each["reason"] for each in plan["decisions"])
+
+
+def test_options_reach_the_policy(file, capsys):
+    arguments = ["plan", "--policy", "fulfillment", "--snapshot", file, "-o", "json"]
+    assert main([*arguments, "--max_load", "0.5"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    # Half of 20 cores, of which one is that of the job that stays.
+    assert sum(each["to"] for each in plan["decisions"]) == 9
+
+
+def test_a_snapshot_is_kept(file, tmp_path, capsys):
+    kept = tmp_path / "kept.json"
+    arguments = ["plan", "--policy", "fulfillment", "--snapshot", file, "--save", str(kept)]
+    assert main(arguments) == 0
+    assert read_snapshot(kept.read_text(), "kept") == read_snapshot(SNAPSHOT, "now")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["--snapshot", "gone.yaml"], 1, "error: gone.yaml cannot be read: No such file"),
+        (["--snapshot", "gone.yaml", "--starve_after", "soon"], 2, "'soon' is no duration such as"),
+        (["--snapshot", "gone.yaml", "--starve_after", "2026-01-01"], 2, "is no duration such as"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments, code, expected, capsys):
+    assert main(["plan", "--policy", "fulfillment", *arguments]) == code
+    assert expected in capsys.readouterr().err
+
+
+def test_an_unknown_policy_is_an_error(capsys):
+    assert main(["plan", "--policy", "best"]) == 2
+    assert "fulfillment" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""`elastic simulate`: policies side by side, for people and for programs."""
+
+import json
+
+import pytest
+
+from elastic.cli.main import main
+from elastic.cli.planning import POLICY_NAMES
+from elastic.cli.simulate import GENERATOR_NAMES
+from elastic.simulation.generators import GENERATORS
+
+WORKLOAD = "jobs: [{name: a, min: 1, max: 4, asked: 1, work_s: 60, requests: {cpu: 1}}]"
+NODES = "nodes: [{name: n, allocatable: {cpu: 10}}]"
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "jobs.yaml").write_text(WORKLOAD)
+    (tmp_path / "nodes.yaml").write_text(NODES)
+    return ["--workload", str(tmp_path / "jobs.yaml"), "--nodes", str(tmp_path / "nodes.yaml")]
+
+
+def simulated(arguments, capsys):
+    assert main(["simulate", *arguments, "-o", "json"]) == 0
+    return json.loads(capsys.readouterr().out)["policies"]
+
+
+def test_the_names_that_help_lists_are_those_that_there_are():
+    assert tuple(GENERATORS) == GENERATOR_NAMES
+
+
+def test_a_table_has_a_column_for_each_policy(files, capsys):
+    assert main(["simulate", *files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert tuple(lines[0].split()) == POLICY_NAMES
+    rows = {line[:20].strip(): line[20:].split() for line in lines[1:]}
+    assert rows["jobs"] == ["1"] * len(POLICY_NAMES)
+    assert all(len(cells) == len(POLICY_NAMES) for cells in rows.values())
+
+
+def test_json_has_numbers_and_jobs(files, capsys):
+    found = simulated([*files, "--policy", "fulfillment"], capsys)["fulfillment"]
+    # A minute of work, by four.
+    assert found["metrics"]["completion"]["mean_s"] == 15
+    assert found["jobs"][0]["sizes"] == [[0.0, 4], [15.0, 0]]
+
+
+def test_a_change_of_size_costs_what_is_said(files, capsys):
+    later = [*files, "--policy", "fulfillment", "--period", "10"]
+    free = simulated([*later, "--kind", "ElasticJob", "--rescale", "ElasticJob=0"], capsys)
+    assert free["fulfillment"]["jobs"][0]["ended_s"] == 15
+
+
+def test_what_is_made_is_kept_and_gives_the_same_again(tmp_path, capsys):
+    kept = tmp_path / "kept"
+    made = simulated(
+        ["--generate", "tfjobs", "--jobs", "12", "--seed", "3", "--save", str(kept)], capsys
+    )
+    files = ["--workload", str(kept / "workload.json"), "--nodes", str(kept / "nodes.json")]
+    again = simulated(files, capsys)
+    for name in POLICY_NAMES:
+        assert again[name]["jobs"] == made[name]["jobs"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        ([], 2, "say one of --workload, --generate and --from_cluster"),
+        (["--workload", "w"], 2, "--workload needs --nodes"),
+        (["--workload", "w", "--nodes", "n", "--jobs", "3"], 2, "--jobs is of --generate"),
+        (["--generate", "philly", "--policy", "best"], 2, "--policy best is none of"),
+        (["--generate", "philly", "--policy", ","], 2, "--policy names no policy"),
+        (["--workload", "gone", "--nodes", "n"], 1, "gone cannot be read"),
+        (["--generate", "philly", "--elastic", "2:1"], 2, "0 < LEAST <= 1 <= MOST"),
+        (["--generate", "philly", "--rescale", "TFJob"], 2, "is no KIND=SECONDS"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments, code, expected, capsys):
+    assert main(["simulate", *arguments]) == code
+    assert expected in capsys.readouterr().err
+
+
+def test_it_says_what_plots_need_before_anything_is_simulated(files, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert main(["simulate", *files, "--plots", str(tmp_path / "plots")]) == 1
+    assert "matplotlib, which is not installed here: pip install" in capsys.readouterr().err
