@@ -44,6 +44,7 @@ lint: $(VENV)/.dev ## Format, lint, types, layers, generated files
 soak: $(VENV)/.dev ## Kill workers and the master at random: all seeds, every process started anew
 	@$(BIN)/pytest tests/policy/test_ledger_schedules.py --hypothesis-profile soak
 	@ELASTIC_TEST_START=cold $(BIN)/pytest tests/chaos
+	@$(BIN)/pytest -m soak --ignore tests/chaos
 
 .PHONY: bench
 bench: $(VENV)/.dev ## Measure the ratios of benchmarks/RESULTS.md

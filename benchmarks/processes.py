@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -50,8 +51,12 @@ class Server:
     def cpu_s(self) -> float:
         """Processor time of all its threads so far, to the nanosecond where the kernel tells."""
         assert self._process is not None
-        threads = Path(f"/proc/{self._process.pid}/task").iterdir()
-        return sum(int((path / "schedstat").read_text().split()[0]) for path in threads) / 1e9
+        total_ns = 0
+        for path in Path(f"/proc/{self._process.pid}/task").iterdir():
+            # Threads may end while they are looked at.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                total_ns += int((path / "schedstat").read_text().split()[0])
+        return total_ns / 1e9
 
 
 def announce(**facts: object) -> None:

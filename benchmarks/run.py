@@ -29,6 +29,7 @@ NAMES: Final = (
     "recovery",
     "columns",
     "epoch_input",
+    "controller",
 )
 
 

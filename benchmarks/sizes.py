@@ -19,6 +19,8 @@ class Size:
         num_pushes: Gradients in one measurement.
         num_records: Records of an epoch of the language model.
         num_epochs: Epochs that are timed.
+        job_counts: Numbers of jobs of a controller.
+        num_failures: Pods of these that fail.
         model_params: Arguments of the language model.
     """
 
@@ -31,6 +33,8 @@ class Size:
     num_pushes: int
     num_records: int
     num_epochs: int
+    job_counts: tuple[int, ...]
+    num_failures: int
     model_params: dict[str, int] = field(default_factory=dict)
 
 
@@ -44,6 +48,8 @@ FULL: Final = Size(
     num_pushes=5,
     num_records=2_048,
     num_epochs=2,
+    job_counts=(100, 300, 1_000),
+    num_failures=300,
 )
 
 QUICK: Final = Size(
@@ -56,6 +62,8 @@ QUICK: Final = Size(
     num_pushes=3,
     num_records=1_024,
     num_epochs=2,
+    job_counts=(30, 100, 300),
+    num_failures=100,
 )
 
 TINY: Final = Size(
@@ -68,6 +76,8 @@ TINY: Final = Size(
     num_pushes=2,
     num_records=256,
     num_epochs=1,
+    job_counts=(3, 6),
+    num_failures=3,
     model_params={"d_model": 16, "n_layers": 1, "n_heads": 2},
 )
 """For the tests of the benchmarks themselves: the figures mean nothing."""

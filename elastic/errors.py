@@ -5,6 +5,7 @@
     │   ├── JobSpecError       a flag or a key of the job file
     │   ├── ModelDefError      the user's module
     │   ├── DataError          a missing, empty or malformed record source
+    │   ├── DescriptionError   a file that describes a cluster or a workload
     │   ├── CheckpointError    a cut that cannot be used
     │   ├── ImageError         an image that cannot be built, pulled or pushed as asked
     │   └── TrainingError      NaN loss, a record that always fails, too many crashes
@@ -56,6 +57,10 @@ class ModelDefError(UserError):
 
 class DataError(UserError):
     """A record source is missing, empty or malformed."""
+
+
+class DescriptionError(UserError):
+    """A file that describes a cluster or a workload cannot be read, or makes no sense."""
 
 
 class CheckpointError(UserError):

@@ -6,6 +6,7 @@ manifest's checksum and its digest of the tensors tell whether it still is.
 """
 
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -67,16 +68,24 @@ class Cut:
     created_s: float = 0.0
 
 
-def write_cut(folder: Path, cut: Cut) -> Path:
+def _unfenced() -> None:
+    """Nobody else writes here."""
+
+
+def write_cut(folder: Path, cut: Cut, check: Callable[[], None] = _unfenced) -> Path:
     """Write a cut below `folder`; afterwards it is there whole, or not at all.
+
+    Args:
+        folder: Where cuts are.
+        cut: What to write.
+        check: Called right before the cut can be seen; what it raises goes on to the caller.
 
     Raises:
         OSError: The disk is full, or not writable; what was begun has been removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     final = cut_path(folder, cut.version)
-    temporary = folder / f".{final.name}{BEGUN}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = _new_temporary(final)
     temporary.mkdir()
     try:
         tensors = {
@@ -90,6 +99,7 @@ def write_cut(folder: Path, cut: Cut) -> Path:
         write_manifest(temporary, _manifest(cut, digest_of(temporary / TENSORS)))
         for path in (temporary / TENSORS, temporary / MANIFEST, temporary):
             _sync(path)
+        check()
         _put(temporary, final)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -97,25 +107,35 @@ def write_cut(folder: Path, cut: Cut) -> Path:
     return final
 
 
-def copy_cut(path: Path, folder: Path) -> Path:
+def copy_cut(path: Path, folder: Path, check: Callable[[], None] = _unfenced) -> Path:
     """Copy a cut to another folder; afterwards it is there whole, or not at all.
+
+    Args:
+        path: The cut.
+        folder: Where the copy goes.
+        check: See `write_cut`.
 
     Raises:
         OSError: It cannot be read, or the disk is full or not writable.
     """
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / path.name
-    temporary = folder / f".{final.name}{BEGUN}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = _new_temporary(final)
     try:
         shutil.copytree(path, temporary)
         for copied in (temporary / TENSORS, temporary / MANIFEST, temporary):
             _sync(copied)
+        check()
         _put(temporary, final)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return final
+
+
+def _new_temporary(final: Path) -> Path:
+    """Where a cut is begun; of another name for each, as two masters may write on one volume."""
+    return final.with_name(f".{final.name}.{secrets.token_hex(4)}{BEGUN}")
 
 
 def read_cut(path: Path) -> Cut:
@@ -179,14 +199,21 @@ def newest_cut(
     return None
 
 
-def prune(folder: Path, keep: int, newest: Path) -> None:
+def prune(folder: Path, keep: int, newest: Path, check: Callable[[], None] = _unfenced) -> None:
     """Remove the oldest cuts but `keep` up to `newest`; 0 keeps all.
 
     What stands beyond the cut just written was damaged when the master went back behind it, and
     must not push out a good one.
+
+    Args:
+        folder: Where cuts are.
+        keep: How many stay.
+        newest: The one just written.
+        check: Called right before each removal; what it raises goes on to the caller.
     """
     if keep > 0:
         for path in [path for path in list_cuts(folder) if path.name <= newest.name][keep:]:
+            check()
             remove(path)
 
 

@@ -8,7 +8,13 @@ import click
 
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import job_argument, open_platform, platform_option
-from elastic.client.following import num_running, wait_for_workers, why_workers_wait
+from elastic.cli.targets import ObjectTarget, objects_beside, others_named, target_of
+from elastic.client.following import (
+    num_running,
+    wait_for_replicas,
+    wait_for_workers,
+    why_workers_wait,
+)
 from elastic.errors import PlatformError
 from elastic.platforms.base import Platform, StillAliveError
 from elastic.spec.status import JobPhase, JobStatus
@@ -21,8 +27,14 @@ PATIENCE_S: Final = 1.0
 class WaitNotes:
     """Says on standard error what is waited for, each time that it is something else."""
 
-    def __init__(self, job_name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._job_name = job_name
+    def __init__(self, subject: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Keep the parts.
+
+        Args:
+            subject: Who waits, for people.
+            clock: Seconds; monotonic.
+        """
+        self._subject = subject
         self._clock = clock
         self._began_s = clock()
         self._last = ""
@@ -32,14 +44,14 @@ class WaitNotes:
         if what == self._last or self._clock() - self._began_s < PATIENCE_S:
             return
         self._last = what
-        click.echo(f"job {self._job_name}: waits for {what}", err=True)
+        click.echo(f"{self._subject}: waits for {what}", err=True)
 
 
 @click.command(
     "scale",
     short_help="Give a running job another number of workers.",
     epilog="\b\nExamples:\n  elastic scale mnist 4\n  elastic scale mnist --num_workers=1\n"
-    "  elastic scale mnist 8 --no_wait",
+    "  elastic scale mnist 8 --no_wait\n  elastic scale elasticjob/ddp --num_workers=5",
 )
 @job_argument()
 @click.argument("workers", metavar="N", type=click.IntRange(min=0), required=False)
@@ -62,6 +74,10 @@ def scale(
 ) -> int:
     """Ask for N workers in JOB and wait until so many run.
 
+    JOB may be an object of another kind, KIND/NAME: its spec is edited then. The
+    number is that of an ElasticJob's and a TFJob's workers, and of a
+    TrainingJob's trainers; one outside of its range is refused.
+
     What it waits for is said on standard error; where they do not run after
     --timeout, or the job ends before, the exit code is 101.
     """
@@ -70,15 +86,55 @@ def scale(
     wanted = workers if workers is not None else by_flag
     assert wanted is not None, "one of the two was given"
     opened = open_platform(context, platform)
-    before = num_running(opened.status(job))
-    opened.scale(job, wanted)
-    if not wait:
+    objects = objects_beside(opened, platform)
+    target = target_of(job, opened, objects)
+    patience_s = timeout if wait else None
+    if isinstance(target, ObjectTarget):
+        return _scale_object(target, wanted, patience_s)
+    with others_named(context, job, objects):
+        return _scale_job(opened, target.name, wanted, patience_s)
+
+
+def _scale_job(platform: Platform, job: str, wanted: int, timeout_s: float | None) -> ExitCode:
+    """Scale a job of ours, and wait for its workers unless `timeout_s` is None."""
+    before = num_running(platform.status(job))
+    platform.scale(job, wanted)
+    if timeout_s is None:
         workers_asked = counted(wanted, "worker", "workers")
         click.echo(f"job {job}: has been asked for {workers_asked}, has {before}")
         return ExitCode.DONE
-    last = wait_for_workers(opened, job, wanted, timeout, WaitNotes(job))
+    last = wait_for_workers(platform, job, wanted, timeout_s, WaitNotes(f"job {job}"))
     click.echo(_outcome(last, before, wanted))
     return ExitCode.DONE if num_running(last) == wanted else ExitCode.NOT_FINISHED
+
+
+def _scale_object(target: ObjectTarget, wanted: int, timeout_s: float | None) -> ExitCode:
+    """The same of an object of another kind."""
+    from elastic.controller.inspection.changing import scale
+
+    objects, reference = target.objects, target.reference
+    before = scale(objects, reference, wanted)
+    role = before.scaled_role
+    asked = counted(wanted, role, f"{role}s")
+    if timeout_s is None:
+        has = before.replicas_ready
+        click.echo(f"{reference}: has been asked for {asked}, has {has}")
+        return ExitCode.DONE
+    last = wait_for_replicas(
+        lambda: objects.brief(reference), wanted, timeout_s, WaitNotes(str(reference))
+    )
+    if last.replicas_ready == wanted:
+        click.echo(f"{reference}: {before.replicas_ready} → {asked}")
+        return ExitCode.DONE
+    if last.is_final:
+        click.echo(f"{reference} ended before it had {asked}: {last.phase}")
+        return ExitCode.NOT_FINISHED
+    why = last.message and f": {last.message}"
+    click.echo(
+        f"{reference}: {last.replicas_ready} of {asked} run so far{why}; "
+        f"see elastic status {reference}"
+    )
+    return ExitCode.NOT_FINISHED
 
 
 def _outcome(status: JobStatus, before: int, wanted: int) -> str:
@@ -97,7 +153,8 @@ def _outcome(status: JobStatus, before: int, wanted: int) -> str:
 @click.command(
     "kill",
     short_help="Cancel a job and end its processes.",
-    epilog="\b\nExamples:\n  elastic kill mnist --timeout 120\n  elastic kill mnist --forget",
+    epilog="\b\nExamples:\n  elastic kill mnist --timeout 120\n  elastic kill mnist --forget\n"
+    "  elastic kill tfjob/mnist",
 )
 @job_argument()
 @click.option("--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True,
@@ -108,16 +165,48 @@ def _outcome(status: JobStatus, before: int, wanted: int) -> str:
 def kill(context: click.Context, job: str, timeout: float, forget: bool, platform: str) -> int:
     """Cancel JOB and wait until none of its processes is left.
 
+    JOB may be an object of another kind, KIND/NAME, which is deleted then, and
+    with it all that belongs to it: nothing is kept.
+
     What it waits for is said on standard error. A job that has ended before is
     no error; where something is still there after --timeout, the exit code is 101.
     """
     opened = open_platform(context, platform)
-    before = _phase(opened, job)
+    objects = objects_beside(opened, platform)
+    target = target_of(job, opened, objects)
     try:
-        opened.kill(job, timeout, WaitNotes(job))
+        if isinstance(target, ObjectTarget):
+            return _kill_object(target, timeout)
+        with others_named(context, job, objects):
+            return _kill_job(opened, target.name, timeout, forget)
     except StillAliveError as error:
         click.echo(f"error: {error}", err=True)
         return ExitCode.NOT_FINISHED
+
+
+def _kill_object(target: ObjectTarget, timeout_s: float) -> ExitCode:
+    """Delete an object of another kind, and with it all that is kept of it."""
+    from elastic.controller.inspection.changing import kill
+
+    reference = target.reference
+    before = kill(target.objects, reference, timeout_s, WaitNotes(str(reference)))
+    if before is None:
+        click.echo(f"nothing is left of {reference}, which had been deleted before")
+    elif before.is_final:
+        click.echo(f"{reference} had ended before: {before.phase}; it has been deleted")
+    else:
+        click.echo(f"{reference} has been stopped and deleted")
+    return ExitCode.DONE
+
+
+def _kill_job(opened: Platform, job: str, timeout_s: float, forget: bool) -> ExitCode:
+    """End a job of ours.
+
+    Raises:
+        StillAliveError: Something is still there after `timeout_s`.
+    """
+    before = _phase(opened, job)
+    opened.kill(job, timeout_s, WaitNotes(f"job {job}"))
     if before is not None and before.is_final:
         click.echo(f"job {job} had ended before: {before}")
     else:

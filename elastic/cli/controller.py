@@ -1,4 +1,4 @@
-"""`elastic controller`: keeps true what objects of TrainingJob, ElasticJob and TFJob say."""
+"""`elastic controller`: keeps true what objects such as TrainingJob and ElasticJob say."""
 
 import signal
 

@@ -13,15 +13,37 @@ from elastic.errors import PlatformError
 if TYPE_CHECKING:
     from elastic.controller.installing import Installation
     from elastic.platforms.kubernetes.api.cluster import Cluster
+    from elastic.platforms.kubernetes.objects.queues import QueueSystem
 
 _EPILOG = """\b
 Examples:
   elastic install -n team | less
   elastic install -n team --apply
   elastic install -n team --create_namespace --submitter jane --apply
+  elastic install -n team --submitter jane --queues kueue --apply
   elastic install -n team --controller --dry_run
   elastic install -n elastic --controller --all_namespaces --create_namespace
 """
+_QUEUES_HELP = (
+    "Queues that jobs are to wait in, of kueue, volcano, kai and native (the PodGroups of "
+    "Kubernetes): include the rights for them."
+)
+
+
+def _read_queues(
+    _context: click.Context, _parameter: click.Parameter, text: str
+) -> "tuple[QueueSystem, ...]":
+    """Read `kueue,volcano`; a system that nobody knows is a mistake."""
+    from elastic.platforms.kubernetes.objects.queues import QueueSystem
+
+    names = [part.strip().lower() for part in text.split(",") if part.strip()]
+    for name in names:
+        if name not in set(QueueSystem):
+            known = ", ".join(QueueSystem)
+            raise click.BadParameter(f"there is no system {name!r}: there are {known}")
+    return tuple(QueueSystem(name) for name in names)
+
+
 _OF_CONTROLLERS = ("kinds", "all_namespaces", "image")
 _OF_JOBS = ("service_account", "priority_classes", "submitters")
 
@@ -40,10 +62,11 @@ _OF_JOBS = ("service_account", "priority_classes", "submitters")
               "means. They belong to the whole cluster.")  # fmt: skip
 @click.option("--submitter", "submitters", multiple=True, metavar="USER",
               help="Let this user run jobs here; may be given several times.")  # fmt: skip
+@click.option("--queues", metavar="SYSTEM,…", default="", callback=_read_queues, help=_QUEUES_HELP)
 @click.option("--controller", is_flag=True,
-              help="Instead of all that, install the controller of TrainingJob, ElasticJob and "
-              "TFJob objects: their types, its account and rights, and two replicas of "
-              "it. Needs no --apply.")  # fmt: skip
+              help="Instead of all that, install the controller of TrainingJob, ElasticJob, "
+              "TFJob and ElasticTrainJob objects: their types, its account and rights, and two "
+              "replicas of it. Needs no --apply.")  # fmt: skip
 @kinds_option
 @click.option("--all_namespaces", is_flag=True,
               help="Have the controller look after the jobs of all namespaces.")  # fmt: skip
@@ -94,9 +117,10 @@ def _install_access(
     from elastic.platforms.kubernetes.job import installing
 
     manifests = [installing.namespace(namespace)] if options["create_namespace"] else []
-    manifests += installing.master_access(namespace, options["service_account"])
+    queues = options["queues"]
+    manifests += installing.master_access(namespace, options["service_account"], queues)
     if options["submitters"]:
-        manifests += installing.submitter_access(namespace, options["submitters"])
+        manifests += installing.submitter_access(namespace, options["submitters"], queues)
     if options["priority_classes"]:
         manifests += installing.priority_classes()
     if cluster is None:
@@ -111,7 +135,7 @@ def _install_controller(
     cluster: "Cluster | None", namespace: str, options: Mapping[str, Any]
 ) -> ExitCode:
     from elastic.controller.assembly import assembled
-    from elastic.controller.installing import Installation, manifests
+    from elastic.controller.installing import Installation, everything_but_groups, manifests
     from elastic.controller.machinery.registration import OWNER
     from elastic.platforms.kubernetes.job import installing
 
@@ -119,7 +143,7 @@ def _install_controller(
     names = parts.chosen(options["kinds"])
     installation = Installation(
         namespace,
-        parts.kinds(names),
+        parts.kinds(names, everything_but_groups(options["queues"])),
         parts.definitions(),
         are_all=names == parts.names(),
         all_namespaces=options["all_namespaces"],

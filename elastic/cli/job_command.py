@@ -22,6 +22,7 @@ from elastic.spec.job import JobSpec
 from elastic.spec.job_file import write_job_file
 from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.yaml_text import dump_value
 from elastic.telemetry.progress import open_display
 
 STOP_TIMEOUT_S: Final = 30.0
@@ -122,6 +123,11 @@ def job_command(kind: JobKind, help_text: str, examples: str) -> click.Command:
         help="Job file: YAML with the settings below as keys.",
     )  # fmt: skip
     @click.option("--dry_run", is_flag=True, help="Print the whole job as YAML and start nothing.")
+    @click.option(
+        "-o", "form", type=click.Choice(["yaml", "crd"]),
+        help="What --dry_run prints: a job file, or with crd the ElasticTrainJob that a controller "
+        "in the cluster runs, for kubectl apply.",
+    )  # fmt: skip
     @click.option("--detach", is_flag=True, help="Return when the job has started.")
     @cluster_options
     @click.pass_context
@@ -131,16 +137,29 @@ def job_command(kind: JobKind, help_text: str, examples: str) -> click.Command:
         folder: Path | None,
         config: Path | None,
         dry_run: bool,
+        form: str | None,
         detach: bool,
         **values: Any,
     ) -> int:
+        if form is not None and not dry_run:
+            raise click.UsageError(f"-o {form} says what --dry_run prints: add it", context)
         spec = _resolve(kind, context, folder, config, values)
         if dry_run:
-            click.echo(write_job_file(spec), nl=False)
+            click.echo(_resource_text(spec) if form == "crd" else write_job_file(spec), nl=False)
             return ExitCode.DONE
         return _start(context, spec, detach)
 
     return command
+
+
+def _resource_text(spec: JobSpec) -> str:
+    """The job as a resource, as `kubectl apply` takes it."""
+    # A job that is started needs no controller.
+    from elastic.controller.resources.submitted import resource_of, without_state
+
+    text = dump_value(resource_of(spec))
+    _tell(without_state(spec))
+    return text
 
 
 def _start(context: click.Context, spec: JobSpec, detach: bool) -> int:

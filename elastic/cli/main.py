@@ -34,6 +34,8 @@ SUMMARIES: Final = {
     "scale": "Give a running job another number of workers.",
     "kill": "Cancel a job and end its processes (also: cancel, stop).",
     "prune": "Remove what jobs have left that ended long ago.",
+    "plan": "Show what a policy would do to a cluster.",
+    "simulate": "Run a workload on a virtual clock, under several policies.",
     "zoo": "Begin a model of your own, and make images of models.",
     "data": "Look at records, and convert them.",
     "install": "Print or apply what a namespace needs before jobs can run in it.",
@@ -54,6 +56,7 @@ TOPICS: Final = {
         "kill",
         "prune",
     ),
+    "Many jobs": ("plan", "simulate"),
     "What they need": ("zoo", "data", "install", "controller", "doctor"),
     "This command": ("completion", "version"),
 }

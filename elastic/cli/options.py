@@ -9,7 +9,7 @@ import click
 from elastic.client import opening
 from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice
 from elastic.errors import ElasticError
-from elastic.platforms.base import Platform
+from elastic.platforms.base import Platform, unheard
 from elastic.spec.platforms import PlatformName, traits_of
 from elastic.spec.since import Since, parse_since
 
@@ -103,7 +103,10 @@ def open_platform(context: click.Context, name: str, namespace: str | None = Non
 
 
 def job_argument(required: bool = True) -> Callable[[_Decorated], _Decorated]:
-    """Give a command the argument JOB, completed by the names of the platform's jobs."""
+    """Give a command the argument JOB, completed by the names of the platform's jobs.
+
+    After a kind and `/`, these are the names of the cluster's objects of that kind.
+    """
     return click.argument("job", required=required, shell_complete=_jobs)
 
 
@@ -120,7 +123,7 @@ def _jobs(
     found: list[str] = []
 
     def look() -> None:
-        found.extend(_names(opener, str(platform), choice))
+        found.extend(_names(opener, str(platform), choice, incomplete))
 
     # What never answers is left behind; the process ends with the answer to the shell.
     looking = threading.Thread(target=look, daemon=True)
@@ -130,12 +133,25 @@ def _jobs(
     return [CompletionItem(name) for name in reversed(found) if name.startswith(incomplete)]
 
 
-def _names(opener: Opener, platform: str, choice: ClusterChoice) -> list[str]:
+def _names(opener: Opener, platform: str, choice: ClusterChoice, incomplete: str) -> list[str]:
     try:
-        return list(opener(platform, choice).jobs())
+        opened = opener(platform, choice)
+        word, slash, _ = incomplete.partition("/")
+        return _names_of_kind(opened, word) if slash else list(opened.jobs())
     except ElasticError:
         # A prompt is no place for messages.
         return []
+
+
+def _names_of_kind(platform: Platform, word: str) -> list[str]:
+    # A cluster's client comes with them.
+    from elastic.controller.inspection.kinds import kind_named
+    from elastic.controller.inspection.objects import objects_of
+
+    objects, kind = objects_of(platform, unheard), kind_named(word)
+    if objects is None or kind is None:
+        return []
+    return [f"{word}/{name}" for name in objects.names(kind)]
 
 
 def _open_quietly(name: str, choice: ClusterChoice) -> Platform:

@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from elastic.errors import InfrastructureError, PlatformError
 from elastic.platforms.base import LOST_AFTER_S, LastLook, Platform, unheard
 from elastic.policy.replicas import told_id
 from elastic.spec.roles import WORKER
 from elastic.spec.status import JobStatus
+from elastic.spec.status.objects import ObjectStatus
 from elastic.telemetry.summary import first_line, is_running, waits_because
+
+T = TypeVar("T")
 
 POLL_S: Final = 0.5
 NO_MASTER: Final = "NoMaster"
@@ -84,10 +87,21 @@ def all_statuses(
     Raises:
         InfrastructureError: The platform could not tell at the first look, or for `lost_after_s`.
     """
-    look = LastLook(lambda: list(platform.statuses()), lost_after_s)
-    last: list[JobStatus] | None = None
+    yield from changes(lambda: list(platform.statuses()), poll_s, lost_after_s)
+
+
+def changes(
+    look: Callable[[], T], poll_s: float = POLL_S, lost_after_s: float = LOST_AFTER_S
+) -> Iterator[T]:
+    """What is seen now, and whenever that is something else; never ends.
+
+    Raises:
+        InfrastructureError: The platform could not tell at the first look, or for `lost_after_s`.
+    """
+    looks = LastLook(look, lost_after_s)
+    last: T | None = None
     while True:
-        current = look()
+        current = looks()
         if current != last:
             yield current
         last = current
@@ -125,6 +139,29 @@ def wait_for_workers(
         if reached or status.phase.is_final or time.monotonic() >= deadline_s:
             return status
         on_wait(_awaited(status, wanted))
+        time.sleep(POLL_S)
+
+
+def wait_for_replicas(
+    look: Callable[[], ObjectStatus],
+    wanted: int,
+    timeout_s: float,
+    on_wait: Callable[[str], None] = unheard,
+) -> ObjectStatus:
+    """An object as it is when it has so many replicas, has ended, or the time is over.
+
+    Args:
+        look: Sees it.
+        on_wait: Told at each look what is waited for.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        status = look()
+        reached = status.replicas_wanted == status.replicas_ready == wanted
+        if reached or status.is_final or time.monotonic() >= deadline_s:
+            return status
+        why = f": {status.message}" if status.message else ""
+        on_wait(f"{wanted} {status.scaled_role}s to run, {status.replicas_ready} do{why}")
         time.sleep(POLL_S)
 
 

@@ -112,6 +112,9 @@ class JobKeywords(TypedDict, total=False):
     master_pod_priority: str | None
     # priority class of the workers, or the fraction of them that is high
     worker_pod_priority: str | None
+    # queue of the cluster that the pods wait in, of Kueue, Volcano or KAI; `default` where there
+    # are the groups of Kubernetes alone
+    queue: str | None
     # volumes, as claim_name=…,mount_path=…;host_path=…,mount_path=…
     volume: str | None
     # when nodes pull the image

@@ -12,6 +12,8 @@ from typing import Any, Final
 from elastic.checkpoints.cuts import Cut, prune, write_cut
 from elastic.checkpoints.destinations import advice, in_words
 from elastic.master.coordination.running import RunningJob
+from elastic.master.fenced import FencedWriter
+from elastic.platforms.fences import NO_FENCE, Fence
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +67,14 @@ class Cutter:
         on_event: Callable[[str, str], None],
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
         on_written: Callable[[float], None] = _unmeasured,
+        fence: Fence = NO_FENCE,
     ) -> None:
         """Keep the parts.
 
         Args:
             waiting: Entered while everything waits for a cut, so that the time is accounted for.
             on_written: Told how long each cut took to be written.
+            fence: Of this master: no cut is seen that it does not let pass.
         """
         self._job = job
         self._plan = plan
@@ -88,6 +92,7 @@ class Cutter:
         self.problem = ""
         self.metrics: dict[str, float] = {}
         self._on_written = on_written
+        self._writer = FencedWriter(fence)
 
     @property
     def evaluated_on(self) -> str:
@@ -226,13 +231,13 @@ class Cutter:
         async with self.writing:
             began_s = time.perf_counter()
             try:
-                path = await asyncio.to_thread(write_cut, folder, cut)
+                path = await self._writer.write(lambda check: write_cut(folder, cut, check))
                 self._on_written(time.perf_counter() - began_s)
             except OSError as error:
                 self._tell_failure(folder, cut.version, error)
                 return error
             try:
-                await asyncio.to_thread(prune, folder, keep, path)
+                await self._writer.write(lambda check: prune(folder, keep, path, check))
             except OSError as error:
                 # The new one is whole; the old ones are tried again with the next.
                 log.warning("old checkpoints in %s stay: %s", folder, in_words(error))

@@ -30,12 +30,13 @@ from elastic.master.replica_manager import ReplicaManager
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
 from elastic.master.servicer import MasterServicer
+from elastic.platforms.fences import Fence, FencedError
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.epochs import Ending
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.policy.masters import PREPARING
 from elastic.policy.records import Task
-from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
+from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 from elastic.spec.kinds import JobKind
 from elastic.spec.roles import WORKER
 from elastic.spec.status import JobPhase
@@ -50,6 +51,13 @@ FAREWELL_S: Final = 10.0
 
 def _untold(_kind: str, _message: str) -> None:
     pass
+
+
+def _check_may_answer(fence: Fence) -> None:
+    try:
+        fence.check()
+    except FencedError as error:
+        raise fenced(str(error)) from error
 
 
 class Cancelled(Exception):  # noqa: N818 - no error: the user asked for it
@@ -78,7 +86,11 @@ class Master:
             partial(self._board.explain, PREPARING),
         )
         spec = self._spec
-        self._fleet = Fleet(FleetRules.of(spec), {WORKER: self._board.worker_failures})
+        self._fleet = Fleet(
+            FleetRules.of(spec),
+            {WORKER: self._board.worker_failures},
+            taken=environment.taken_launches,
+        )
         self._manager = ReplicaManager(
             spec,
             environment.runner,
@@ -234,7 +246,8 @@ class Master:
         launch_of = self._fleet.current_launch
         servicer = MasterServicer(job, sample, launch_of, prediction_dir, total_steps)
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        server.add_generic_rpc_handlers((MasterHandler(servicer, self._env.token),))
+        guard = partial(_check_may_answer, self._env.fence)
+        server.add_generic_rpc_handlers((MasterHandler(servicer, self._env.token, guard),))
         host, port = self._env.host, self._spec.master_port
         try:
             bound = server.add_insecure_port(f"{host}:{port}")

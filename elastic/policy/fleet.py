@@ -96,6 +96,26 @@ class FailJob:
 Action: TypeAlias = Launch | Delete | NoteExit | Forget | FailJob
 
 
+@dataclass(frozen=True, slots=True)
+class TakenLaunches:
+    """Launch numbers that earlier masters may have given, seen by nobody now.
+
+    Attributes:
+        newest: By name of a replica, such as `worker-0`, the highest.
+        least: The highest of those that `newest` does not name.
+    """
+
+    newest: Mapping[str, int] = field(default_factory=dict)
+    least: int = 0
+
+    def of(self, replica: ReplicaId) -> int:
+        """The highest number of a replica, whichever launch of it is named."""
+        return self.newest.get(replica.name, self.least)
+
+
+NO_LAUNCHES: Final = TakenLaunches()
+
+
 @dataclass(slots=True)
 class _Slot:
     """One index of a role over all of its launches."""
@@ -114,6 +134,7 @@ class _Group:
 
     role: Role
     rules: FleetRules
+    taken: TakenLaunches
     failures: int = 0
     first_failure: str = ""
     slots: dict[int, _Slot] = field(default_factory=dict)
@@ -192,7 +213,9 @@ class _Group:
             return [Launch(ReplicaId(self.role.name, index, slot.launch))]
         if now_s < slot.not_before_s:
             return []
-        slot.launch += 1
+        # What others have seen is never told of another one again.
+        taken = self.taken.of(ReplicaId(self.role.name, index, slot.launch))
+        slot.launch = max(slot.launch, taken) + 1
         slot.asked_to_launch_s = now_s
         slot.asked_to_delete_s = None
         return [Launch(ReplicaId(self.role.name, index, slot.launch))]
@@ -214,7 +237,8 @@ class _Group:
         running = {r.id.index for r in replicas if r.phase is ReplicaPhase.RUNNING}
         lacking = set(range(desired)) - running
         is_enough = bool(running) if self.role.quorum is Quorum.ONE else not lacking
-        if is_enough or not desired:
+        # A queue holds a job back as long as it takes: that is no fault of what is to start.
+        if is_enough or not desired or any(r.is_queued for r in replicas if r.id.index in lacking):
             self.lacking_since_s = None
             return []
         if self.lacking_since_s is None:
@@ -251,6 +275,7 @@ class Fleet:
         rules: FleetRules,
         failures: Mapping[str, int] | None = None,
         roles: Sequence[Role] = FLEET,
+        taken: TakenLaunches = NO_LAUNCHES,
     ) -> None:
         """Begin.
 
@@ -258,9 +283,12 @@ class Fleet:
             rules: Of the job.
             failures: By role, the own failures that an earlier master has counted.
             roles: Those whose replicas it decides about; it passes over all others.
+            taken: Launch numbers that are not given again.
         """
         counted = failures or {}
-        self._groups = {role.name: _Group(role, rules, counted.get(role.name, 0)) for role in roles}
+        self._groups = {
+            role.name: _Group(role, rules, taken, counted.get(role.name, 0)) for role in roles
+        }
 
     def failures(self, role: str) -> int:
         """Exits by the user's own fault."""

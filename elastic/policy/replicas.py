@@ -79,7 +79,11 @@ class ReplicaId:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What the platform observes of one launch."""
+    """What the platform observes of one launch.
+
+    Attributes:
+        is_queued: Whether a queue of the platform holds it back, as long as that may take.
+    """
 
     id: ReplicaId
     phase: ReplicaPhase
@@ -88,6 +92,7 @@ class Replica:
     message: str = ""
     pid: int | None = None
     started_s: float | None = None
+    is_queued: bool = False
 
     def entering(self, phase: ReplicaPhase, **change: Any) -> "Replica":
         """The same launch in its next phase.

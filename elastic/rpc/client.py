@@ -21,7 +21,7 @@ from elastic.rpc.messages import (
     task_from_proto,
 )
 from elastic.rpc.shared import Mappings, SharedMemory, map_shared
-from elastic.rpc.wire import FRAME_BYTES, METHODS, Malformed, encode_data
+from elastic.rpc.wire import FENCED, FRAME_BYTES, METHODS, Malformed, encode_data
 
 CALL_TIMEOUT_S: Final = 30.0
 BULK_TIMEOUT_S: Final = 300.0
@@ -36,6 +36,8 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.http2.max_frame_size", FRAME_BYTES),
     ("grpc.keepalive_time_ms", 20_000),
+    # Two channels share no connection: a new one is to reach whoever has the address by now.
+    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),  # retried here, where the address is looked up again
 )
 
@@ -324,9 +326,19 @@ class MasterClient:
                 if isinstance(reply, Malformed):
                     raise RpcError(f"the master's reply to {name} is malformed: {reply.reason}")
                 return reply
+            if isinstance(failure, _FencedError):
+                self._connect_anew()
             time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
             pause_s = min(2 * pause_s, LAST_RETRY_S)
             self._follow_address()
+
+    def _connect_anew(self) -> None:
+        """Reach whichever master the address leads to now: a connection stays with its old one.
+
+        It is not closed, since a heartbeat may be under way on it, but goes when nobody holds it.
+        """
+        with self._lock:
+            self._channel = None
 
     def _follow_address(self) -> None:
         if self._find_address() != self._address:
@@ -379,8 +391,14 @@ class _AwayError(RpcError):
     """The master does not answer now."""
 
 
+class _FencedError(_AwayError):
+    """The master may not answer now; there may be another one."""
+
+
 def _translated(error: grpc.RpcError) -> Exception:
     code, details = error.code(), error.details()
+    if code is grpc.StatusCode.UNAVAILABLE and (details or "").startswith(FENCED):
+        return _FencedError(details)
     if code in _AWAY or (code is grpc.StatusCode.CANCELLED):
         return _AwayError(details)
     if code is grpc.StatusCode.FAILED_PRECONDITION:

@@ -2,12 +2,12 @@
 
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import grpc
 
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.wire import FRAME_BYTES, METHODS, SERVICE, Malformed, Method
+from elastic.rpc.wire import FENCED, FRAME_BYTES, METHODS, SERVICE, Malformed, Method
 
 SERVER_OPTIONS: Final = (
     # A second master on the port must fail, not share it.
@@ -56,25 +56,46 @@ class MasterService(Protocol):
     ) -> pb.ReportTaskResultReply: ...
 
 
+Guard: TypeAlias = Callable[[], None]
+"""Asked before a call is worked on and before it is answered; raises what nobody may answer with.
+"""
+
+
+def _unguarded() -> None:
+    pass
+
+
+def fenced(message: str) -> CallRefusedError:
+    """This master may not answer now; callers try again, by the way on which they find the next."""
+    return CallRefusedError(grpc.StatusCode.UNAVAILABLE, f"{FENCED}: {message}")
+
+
 class MasterHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Routes authenticated calls to a `MasterService`."""
 
-    def __init__(self, service: MasterService, token: str) -> None:
+    def __init__(self, service: MasterService, token: str, guard: Guard = _unguarded) -> None:
+        """Take the service.
+
+        Args:
+            service: Answers the calls.
+            token: That each call has to bring.
+            guard: Lets answers through, refusals among them.
+        """
         self._expected = f"Bearer {token}".encode()
         self._handlers = {
             METHODS[name].path: handler
             for name, handler in (
-                ("Register", _unary(METHODS["Register"], service.register)),
-                ("Heartbeat", _unary(METHODS["Heartbeat"], service.heartbeat)),
-                ("GetTask", _unary(METHODS["GetTask"], service.get_task)),
+                ("Register", _unary(METHODS["Register"], service.register, guard)),
+                ("Heartbeat", _unary(METHODS["Heartbeat"], service.heartbeat, guard)),
+                ("GetTask", _unary(METHODS["GetTask"], service.get_task, guard)),
                 (
                     "ReportTaskResult",
-                    _unary(METHODS["ReportTaskResult"], service.report_task_result),
+                    _unary(METHODS["ReportTaskResult"], service.report_task_result, guard),
                 ),
-                ("GetModel", _server_stream(METHODS["GetModel"], service.get_model)),
+                ("GetModel", _server_stream(METHODS["GetModel"], service.get_model, guard)),
                 (
                     "ReportGradient",
-                    _gradient_stream(METHODS["ReportGradient"], service.report_gradient),
+                    _gradient_stream(METHODS["ReportGradient"], service.report_gradient, guard),
                 ),
             )
         }
@@ -99,23 +120,42 @@ def _checked(request: Any) -> Any:
     return request
 
 
-def _unary(method: Method[Any], implementation: Callable[[Any], Awaitable[Any]]) -> Any:
+async def _refuse(context: Any, guard: Guard, refusal: CallRefusedError) -> None:
+    """End a call; whoever may not answer may not refuse either."""
+    try:
+        guard()
+    except CallRefusedError as fenced_off:
+        refusal = fenced_off
+    await context.abort(refusal.code, refusal.message)
+
+
+def _unary(
+    method: Method[Any], implementation: Callable[[Any], Awaitable[Any]], guard: Guard
+) -> Any:
     async def call(request: Any, context: Any) -> Any:
         try:
-            return await implementation(_checked(request))
+            guard()
+            reply = await implementation(_checked(request))
+            guard()
         except CallRefusedError as refusal:
-            await context.abort(refusal.code, refusal.message)
+            await _refuse(context, guard, refusal)
+        else:
+            return reply
 
     return grpc.unary_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
 
 
-def _server_stream(method: Method[Any], implementation: Callable[[Any], AsyncIterator[Any]]) -> Any:
+def _server_stream(
+    method: Method[Any], implementation: Callable[[Any], AsyncIterator[Any]], guard: Guard
+) -> Any:
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
+            guard()
             async for chunk in implementation(_checked(request)):
+                guard()
                 yield chunk
         except CallRefusedError as refusal:
-            await context.abort(refusal.code, refusal.message)
+            await _refuse(context, guard, refusal)
 
     return grpc.unary_stream_rpc_method_handler(call, method.decode_request, method.encode_reply)
 
@@ -123,6 +163,7 @@ def _server_stream(method: Method[Any], implementation: Callable[[Any], AsyncIte
 def _gradient_stream(
     method: Method[Any],
     implementation: Callable[[pb.GradientHeader, AsyncIterator[memoryview]], Awaitable[Any]],
+    guard: Guard,
 ) -> Any:
     async def data_of(requests: AsyncIterator[Any]) -> AsyncIterator[memoryview]:
         async for request in requests:
@@ -132,13 +173,17 @@ def _gradient_stream(
 
     async def call(requests: AsyncIterator[Any], context: Any) -> Any:
         try:
+            guard()
             stream = aiter(requests)
             first = _checked(await anext(stream, None))
             if not isinstance(first, pb.GradientChunk) or not first.HasField("header"):
                 raise malformed("the first message of ReportGradient must be a header")
-            return await implementation(first.header, data_of(stream))
+            reply = await implementation(first.header, data_of(stream))
+            guard()
         except CallRefusedError as refusal:
-            await context.abort(refusal.code, refusal.message)
+            await _refuse(context, guard, refusal)
+        else:
+            return reply
 
     return grpc.stream_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
 

@@ -21,6 +21,10 @@ FRAME_BYTES: Final = 1 << 18
 """Of HTTP/2, which each side lets the other send: with gRPC's own 16 KiB a chunk of tensors has 64
 frames, and a gradient takes a tenth longer."""
 
+FENCED: Final = "fenced"
+"""How the message of an answer UNAVAILABLE begins that comes from a master which may not act now.
+Who gets it looks for the master anew: the connection may be to one that was replaced."""
+
 H = TypeVar("H", bound=Message)
 Data: TypeAlias = memoryview
 

@@ -44,13 +44,19 @@ def _one_line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
 
 def write_job_file(spec: JobSpec) -> str:
     """The settings of a job as YAML under headings; `read_job_file` and JobSpec give it back."""
-    values = spec.model_dump(mode="json") | {"num_workers": _workers(spec.num_workers)}
+    values = job_values(spec)
     parts = []
-    used = [setting for setting in settings() if spec.kind in setting.kinds]
+    used = [setting for setting in settings() if setting.name in values]
     for group, members in groupby(used, key=lambda setting: setting.group):
         keys = {setting.name: values[setting.name] for setting in members}
         parts.append(f"# {group}\n{dump_value(keys)}")
     return "\n".join(parts)
+
+
+def job_values(spec: JobSpec) -> dict[str, Any]:
+    """The settings that have a meaning for a job, by their names, as a job file has them."""
+    values = spec.model_dump(mode="json") | {"num_workers": _workers(spec.num_workers)}
+    return {each.name: values[each.name] for each in settings() if spec.kind in each.kinds}
 
 
 def _workers(workers: WorkerRange) -> int | str:

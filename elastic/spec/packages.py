@@ -20,6 +20,7 @@ PACKAGES: Final = {
     "parquet": "pyarrow",
     "tensorboard": "tensorboard",
     "images": "Pillow",
+    "plots": "matplotlib",
     "zstd": "zstandard",
     # The stores' clients take no newer dateutil, and without its name pip would leave a kubernetes
     # that wants one.

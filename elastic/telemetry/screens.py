@@ -53,7 +53,8 @@ RECOVERIES: Final = frozenset({"WorkerLost", "WorkerFailed", "WorkerHung", "Mast
 """Kinds of events that tell why something had to be done again."""
 
 
-def _plain_table() -> Table:
+def plain_table() -> Table:
+    """An empty table without lines, as all of these are."""
     return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
 
 
@@ -75,7 +76,7 @@ class _JobsTable:
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         has_bars = console.is_terminal and options.max_width >= MIN_WIDTH_FOR_BARS
-        table = _plain_table()
+        table = plain_table()
         # A long name is folded: cut off, it could not be given to another command.
         longest = max((len(status.job_name) for status in self.statuses), default=0)
         table.add_column("JOB", overflow="fold", min_width=min(longest, WHOLE_NAME))
@@ -183,7 +184,7 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
 
 def _epochs_table(status: JobStatus) -> RenderableType:
     """The newest finished epochs; which of their records counted is the audit's to tell."""
-    table = _plain_table()
+    table = plain_table()
     names = list(status.epochs[-1].metrics)
     for title in ("EPOCH", "LOSS", *map(str.upper, names), "SAMPLES/S", "TIME"):
         table.add_column(title, justify="right")
@@ -215,7 +216,7 @@ def _worker_phase(status: JobStatus, worker: WorkerStatus) -> str:
 
 
 def _workers_table(status: JobStatus) -> RenderableType:
-    table = _plain_table()
+    table = plain_table()
     table.add_column("WORKER", no_wrap=True)
     table.add_column("PHASE", no_wrap=True)
     for title in ("LAUNCH", "PID", "RECORDS", "SAMPLES/S"):

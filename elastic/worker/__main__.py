@@ -24,11 +24,9 @@ from elastic.worker.memory import keep_freed_memory
 if TYPE_CHECKING:
     from elastic.worker.loop import Worker
 
-PATIENCE_S: Final = 600.0
-"""How long a worker waits for a master that is away, before it gives its place up."""
-
 LEAVING_PATIENCE_S: Final = 5.0
-"""The same for one that was asked to leave: perhaps the whole job is, its master first."""
+"""How long one that was asked to leave waits for a master that is away: perhaps the whole job was
+asked, its master first."""
 
 
 def main() -> int:
@@ -47,7 +45,7 @@ def main() -> int:
         spec = surroundings.spec()
         start_logging(spec.log_level)
         surroundings.prepare(spec.num_workers.maximum)
-        _work(spec, surroundings, replica)
+        has_left = _work(spec, surroundings, replica)
     except SupersededError as error:
         logging.getLogger(__name__).info("%s", error)
         with suppress(PlatformError):
@@ -64,11 +62,12 @@ def main() -> int:
         surroundings.say_end(ExitReason.USER_ERROR, told(error), trace)
         return 1
     surroundings.say_end(ExitReason.COMPLETED, "")
-    return 0
+    return surroundings.code_of_leaving(spec) if has_left else 0
 
 
-def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> None:
-    client = MasterClient(surroundings.address, surroundings.token(), PATIENCE_S)
+def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> bool:
+    """Work until there is nothing left to do; whether it was asked to leave before."""
+    client = MasterClient(surroundings.address, surroundings.token(), surroundings.patience_s())
     stopping = threading.Event()
     worker: Worker | None = None
 
@@ -77,7 +76,7 @@ def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> None
             # Nothing is held and nothing is lost, and the import of a framework takes seconds. No
             # exception: the user's module, which may be what is imported, could catch it.
             surroundings.say_end(ExitReason.COMPLETED, "")
-            os._exit(0)
+            os._exit(surroundings.code_of_leaving(spec))
         stopping.set()
         client.hurry(LEAVING_PATIENCE_S)
 
@@ -96,6 +95,7 @@ def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> None
         worker.run()
     finally:
         client.close()
+    return stopping.is_set()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from elastic.checkpoints.cuts import (
 from elastic.checkpoints.destinations import advice, in_words
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import Model
+from elastic.master.fenced import FencedWriter
+from elastic.platforms.fences import NO_FENCE, Fence
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class BestVersions:
         checkpoint_dir: Path,
         writing: asyncio.Lock,
         on_event: Callable[[str, str], None],
+        fence: Fence = NO_FENCE,
     ) -> None:
         """Keep the parts.
 
@@ -48,20 +51,23 @@ class BestVersions:
             writing: Keeps the order in which cuts are written: one that says that a version is
                 under evaluation must not be on disk before that version.
             on_event: Told what could not be kept.
+            fence: Of this master: nothing is written that it does not let pass.
         """
         self._writing = writing
         self._evaluated_dir = recovery_dir / EVALUATED
         self._best_dir = checkpoint_dir / BEST
         self._on_event = on_event
+        self._writer = FencedWriter(fence)
 
     async def save(self, cut: Cut) -> None:
         """Write a version that is about to be evaluated."""
+        folder, write = self._evaluated_dir, self._writer.write
         async with self._writing:
             try:
-                path = await asyncio.to_thread(write_cut, self._evaluated_dir, cut)
-                await asyncio.to_thread(prune, self._evaluated_dir, 1, path)
+                path = await write(lambda check: write_cut(folder, cut, check))
+                await write(lambda check: prune(folder, 1, path, check))
             except OSError as error:
-                self._tell(cut.version, self._evaluated_dir, error)
+                self._tell(cut.version, folder, error)
 
     async def read(self, version: int) -> Cut | None:
         """A version that was saved; None where it cannot be had."""
@@ -73,10 +79,9 @@ class BestVersions:
 
     async def promote(self, version: int) -> bool:
         """Keep a saved version as the best beside the one before; False if that failed."""
+        saved, folder = cut_path(self._evaluated_dir, version), self._best_dir
         try:
-            await asyncio.to_thread(
-                copy_cut, cut_path(self._evaluated_dir, version), self._best_dir
-            )
+            await self._writer.write(lambda check: copy_cut(saved, folder, check))
         except OSError as error:
             self._tell(version, self._best_dir, error)
             return False
@@ -84,8 +89,9 @@ class BestVersions:
 
     async def forget_before(self, version: int) -> None:
         """Remove what was best before; no cut needs it any more."""
+        folder, best = self._best_dir, self.path(version)
         try:
-            await asyncio.to_thread(prune, self._best_dir, 1, self.path(version))
+            await self._writer.write(lambda check: prune(folder, 1, best, check))
         except OSError as error:
             log.warning("old versions in %s stay: %s", self._best_dir, in_words(error))
 

@@ -1,6 +1,5 @@
 """A job that goes through its records once, on parameters that stay as they are."""
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -15,11 +14,13 @@ from elastic.errors import JobSpecError, TrainingError
 from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.rounds import EvaluationRound, Round
 from elastic.master.coordination.running import RunningJob
+from elastic.master.fenced import FencedWriter
 from elastic.master.kinds.prediction import Counted, Journal, PredictionRound, replace_text
 from elastic.master.kinds.work import JobParts, Until
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.prepare.preparation import Sources, checkpoint_path
 from elastic.master.report.status_board import StatusBoard
+from elastic.platforms.fences import Fence
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig
@@ -198,8 +199,9 @@ class Prediction:
 class SinglePass:
     """Has every record evaluated or predicted, and makes the result."""
 
-    def __init__(self, one_pass: OnePass, job: RunningJob) -> None:
+    def __init__(self, one_pass: OnePass, job: RunningJob, fence: Fence) -> None:
         """Keep the parts; `open_one_pass` makes them."""
+        self._writer = FencedWriter(fence)
         self.job = job
         self.prediction_dir = one_pass.path if isinstance(one_pass, Prediction) else None
         self._pass = one_pass
@@ -214,7 +216,7 @@ class SinglePass:
             await parameters.keep(self._pass.round)
         self.job.tasks.open_round(self._pass.round)
         await until(self._pass.round.done)
-        await asyncio.to_thread(self._pass.finish)
+        await self._writer.write(lambda _: self._pass.finish())
 
 
 async def open_one_pass(parts: JobParts, sources: Sources, store: ParameterStore) -> SinglePass:
@@ -241,7 +243,7 @@ async def open_one_pass(parts: JobParts, sources: Sources, store: ParameterStore
         parts.listeners,
     )
     parts.telemetry.attach_pass(job, one_pass.round.ledger)
-    return SinglePass(one_pass, job)
+    return SinglePass(one_pass, job, parts.env.fence)
 
 
 def pinned(env: MasterEnvironment) -> JobSpec:

@@ -14,6 +14,7 @@ from elastic.master.cutter import CutPlan, Cutter
 from elastic.master.evaluation.best import BestVersions
 from elastic.master.evaluation.callbacks import CallbackRunner
 from elastic.master.evaluation.evaluator import Evaluator
+from elastic.master.fenced import FencedWriter
 from elastic.master.kinds.work import JobParts, Until
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.prepare.preparation import Sources, build_callbacks, training_ledger
@@ -45,6 +46,7 @@ class Training:
         self._spec = parts.spec
         self._board = parts.board
         self._sources = sources
+        self._writer = FencedWriter(parts.env.fence)
         self._cutter = cutter
         self._evaluator = evaluator
 
@@ -117,7 +119,8 @@ class Training:
 
     async def _export(self, kept: str) -> str:
         try:
-            return await asyncio.to_thread(self.job.parameters.model.export, self._spec.output)
+            export = self.job.parameters.model.export
+            return await self._writer.write(lambda _: export(self._spec.output))
         except OSError as error:
             raise JobSpecError(
                 f"--output={self._spec.output} cannot be written: {in_words(error)}; {kept}: "
@@ -192,7 +195,7 @@ async def _evaluator(
     """Let callbacks begin, or go on from a cut."""
     board = parts.board
     folder = _kept_dir(parts) or parts.env.checkpoint_dir
-    best = BestVersions(parts.env.recovery_dir, folder, cutter.writing, board.note)
+    best = BestVersions(parts.env.recovery_dir, folder, cutter.writing, board.note, parts.env.fence)
     best.go_back(cut.version if cut else 0)
     board.follow_callbacks(callbacks, best.path)
 
@@ -234,6 +237,7 @@ def _cutter(parts: JobParts, job: RunningJob, evaluated_on: str) -> Cutter:
         parts.board.note,
         parts.board.time.checkpointing,
         lambda seconds: meter.on_checkpoint_s(seconds),
+        parts.env.fence,
     )
 
 

@@ -58,6 +58,8 @@ def restore(
                 "NothingToResume",
                 f"nothing to resume in {_any(folders)}: starts from the first record",
             )
+        if not is_first_life:
+            note("BegunAgain", "no cut of the job is there: it begins again with its first record")
         _settle_foreign_checkpoints(spec)
         return None
     path, cut = found

@@ -13,7 +13,8 @@ from elastic.spec.status.time_split import TimeCategory, TimeSplit
 class TimeKeeper:
     """Keeps the account over all lives of the master: what lies between two was spent recovering.
 
-    What lies between the end of a job and its resumption was spent in the queue.
+    What lies between the end of a job and its resumption was spent in the queue, and so was the
+    time for which its user has suspended it.
     """
 
     def __init__(
@@ -23,7 +24,8 @@ class TimeKeeper:
         now_s = clock()
         begun_s = now_s if earlier.submitted_s is None else earlier.submitted_s
         told = earlier.time_split
-        between = TimeCategory.RECOVER if was_running else TimeCategory.QUEUE
+        is_lost = was_running and earlier.phase is not JobPhase.SUSPENDED
+        between = TimeCategory.RECOVER if is_lost else TimeCategory.QUEUE
         self._account = TimeAccount(begun_s, told.model_copy(update={"current": between}))
         self._account.enter(TimeCategory.RECOVER if was_running else TimeCategory.START, now_s)
         self._num_waits = 0

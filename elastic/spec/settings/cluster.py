@@ -12,6 +12,7 @@ from elastic.spec.settings.cluster_forms import (
     NodeSelector,
     ObjectNames,
     PriorityClass,
+    QueueName,
     Resources,
     SecretNames,
     Tolerations,
@@ -89,6 +90,13 @@ class ClusterSettings(BaseModel):
     worker_pod_priority: WorkerPriority = setting(
         "",
         "priority class of the workers, or the fraction of them that is high",
+        group="Kubernetes",
+        only=K8S,
+    )
+    queue: QueueName = setting(
+        "",
+        "queue of the cluster that the pods wait in, of Kueue, Volcano or KAI; `default` where "
+        "there are the groups of Kubernetes alone",
         group="Kubernetes",
         only=K8S,
     )

@@ -325,6 +325,20 @@ def parse_object_names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
+def check_queue_name(text: str) -> str:
+    """Check the name of a queue, which pods have as a label.
+
+    Raises:
+        ValueError: No queue can have that name.
+    """
+    if not _LABEL_VALUE.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is no name of a queue: use at most {_MAX_LABEL_LENGTH} letters, digits, "
+            "'-', '_' and '.'"
+        )
+    return text
+
+
 def check_priority_class(text: str) -> str:
     """Check the name of a priority class.
 
@@ -388,6 +402,7 @@ Volumes = Annotated[str, AfterValidator(check_volumes)]
 Image = Annotated[str, AfterValidator(check_image)]
 PodEnvs = Annotated[Envs, AfterValidator(check_envs)]
 PriorityClass = Annotated[str, AfterValidator(check_priority_class)]
+QueueName = Annotated[str, AfterValidator(check_queue_name)]
 WorkerPriority = Annotated[
     str,
     BeforeValidator(number_to_text, json_schema_input_type=str | float),

@@ -31,6 +31,7 @@ class JobPhase(StrEnum):
 
     `Pending` until a master runs, `Starting` until the first gradient counts, then `Running`.
     `Recovering` while a restarted master goes back to its last cut, or no worker is left.
+    `Suspended` while its user wants it to have no processes.
     The last three are final.
     """
 
@@ -65,17 +66,23 @@ TRANSITIONS: Final[Mapping[JobPhase, frozenset[JobPhase]]] = {
     # It may have nothing left to do: all was done before it was resumed.
     JobPhase.STARTING: frozenset(
         {
-            JobPhase.RUNNING, JobPhase.RECOVERING,
+            JobPhase.RUNNING, JobPhase.RECOVERING, JobPhase.SUSPENDED,
             JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED,
         }
     ),
     JobPhase.RUNNING: frozenset(
-        {JobPhase.RECOVERING, JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED}
+        {
+            JobPhase.RECOVERING, JobPhase.SUSPENDED,
+            JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED,
+        }
     ),
     JobPhase.RECOVERING: frozenset(
-        {JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED}
+        {
+            JobPhase.RUNNING, JobPhase.SUSPENDED,
+            JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED,
+        }
     ),
-    # Nothing suspends a job yet; it is named so that readers of a status know it.
+    # Told by whoever has ended its master, until the next one tells that it recovers.
     JobPhase.SUSPENDED: frozenset({JobPhase.RECOVERING, JobPhase.FAILED, JobPhase.CANCELLED}),
     JobPhase.SUCCEEDED: frozenset(),
     JobPhase.FAILED: frozenset(),
