@@ -172,8 +172,9 @@ def break_at_random(
     """Break a running job at random moments, seeded; returns what was done to it.
 
     A fault comes after some further records have counted, or after three seconds, so that it
-    meets the job in any state, start and recovery included. The job cannot end before the gate is
-    opened, which is before the last fault, so that this one may meet the end.
+    meets the job in any state, start and recovery included. A drawn one that meets nobody is
+    skipped; one of `faults`, which are fewer than `num_faults`, waits for somebody. The job cannot
+    end before the gate is opened, before the last fault, so that this one may meet the end.
 
     Args:
         job: What is broken.
@@ -205,6 +206,8 @@ def break_at_random(
                 job.platform.scale(job.spec.job_name, size)
             done.append(f"scale to {size}")
             continue
+        if number < len(faults):
+            job.wait_until(lambda _, role=fault: job.pids(role))
         pids = job.pids(fault)
         if pids:
             index = rng.choice(sorted(pids))
