@@ -1,7 +1,8 @@
 """`make test`: all checks and tests, part by part, and where the time went.
 
 A part is one command. One that fails does not keep the next from running; a part that has a
-limit of time for the whole run behind it fails where the run took longer.
+limit of time for the whole run behind it fails where the run took longer. What waits most of its
+time runs beside what computes.
 """
 
 import argparse
@@ -11,7 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from support import seeds
@@ -33,6 +37,7 @@ class Part:
     Attributes:
         name: As the table calls it.
         command: What is run.
+        is_beside: Whether it runs beside the part before it; what it prints follows that one's.
         seconds: How long it took.
         is_good: Whether it succeeded.
         tests: Seconds by cause, by test.
@@ -40,19 +45,44 @@ class Part:
 
     name: str
     command: list[str]
+    is_beside: bool = False
     seconds: float = 0.0
     is_good: bool = False
     tests: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def run(self):
+    def run(self, output=None):
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.json"
             environment = os.environ | {REPORT_VARIABLE: str(report)}
             began_s = time.monotonic()
-            self.is_good = not subprocess.run(self.command, env=environment, check=False).returncode
+            ended = subprocess.run(
+                self.command, env=environment, check=False, stdout=output, stderr=output
+            )
+            self.is_good = not ended.returncode
             self.seconds = time.monotonic() - began_s
             if report.exists():
                 self.tests = json.loads(report.read_text())
+
+
+def run_all(all_parts):
+    """Run parts in their order, those that wait beside the one before them."""
+    left = list(all_parts)
+    while left:
+        first, *left = left
+        beside = list(takewhile(lambda part: part.is_beside, left))
+        del left[: len(beside)]
+        with ThreadPoolExecutor() as threads, ExitStack() as files:
+            outputs = [files.enter_context(tempfile.TemporaryFile()) for _ in beside]
+            runs = [
+                threads.submit(part.run, output)
+                for part, output in zip(beside, outputs, strict=True)
+            ]
+            first.run()
+            for run, output in zip(runs, outputs, strict=True):
+                run.result()
+                output.seek(0)
+                sys.stdout.write(output.read().decode())
+            sys.stdout.flush()
 
 
 def parts():
@@ -62,8 +92,9 @@ def parts():
     return [
         Part("lint", ["make", "--no-print-directory", "lint"]),
         Part("tests", _pytest(LOCAL, "-n", str(NUM_LOCAL), "--dist", "worksteal")),
+        # Alone in the cluster; it waits for pods nearly all the time.
+        Part("the cluster alone", _pytest(WHOLE_CLUSTER), is_beside=True),
         Part("in the cluster", _pytest(SHARED_CLUSTER, *side_by_side)),
-        Part("the cluster alone", _pytest(WHOLE_CLUSTER)),
     ]
 
 
@@ -71,8 +102,8 @@ def _pytest(marks, *options):
     return [str(BIN / "pytest"), "-m", marks, *options]
 
 
-def report(done):
-    """Lines that tell where the time of all parts went."""
+def report(done, total_s):
+    """Lines that tell where the time of all parts went, `total_s` seconds together."""
     tests = {name: causes for part in done for name, causes in part.tests.items()}
     yield ""
     yield from table(tests)
@@ -82,7 +113,6 @@ def report(done):
     causes = sum_of(tests.values())
     shares = ", ".join(f"{cause} {causes[cause] / (causes.total() or 1):.0%}" for cause in CAUSES)
     minutes = ", ".join(f"{part.name} {part.seconds / 60:.1f}" for part in done)
-    total_s = sum(part.seconds for part in done)
     yield f"time: {total_s / 60:.1f} min ({minutes}), {len(tests)} tests: {shares}"
 
 
@@ -92,15 +122,16 @@ def main():
     limit_minutes = parser.parse_args().limit_minutes
     seeds.drawn_by()
     done = parts()
-    for part in done:
-        part.run()
-    for line in report(done):
+    began_s = time.monotonic()
+    run_all(done)
+    total_s = time.monotonic() - began_s
+    for line in report(done, total_s):
         print(line)
     print(f"seeds were drawn by {seeds.VARIABLE}={seeds.drawn_by()}, which repeats them")
     failed = [part.name for part in done if not part.is_good]
     if failed:
         print("failed: " + ", ".join(failed))
-    minutes = sum(part.seconds for part in done) / 60
+    minutes = total_s / 60
     is_late = limit_minutes is not None and minutes > limit_minutes
     if is_late:
         print(f"too slow: {minutes:.1f} min, and {limit_minutes:g} are allowed: see the table")

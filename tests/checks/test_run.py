@@ -33,6 +33,26 @@ def test_the_end_of_a_run(programs, limit, code, words, monkeypatch, capfd):
     assert "ELASTIC_TEST_SEED=" in out
 
 
+def test_what_waits_runs_beside_the_part_before_it(tmp_path, monkeypatch, capfd):
+    """Each waits for the other's file, and what the second prints comes whole behind the first."""
+    meet = (
+        "import pathlib, sys, time; mine, other = map(pathlib.Path, sys.argv[1:]); mine.touch()\n"
+        "while not other.exists(): time.sleep(0.01)\n"
+        "print('met', mine.name)"
+    )
+    a, b = (str(tmp_path / name) for name in "ab")
+    first, second = _part("first", meet), _part("second", meet)
+    first.command += [a, b]
+    second.command += [b, a]
+    second.is_beside = True
+    monkeypatch.setattr(run, "parts", lambda: [first, second, _part("third", "")])
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    assert run.main() == 0
+    out = capfd.readouterr().out
+    assert -1 < out.index("met a") < out.index("met b") < out.index("time: 0.0 min")
+    assert all(part.is_good for part in (first, second))
+
+
 def test_every_test_belongs_to_one_part():
     """By its marks; those of soak to none."""
     marks = [part.command[part.command.index("-m") + 1] for part in run.parts()[1:]]
