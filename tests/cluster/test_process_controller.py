@@ -40,7 +40,7 @@ def image():
     name = f"elastic-test-controller:{os.getpid()}"
     subprocess.run(["docker", "tag", "elastic:controller", name], check=True)
     yield name
-    subprocess.run(["docker", "rmi", name], check=True, capture_output=True)
+    subprocess.run(["docker", "rmi", "--force", name], check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,8 @@ def stand_in(folder):
     subprocess.run(["docker", "build", "-t", image, folder], check=True, capture_output=True)
     subprocess.run(["docker", "push", image], check=True, capture_output=True)
     yield image
-    subprocess.run(["docker", "rmi", image], check=True, capture_output=True)
+    # By force: the node may not have removed its last container yet.
+    subprocess.run(["docker", "rmi", "--force", image], check=True, capture_output=True)
 
 
 class Controller:
