@@ -19,7 +19,7 @@ from typing import Final
 from elastic.policy.cluster.amounts import GPU, MILLI, Amounts
 from elastic.policy.cluster.carrying_out import carried_out
 from elastic.policy.cluster.free_nodes import FreeNodes, cards_in_parts, shapes_of
-from elastic.policy.cluster.offers import Offer, Size, better_batch, offer_of
+from elastic.policy.cluster.offers import Offer, Size, better_batch, offer_of, tells_work
 from elastic.policy.cluster.placing import place, placed_by_fullness, spread
 from elastic.policy.cluster.plan import Decision, Note, Plan
 from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Placement, Snapshot
@@ -214,8 +214,11 @@ class _Planning:
         return is_new or any(group.share is not None for group in job.groups)
 
     def _kept(self, job: Job) -> dict[str, int]:
-        """What nobody can take from a job: its smallest size, on the nodes that hold most of it."""
-        if self._policy.preempts:
+        """What nobody can take from a job: its smallest size, on the nodes that hold most of it.
+
+        Who tells nothing of its work is never stopped: stopped, it would seem to be new.
+        """
+        if self._policy.preempts and tells_work(job):
             return {}
         return placed_by_fullness(job.workers.placement, job.workers.min)
 

@@ -158,12 +158,22 @@ def efficiency(elastic: ElasticBatch, batch: int) -> float:
     return total / (elastic.grad_var / scale + elastic.grad_sqr) / scale
 
 
+def tells_work(job: Job) -> bool:
+    """Whether it is known how much work a job has left, or how much it has had."""
+    telling = job.telling
+    return telling.remaining_samples is not None or telling.trained_samples is not None
+
+
 def _had_s(job: Job, least: float, now_s: float) -> float:
-    """Seconds of one replica that a job has had: of its samples where it tells them."""
+    """Seconds of one replica that a job has had: of its samples where it tells them.
+
+    Else what its smallest size has done since it came, if it runs. That depends on nothing that a
+    plan changes: a job that seemed to have had less after it was changed would come to its turn
+    again, and be changed back.
+    """
     if job.telling.trained_samples is not None:
         return job.telling.trained_samples * least
-    since = job.submitted_s if job.last_scaled_s is None else job.last_scaled_s
-    return job.workers.placed * max(0.0, now_s - since)
+    return job.workers.min * max(0.0, now_s - job.submitted_s) if job.workers.placed else 0.0
 
 
 def _guess(had_s: float) -> float:
