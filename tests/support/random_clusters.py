@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from elastic.policy.cluster.amounts import GPU, MILLI, PODS
+from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI, PODS
 from elastic.policy.cluster.rules import Rules, Taint, Toleration
-from elastic.policy.cluster.snapshot import JobPhase, Share, Snapshot
+from elastic.policy.cluster.snapshot import JobPhase, Share, Snapshot, Speed, Telling
 from support.clusters import amounts, group, job, node, pod
 
 TAINT = Taint("dedicated", "gpu", "NoSchedule")
@@ -72,7 +72,21 @@ def _job(rng, packer, number):
     new = replace(new, workers=workers)
     phase = JobPhase.WAITING if new.is_waiting else JobPhase.RUNNING
     since = submitted_s + rng.choice([0, 5]) if new.is_waiting else None
-    return replace(new, phase=phase, waiting_since_s=since)
+    return replace(new, phase=phase, waiting_since_s=since, telling=_telling(rng))
+
+
+def _telling(rng):
+    """Of a job that nobody has seen, or was seen at some sizes, with or without its work."""
+    if rng.random() < 0.3:
+        return Telling()
+    rate, grows = rng.choice([1.0, 50.0]), rng.random()
+    seen = rng.choice([(1,), (1, 2, 4), (2, 8)])
+    return Telling(
+        speeds=tuple(Speed(size, -(-size // 4), rate * size**grows, 64) for size in seen),
+        remaining_samples=rng.choice([None, 100.0, 1e4, 1e6]),
+        trained_samples=rng.choice([None, 100.0, 1e5]),
+        rescale_s=rng.choice([None, 0.0, 1.0]),
+    )
 
 
 def _servers(rng, packer, state):
@@ -220,14 +234,78 @@ def forbidden(before, after):
     return found
 
 
-def out_of_range(snapshot, plan):
+def out_of_range(snapshot, plan, *, may_stop=False):
     """Decisions beyond what a job may have."""
     jobs = {each.key: each for each in snapshot.jobs}
     return [
         each
         for each in plan.decisions
         if not jobs[each.job].workers.min <= each.replicas <= jobs[each.job].workers.max
+        and not (may_stop and each.replicas == 0)
     ]
+
+
+def could_stay(before, after, max_load=None):
+    """Jobs that gave workers, and could have kept one of them where it was, all else the same.
+
+    Args:
+        max_load: The part of CPU and memory, by limits, that may be given out.
+    """
+    return [
+        (was.name, name)
+        for was, now in zip(before.jobs, after.jobs, strict=True)
+        for name, count in was.workers.placement.items()
+        if now.workers.placed < min(was.workers.placed, was.workers.max)
+        and now.workers.placement.get(name, 0) < count
+        and any(
+            not overfull(each) and (max_load is None or not _overloaded(each, name, max_load))
+            for each in _with_one_more(after, was, now, name)
+        )
+    ]
+
+
+def _with_one_more(snapshot, was, now, name):
+    """On each card that it has left, where it has parts of cards; who was stopped, whole."""
+    workers = now.workers
+    if not workers.placed:
+        same = replace(workers, placement=was.workers.placement, cards=was.workers.cards)
+        jobs = (replace(each, workers=same) if each is now else each for each in snapshot.jobs)
+        yield replace(snapshot, jobs=tuple(jobs))
+        return
+    more = {**workers.placement, name: workers.placement.get(name, 0) + 1}
+    cards = workers.cards.get(name, {})
+    for card in was.workers.cards.get(name, {None: 1}):
+        own = dict(workers.cards)
+        if card is not None:
+            own[name] = {**cards, card: cards.get(card, 0) + 1}
+        grown = replace(workers, placement=more, cards=own)
+        jobs = (replace(each, workers=grown) if each is now else each for each in snapshot.jobs)
+        yield replace(snapshot, jobs=tuple(jobs))
+
+
+def _overloaded(snapshot, name, max_load):
+    """Whether too much is given out of the nodes of any rules that admit this one."""
+    nodes = {each.name: each for each in snapshot.nodes if each.is_ready}
+    nodes = {key: each for key, each in nodes.items() if not each.is_unschedulable}
+    held = [
+        (node, each.limits, count)
+        for job in snapshot.jobs
+        for each in job.groups
+        for node, count in each.placement.items()
+    ]
+    held += [(each.node, each.limits, 1) for each in snapshot.pods]
+    for rules in RULES:
+        admitted = {
+            key for key, each in nodes.items() if rules.admit(key, each.labels, each.taints)
+        }
+        for resource in (CPU, MEMORY):
+            load = sum(
+                lim.get(resource, 0) * count for node, lim, count in held if node in admitted
+            )
+            most = sum(nodes[each].allocatable.get(resource, 0) for each in admitted)
+            if name in admitted and load > max_load * most:
+                return True
+    return False
 
 
 def shuffled(snapshot, rng):

@@ -1,5 +1,6 @@
 """Who has less than its minimum, and how it comes to it."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 from elastic.policy.cluster.board import Board, JobSeats, Seats
@@ -53,13 +54,17 @@ class Claims:
         """Whether it has something, or is to be started without having all of its minimum."""
         return job in self._begun
 
-    def serve(self) -> None:
-        """Give room to all who lack some: pods of others first, then who waits longest."""
+    def serve(self, is_served: Callable[[JobSeats], bool] = lambda _: True) -> None:
+        """Give room to all who lack some: pods of others first, then who waits longest.
+
+        Args:
+            is_served: Of which jobs; of all by default.
+        """
         self.kept, self._kept_for = frozenset(), None
         for pods in self._board.waiting_pods:
             self._serve_pods(pods)
         failed: set[Missing] = set()
-        waiting = self._waiting()
+        waiting = list(filter(is_served, self._waiting()))
         self._is_one_half_begun = any(job in self._begun for job in waiting)
         for job in waiting:
             missing = self.missing(job)
@@ -91,9 +96,10 @@ class Claims:
         self._board.undo(mark)
         return False
 
-    def notes(self) -> tuple[Note, ...]:
+    def notes(self, is_served: Callable[[JobSeats], bool] = lambda _: True) -> tuple[Note, ...]:
         """On those who still lack some, the one that waits longest first."""
-        return tuple(Note(job.job.key, self._note(job)) for job in self._waiting())
+        waiting = filter(is_served, self._waiting())
+        return tuple(Note(job.job.key, self._note(job)) for job in waiting)
 
     def _waiting(self) -> list[JobSeats]:
         short = (job for job in self._board.jobs if self.is_short(job))
