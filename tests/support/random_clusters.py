@@ -326,3 +326,82 @@ def shuffled(snapshot, rng):
         jobs=tuple(jobs),
         pods=tuple(mixed(snapshot.pods)),
     )
+
+
+def can_be_made_room_for(snapshot, waiting):
+    """Whether a job's smallest size would fit if others had theirs: all ways are tried.
+
+    No parameter server leaves, nor worker 0, and nobody goes below the minimum. Jobs have no parts
+    of cards.
+    """
+    free = {
+        each.name: Counter(each.allocatable)
+        for each in snapshot.nodes
+        if each.is_ready and not each.is_unschedulable
+    }
+    for node, needs, count in _held(snapshot):
+        if node in free:
+            free[node].subtract({name: need * count for name, need in needs.items()})
+    nodes = {each.name: each for each in snapshot.nodes}
+    missing = [
+        (each.requests, each.rules)
+        for each in waiting.groups
+        for _ in range(each.min - each.placed)
+    ]
+    givers = [each.workers for each in snapshot.jobs if each.workers.placed > each.workers.min]
+    return _any_way(free, nodes, givers, missing)
+
+
+def _held(snapshot):
+    for each in snapshot.pods:
+        if each.node is not None:
+            yield each.node, each.requests, 1
+    for each in (held for job in snapshot.jobs for held in job.groups):
+        for node, count in each.placement.items():
+            yield node, each.requests, count
+
+
+def _any_way(free, nodes, givers, missing):
+    if not givers:
+        return _all_fit(free, nodes, missing)
+    workers, rest = givers[0], givers[1:]
+    for leaving in _leavings(workers, sorted(workers.placement), workers.placed - workers.min):
+        less = {name: Counter(amounts) for name, amounts in free.items()}
+        for node, count in leaving.items():
+            if node in less:
+                less[node].update({key: need * count for key, need in workers.requests.items()})
+        if _any_way(less, nodes, rest, missing):
+            return True
+    return False
+
+
+def _leavings(workers, names, count):
+    """All ways in which so many leave these nodes, or as many as can."""
+    if not names:
+        yield {}
+        return
+    first, *others = names
+    most = min(count, workers.placement[first] - (workers.first_node == first))
+    able = sum(workers.placement[each] - (workers.first_node == each) for each in others)
+    for here in range(max(0, count - able), most + 1) if count <= most + able else [most]:
+        for elsewhere in _leavings(workers, others, count - here):
+            yield {first: here, **elsewhere}
+
+
+def _all_fit(free, nodes, missing):
+    if not missing:
+        return True
+    (needs, rules), rest = missing[0], missing[1:]
+    seen = set()
+    for name, amounts in free.items():
+        on = nodes[name]
+        key = (frozenset(amounts.items()), on.taints, frozenset(on.labels.items()), name if rules.nodes else "")
+        if key in seen or not rules.admit(name, on.labels, on.taints):
+            continue
+        seen.add(key)
+        if all(amounts[each] >= need for each, need in needs.items()):
+            less = {each: Counter(have) if each == name else have for each, have in free.items()}
+            less[name].subtract(needs)
+            if _all_fit(less, nodes, rest):
+                return True
+    return False

@@ -59,7 +59,7 @@ def give_minimums(snapshot: Snapshot, starve_after_s: float) -> Given:
     claims.serve(_is_served)
     for seats in (seats for job in board.jobs for seats in job.all):
         if seats.placed != seats.group.placed:
-            seats.size = seats.placed
+            seats.size = max(seats.group.min, seats.placed)
     return Given(
         decisions_of(board, reasons.texts()),
         claims.notes(_is_served),

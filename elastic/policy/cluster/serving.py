@@ -51,7 +51,12 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a job gets: where its workers are then, and its other groups that had no node."""
+    """What a job gets.
+
+    Attributes:
+        placement: Where its workers are then.
+        others: By role, where more of its other groups are then.
+    """
 
     placement: dict[str, int]
     size: Size | None = None
@@ -392,7 +397,7 @@ class Serving:
             return None
         if not choice.replicas and not workers.placed:
             return None
-        others = dict(choice.others)
+        others = {role: _whole(_group(job, role), more) for role, more in choice.others.items()}
         ps = others.pop(job.ps.role, None) if job.ps is not None else None
         return Decision(
             job=job.key,
@@ -409,6 +414,12 @@ class Serving:
 
 def _group(job: Job, role: str) -> Group:
     return next(group for group in job.groups if group.role == role)
+
+
+def _whole(group: Group, more: Placement) -> dict[str, int]:
+    """Those of a group that have nodes, and more."""
+    nodes = sorted({*group.placement, *more})
+    return {node: group.placement.get(node, 0) + more.get(node, 0) for node in nodes}
 
 
 def _reason(offer: Offer, choice: Choice, batch: int | None) -> str:
