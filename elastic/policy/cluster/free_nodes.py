@@ -6,8 +6,7 @@ resource that decides: cards where a pod wants some, else cores. So a search loo
 once, however many nodes there are, and what it looked for in vain is remembered.
 """
 
-import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,14 +98,10 @@ class FreeNodes:
         """What all these nodes have together, whoever holds it."""
         return sum(node.allocatable.get(resource, 0) for node in self._nodes.values())
 
-    def rows(self) -> dict[str, list[int]]:
-        """What is free now, by node and column."""
-        return {name: list(row) for name, row in self._rows.items()}
-
     def copy(self) -> "FreeNodes":
         """The same, before `open`, to be taken from separately."""
         other = FreeNodes(self._nodes.values())
-        other._rows = self.rows()
+        other._rows = {name: list(row) for name, row in self._rows.items()}
         return other
 
     def open(self) -> None:
@@ -161,6 +156,11 @@ class FreeNodes:
             return 0
         least = min((row[at] // amount for at, amount in need.amounts), default=_UNBOUNDED)
         return max(0, least + own)
+
+    def is_over(self, name: str, need: Need) -> bool:
+        """Whether more is given out than there is of what such pods need."""
+        row = self._rows.get(name)
+        return row is not None and any(row[at] < 0 for at, _ in need.amounts)
 
     def fit_at_most(self, need: Need) -> int:
         """No more pods than this have room on all nodes together; it may be fewer."""
@@ -262,49 +262,6 @@ def _restricts(rules: Rules) -> bool:
 
 def _identity(rules: Rules) -> object:
     return rules.tolerations, tuple(sorted(rules.node_selector.items())), rules.nodes
-
-
-def nodes_to_keep(
-    today: Mapping[str, list[int]],
-    empty: Mapping[str, list[int]],
-    missing: Iterable[tuple[Need, int]],
-) -> frozenset[str]:
-    """Nodes that together can hold what is missing once the jobs that are there have ended.
-
-    Of all that could it takes those that lack the least today. As nobody else comes there, less and
-    less is lacking: every job ends.
-
-    Args:
-        today: What is free, by node and column; used up.
-        empty: What would be free without any job; used up.
-
-    Returns:
-        None of them where these nodes could not hold it even without any job.
-    """
-    kept = set()
-    for need, count in missing:
-        heap = [
-            (_lack(need, today[name]), name)
-            for name, row in empty.items()
-            if (need.allowed is None or name in need.allowed) and _holds(row, need, 1)
-        ]
-        heapq.heapify(heap)
-        for _ in range(count):
-            if not heap or not need.is_possible:
-                return frozenset()
-            _, name = heapq.heappop(heap)
-            kept.add(name)
-            for at, amount in need.amounts:
-                today[name][at] -= amount
-                empty[name][at] -= amount
-            if _holds(empty[name], need, 1):
-                heapq.heappush(heap, (_lack(need, today[name]), name))
-    return frozenset(kept)
-
-
-def _lack(need: Need, row: Sequence[int]) -> float:
-    """The part of its scarcest need that is lacking; 0 where it fits."""
-    return max((max(0.0, 1 - row[at] / amount) for at, amount in need.amounts), default=0.0)
 
 
 def shapes_of(nodes: Iterable[Node]) -> list[dict[str, int]]:

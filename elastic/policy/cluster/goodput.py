@@ -1,8 +1,8 @@
 """The policy `goodput`: room goes where it shortens completion most for what it costs others.
 
 Jobs are served in the order of the work they have left, the shortest first, since that lets the
-most jobs end early; work counts less the older a job is, so that none waits for ever. Each takes
-the size for which
+most jobs end early; work counts less the older a job is, and who has waited for very long comes
+first, so that none waits for ever. Each takes the size for which
 
     (work left / speed + cost of the change)
         x (1 + PRICE x jobs behind x share of the cluster + jobs that are left with nothing)
@@ -24,7 +24,8 @@ from elastic.policy.cluster.snapshot import Snapshot
 DEFAULT_RESCALE_S: Final = 30.0
 """Where a job does not tell what a change of its size costs: most kinds are started anew."""
 
-DEFAULT_STARVE_AFTER_S: Final = 300.0
+DEFAULT_STARVE_AFTER_S: Final = 24 * 3600.0
+"""What waits counts more and more; this is for what does not get its turn by that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,8 @@ class Goodput:
         preempts: Whether running jobs may be stopped, or moved to other nodes. Without, a running
             job keeps its smallest size, and what stays of it stays where it is.
         rescale_s: What a change costs a job that does not tell.
-        starve_after_s: How long a job waits before nodes are kept for it, to which nobody else
-            comes.
+        starve_after_s: How long a job waits before it is served first, and nodes are kept for it,
+            to which nobody else comes.
     """
 
     preempts: bool = False

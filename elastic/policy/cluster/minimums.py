@@ -6,8 +6,8 @@ size, and after a while nodes are kept for it. Pods of no job that have no node 
 in the same way.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from elastic.policy.cluster.amounts import GPU, MILLI, Amounts
@@ -19,7 +19,8 @@ from elastic.policy.cluster.load import Load
 from elastic.policy.cluster.offers import is_in_parts
 from elastic.policy.cluster.plan import Decision, Note
 from elastic.policy.cluster.reasons import Reasons
-from elastic.policy.cluster.snapshot import Snapshot
+from elastic.policy.cluster.scores import waiting_since_s
+from elastic.policy.cluster.snapshot import JobPhase, Placement, Snapshot
 from elastic.policy.cluster.standings import Standings
 
 _ALL: Final = 1.0
@@ -32,13 +33,17 @@ class Given:
 
     Attributes:
         held: Nodes to which pods are to come: what one needs, and how many.
+        kept_for: Who has waited longest of those that waited too long; also one that is weighed.
         kept: Nodes to which nobody else comes.
+        seats: By role, how these nodes could hold what that job lacks.
     """
 
     decisions: tuple[Decision, ...] = ()
     notes: tuple[Note, ...] = ()
     held: tuple[tuple[str, Amounts, int], ...] = ()
+    kept_for: str | None = None
     kept: frozenset[str] = frozenset()
+    seats: Mapping[str, Placement] = field(default_factory=dict)
 
 
 def give_minimums(snapshot: Snapshot, starve_after_s: float) -> Given:
@@ -46,10 +51,14 @@ def give_minimums(snapshot: Snapshot, starve_after_s: float) -> Given:
 
     Args:
         snapshot: The cluster.
-        starve_after_s: How long a job waits before nodes are kept for it.
+        starve_after_s: How long a job waits, weighed or not, before nodes are kept for it.
     """
-    is_lacking = any(job.is_waiting and is_in_parts(job) for job in snapshot.jobs)
-    if not is_lacking and all(pod.node is not None for pod in snapshot.pods):
+    has_to = any(
+        is_in_parts(job) or snapshot.now_s - waiting_since_s(job) >= starve_after_s
+        for job in snapshot.jobs
+        if job.is_waiting and job.phase is not JobPhase.OVER
+    )
+    if not has_to and all(pod.node is not None for pod in snapshot.pods):
         return Given()
     board = Board(snapshot)
     standings = Standings(board)
@@ -64,8 +73,26 @@ def give_minimums(snapshot: Snapshot, starve_after_s: float) -> Given:
         decisions_of(board, reasons.texts()),
         claims.notes(_is_served),
         tuple(_held(board)),
+        claims.kept_for,
         frozenset(board.rooms.nodes[node].name for node in claims.kept),
+        _seats(board, claims),
     )
+
+
+def _seats(board: Board, claims: Claims) -> dict[str, dict[str, int]]:
+    """By role, how the kept nodes could hold what is lacking."""
+    seats: dict[str, dict[str, int]] = {}
+    left = {shape: dict(nodes) for shape, nodes in claims.seating.items()}
+    job = next((each for each in board.jobs if each.job.key == claims.kept_for), None)
+    for group in () if job is None else job.all:
+        lacking = group.group.min - group.placed
+        for node, count in left.get(group.shape, {}).items():
+            here = min(count, max(0, lacking))
+            lacking -= here
+            left[group.shape][node] -= here
+            if here:
+                seats.setdefault(group.group.role, {})[board.rooms.nodes[node].name] = here
+    return seats
 
 
 def _held(board: Board) -> Iterator[tuple[str, Amounts, int]]:

@@ -14,7 +14,6 @@ from elastic.policy.cluster.free_nodes import (
     FreeNodes,
     Need,
     cards_in_parts,
-    nodes_to_keep,
     shapes_of,
 )
 from elastic.policy.cluster.minimums import Given
@@ -29,7 +28,6 @@ from elastic.policy.cluster.offers import (
 from elastic.policy.cluster.placing import place, placed_by_fullness, spread
 from elastic.policy.cluster.plan import Decision, Note, Plan
 from elastic.policy.cluster.prices import Behind, cost_s, rank
-from elastic.policy.cluster.scores import waiting_since_s
 from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Placement, Snapshot
 from elastic.policy.cluster.words import listed
 
@@ -75,13 +73,14 @@ class _Served:
     offer: Offer
     choice: Choice
     is_after_others: bool
+    is_short: bool
 
 
 class Serving:
     """One plan in the making."""
 
     def __init__(self, terms: Terms, snapshot: Snapshot, given: Given) -> None:
-        self._terms, self._now_s = terms, snapshot.now_s
+        self._terms, self._given, self._now_s = terms, given, snapshot.now_s
         # Which of two equal nodes is found first must not depend on how things are listed.
         jobs = sorted(
             (job for job in snapshot.jobs if job.phase is not JobPhase.OVER),
@@ -96,9 +95,7 @@ class Serving:
         self._notes: list[Note] = []
         self._left: set[str] = set()
         """Nodes that some job has left by this plan."""
-        self._has_kept = bool(given.kept)
         self._hold_pods(snapshot, given)
-        self._without_jobs = self._free.rows()
         for job in jobs:
             self._hold(job)
         self._idle = self._free.copy()
@@ -110,18 +107,24 @@ class Serving:
                 self._free.hold(node, need, count)
         for index in (self._free, self._idle):
             index.open()
-            index.close(given.kept)
 
     def plan(self) -> Plan:
         """Serve one job after the other."""
         offers = [self._offer(job) for job in self._weighed]
         ranked = sorted((self._rank(offer), offer) for offer in offers)
         behind = Behind(offer for _, offer in ranked if self._may_change(offer.job))
+        first = self._given.kept_for
+        ranked.sort(key=lambda each: each[1].job.key != first)
+        if not ranked or ranked[0][1].job.key != first:
+            self._close()
         served = []
         for _, offer in ranked:
             if self._may_change(offer.job):
                 behind.leave(offer)
             served.append(self._serve(offer, behind))
+            if offer.job.key == first and served[-1].is_short:
+                self._note_kept(offer.job)
+                self._close()
         for each in reversed(served):
             self._restore(each)
         decisions = (self._decision(each) for each in served)
@@ -211,32 +214,49 @@ class Serving:
         job = offer.job
         others = self._place_others(job)
         choice = None if others is None else self._choose(offer, behind)
+        if choice is None and job.key == self._given.kept_for:
+            for role, placement in (others or {}).items():
+                self._take(placement, self._need(_group(job, role)), -1)
+            others, choice = self._as_kept(job)
+        is_short = choice is None and job.is_waiting
         if choice is None:
             choice = Choice(dict(self._kept(job)))
-            if job.is_waiting:
-                self._wait(job)
+            if is_short:
+                text = f"no room for {job.workers.min} {job.workers.role}, of its smallest size"
+                self._notes.append(Note(job.key, text))
         for role, placement in (others or {}).items():
             if choice.replicas:
                 choice.others[role] = placement
             else:
                 self._take(placement, self._need(_group(job, role)), -1)
-        return self._settle(offer, choice)
+        return self._settle(offer, choice, is_short=is_short)
 
-    def _wait(self, job: Job) -> None:
-        """Say so, and keep nodes for the first that waits too long."""
-        text = f"no room for {job.workers.min} {job.workers.role}, of its smallest size"
-        waited_s = self._now_s - waiting_since_s(job)
-        if not self._has_kept and waited_s >= self._terms.starve_after_s:
-            lacking = [(self._need(each), each.min - each.placed) for each in job.groups]
-            missing = [(need, count) for need, count in lacking if count > 0]
-            empty = {name: list(row) for name, row in self._without_jobs.items()}
-            nodes = nodes_to_keep(self._free.rows(), empty, missing)
-            if nodes:
-                self._has_kept = True
-                self._free.close(nodes)
-                self._idle.close(nodes)
-                text += f"; kept for it as others end: {listed(sorted(nodes))}"
-        self._notes.append(Note(job.key, text))
+    def _as_kept(self, job: Job) -> tuple[dict[str, dict[str, int]] | None, Choice | None]:
+        """Its smallest size where nodes are kept for it, if they have the room now."""
+        others = {role: dict(each) for role, each in self._given.seats.items()}
+        workers = others.pop(job.workers.role, {})
+        for role, placement in others.items():
+            self._take(placement, self._need(_group(job, role)))
+        need = self._need(job.workers)
+        has_room = all(self._free.fits(node, need) >= count for node, count in workers.items())
+        fixed = (self._need(_group(job, role)) for role in others)
+        is_over = any(self._free.is_over(node, each) for each in fixed for node in self._given.kept)
+        if has_room and not is_over and self._given.seats:
+            return others, Choice(_whole(job.workers, workers))
+        for role, placement in others.items():
+            self._take(placement, self._need(_group(job, role)), -1)
+        return None, None
+
+    def _close(self) -> None:
+        """Have nobody come to the nodes that are kept."""
+        self._free.close(self._given.kept)
+        self._idle.close(self._given.kept)
+
+    def _note_kept(self, job: Job) -> None:
+        nodes = listed(sorted(self._given.kept))
+        self._notes.append(
+            Note(job.key, f"{self._notes.pop().text}; kept for it as others end: {nodes}")
+        )
 
     def _take(self, placement: Placement, need: Need, sign: int = 1) -> None:
         self._free.take_all(placement, need, sign)
@@ -344,7 +364,7 @@ class Serving:
 
     # What comes of it.
 
-    def _settle(self, offer: Offer, choice: Choice) -> _Served:
+    def _settle(self, offer: Offer, choice: Choice, *, is_short: bool) -> _Served:
         workers, need = offer.job.workers, self._need(offer.job.workers)
         before, after = workers.placement, choice.placement
         is_after_others = any(
@@ -355,7 +375,7 @@ class Serving:
         self._exchange(self._free, self._kept(offer.job), after, need)
         self._exchange(self._idle, before, after, need)
         self._left.update(node for node, count in before.items() if after.get(node, 0) < count)
-        return _Served(offer, choice, is_after_others)
+        return _Served(offer, choice, is_after_others, is_short)
 
     @staticmethod
     def _exchange(index: FreeNodes, before: Placement, after: Placement, need: Need) -> None:

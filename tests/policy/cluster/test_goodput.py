@@ -100,7 +100,7 @@ def test_one_that_cannot_be_stopped_keeps_its_smallest_size_and_the_waiting_one_
     plan = Goodput().plan(Snapshot(NOW_S, nodes(4), (long, job("short", work=1e4))))
     assert plan.decisions == ()
     assert [(note.job.rpartition("/")[2], note.text) for note in plan.notes] == [
-        ("short", "no room for 1 worker, of its smallest size; kept for it as others end: n0000")
+        ("short", "no room for 1 worker, of its smallest size")
     ]
     stopped = planned([long, job("short", high=2, work=1e4)], policy=Goodput(preempts=True))
     assert stopped == {"long": 0, "short": 2}

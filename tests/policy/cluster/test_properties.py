@@ -6,15 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cluster_properties import could_stay, forbidden, out_of_range, overfull
 from support.clusters import carried_out
-from support.random_clusters import (
-    clusters,
-    could_stay,
-    forbidden,
-    out_of_range,
-    overfull,
-    shuffled,
-)
+from support.random_clusters import clusters, shuffled
 
 from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.fulfillment import Fulfillment
