@@ -196,3 +196,14 @@ def shuffled(snapshot, rng):
         jobs=tuple(jobs),
         pods=tuple(mixed(snapshot.pods)),
     )
+
+
+def without_parts(snapshot):
+    """The same cluster, in which nobody has a part of a GPU."""
+
+    def whole(held):
+        return held and replace(held, share=None, cards={})
+
+    jobs = (replace(each, workers=whole(each.workers), ps=whole(each.ps)) for each in snapshot.jobs)
+    pods = (replace(each, share=None, card=None) for each in snapshot.pods)
+    return replace(snapshot, jobs=tuple(jobs), pods=tuple(pods))

@@ -8,6 +8,7 @@ from typing import Final
 from elastic.policy.cluster.amounts import MILLI
 from elastic.policy.cluster.board import Board, JobSeats
 from elastic.policy.cluster.rooms import Shape
+from elastic.policy.cluster.search import Needs
 from elastic.policy.cluster.spare import MayLeave, spare_row
 
 _MOST_ORDERS: Final = 6
@@ -40,39 +41,50 @@ def seating_to_keep(
     """
     held = _held_by(stuck)
     seatings = (
-        _seating(board, order, may_leave, held)
+        _seating(board, order, may_leave, held, is_tightest=is_tightest)
+        for is_tightest in (False, True)
         for order in islice(permutations(missing), _MOST_ORDERS)
     )
     return next((each for each in seatings if each), {})
 
 
 def _seating(
-    board: Board, missing: Iterable[tuple[Shape, int]], may_leave: MayLeave, held: "_Held"
+    board: Board,
+    missing: Iterable[tuple[Shape, int]],
+    may_leave: MayLeave,
+    held: "_Held",
+    *,
+    is_tightest: bool,
 ) -> Seating:
-    """With the shapes in one order."""
+    """With the shapes in one order; on the tightest nodes, or on those that lack the least."""
     today: dict[int, list[int]] = {}
     empty: dict[int, list[int]] = {}
+    needs: dict[int, Needs] = {}
     seating: Seating = {}
+
+    def order(node: int) -> tuple[float, float, int]:
+        lack, room = _lack(needs[node], today[node]), _room(needs[node], empty[node])
+        return (0.0 if is_tightest else lack, room, node)
+
     for shape, count in missing:
         nodes = [node for pool in shape.pools for node in pool.nodes]
         for node in nodes:
+            needs[node] = _needs(board, shape, node)
             if node not in today:
                 today[node] = spare_row(board, node, may_leave)
                 empty[node] = _without(board, node, held.get(node, ()))
-        able = (node for node in nodes if _fits(shape, empty[node]))
-        heap = [(_lack(shape, today[node]), _room(shape, empty[node]), node) for node in able]
+        heap = [order(node) for node in nodes if _fits(needs[node], empty[node])]
         heapq.heapify(heap)
         seats = seating.setdefault(shape, {})
         for _ in range(count):
             if not heap:
                 return {}
-            _, _, node = heapq.heappop(heap)
+            *_, node = heapq.heappop(heap)
             seats[node] = seats.get(node, 0) + 1
             for row in (today[node], empty[node]):
-                _use(board, shape, row)
-            if _fits(shape, empty[node]):
-                lack, room = _lack(shape, today[node]), _room(shape, empty[node])
-                heapq.heappush(heap, (lack, room, node))
+                _use(board, needs[node], row)
+            if _fits(needs[node], empty[node]):
+                heapq.heappush(heap, order(node))
     return seating
 
 
@@ -100,10 +112,20 @@ def _without(board: Board, node: int, held: Iterable[tuple[Shape, int, int]]) ->
     return row
 
 
-def _use(board: Board, shape: Shape, row: list[int]) -> None:
+def _needs(board: Board, shape: Shape, node: int) -> Needs:
+    """What one needs there: of a card the part of its memory, where that is the larger one."""
+    memory = board.rooms.nodes[node].card_memory_bytes
+    if shape.share is None or not memory:
+        return shape.needs
+    part = -(-MILLI * shape.share.memory_bytes // memory)
+    is_part = board.rooms.part
+    return tuple((at, max(need, part) if at == is_part else need) for at, need in shape.needs)
+
+
+def _use(board: Board, needs: Needs, row: list[int]) -> None:
     """Take the room of one pod; how cards are divided is only nearly known here."""
     part, gpu = board.rooms.part, board.rooms.gpu
-    for column, need in shape.needs:
+    for column, need in needs:
         row[column] -= need
         if column == part:
             row[gpu] -= need
@@ -111,15 +133,15 @@ def _use(board: Board, shape: Shape, row: list[int]) -> None:
         row[part] = MILLI
 
 
-def _fits(shape: Shape, row: list[int]) -> bool:
-    return all(row[column] >= need for column, need in shape.needs)
+def _fits(needs: Needs, row: list[int]) -> bool:
+    return all(row[column] >= need for column, need in needs)
 
 
-def _lack(shape: Shape, row: list[int]) -> float:
+def _lack(needs: Needs, row: list[int]) -> float:
     """The part of its scarcest need that is lacking; 0 where it fits."""
-    return max((max(0.0, 1 - row[column] / need) for column, need in shape.needs), default=0.0)
+    return max((max(0.0, 1 - row[column] / need) for column, need in needs), default=0.0)
 
 
-def _room(shape: Shape, row: list[int]) -> float:
+def _room(needs: Needs, row: list[int]) -> float:
     """How many fit: of nodes that lack the same the tightest is taken."""
-    return min((row[column] / need for column, need in shape.needs), default=0.0)
+    return min((row[column] / need for column, need in needs), default=0.0)
