@@ -204,6 +204,17 @@ def is_in_parts(job: Job) -> bool:
     return any(group.share is not None for group in job.groups)
 
 
+def not_weighed(job: Job) -> str | None:
+    """Why a job gets its size without being weighed, and which, for people; None if it is weighed."""
+    if is_in_parts(job):
+        return "has parts of GPUs: gets its smallest size"
+    if any(each.samples_per_s > 0 and each.replicas > 0 for each in job.telling.speeds):
+        return None
+    if job.workers.placed:
+        return "tells no speed: keeps the size that it has"
+    return "tells no speed: starts with what was asked for, within an equal share"
+
+
 def tells_work(job: Job) -> bool:
     """Whether it is known how much work a job has left, or how much it has had."""
     telling = job.telling
