@@ -205,7 +205,7 @@ def is_in_parts(job: Job) -> bool:
 
 
 def not_weighed(job: Job) -> str | None:
-    """Why a job gets its size without being weighed, and which, for people; None if it is weighed."""
+    """Why a job gets a size without being weighed, for people; None if it is weighed."""
     if is_in_parts(job):
         return "has parts of GPUs: gets its smallest size"
     if any(each.samples_per_s > 0 and each.replicas > 0 for each in job.telling.speeds):
