@@ -42,7 +42,8 @@ lint: $(VENV)/.dev ## Format, lint, types, layers, generated files
 
 .PHONY: soak
 soak: $(VENV)/.dev ## Kill workers and the master at random: all seeds, every process started anew
-	@$(BIN)/pytest tests/policy/test_ledger_schedules.py --hypothesis-profile soak
+	@$(BIN)/pytest tests/policy/test_ledger_schedules.py tests/policy/cluster/test_properties.py \
+		--hypothesis-profile soak
 	@ELASTIC_TEST_START=cold $(BIN)/pytest tests/chaos
 	@$(BIN)/pytest -m soak --ignore tests/chaos
 

@@ -65,15 +65,13 @@ def command(
         seen = _of_cluster(context, all_namespaces, kinds)
     if save is not None:
         write_text(save, json.dumps(snapshot_document(seen), indent=1) + "\n")
-    plan = (
-        POLICIES[policy_name]
-        .policy(PolicyOptions(options["max_load"], options["starve_after"], options["grow_after"]))
-        .plan(seen)
-    )
+    policy = POLICIES[policy_name]
+    said = PolicyOptions(options["max_load"], options["starve_after"], options["grow_after"])
+    plan = policy.policy(said).plan(seen)
     if form == "json":
-        click.echo(json.dumps(plan_document(plan, seen, policy_name), indent=2))
+        click.echo(json.dumps(plan_document(plan, seen, policy_name, policy.remark), indent=2))
     else:
-        click.echo("\n".join(plan_lines(plan, seen)))
+        click.echo("\n".join(plan_lines(plan, seen, policy.remark)))
     return ExitCode.DONE
 
 

@@ -11,7 +11,7 @@ from elastic.spec.since import parse_since
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
-POLICY_NAMES: Final = ("fulfillment", "dragon", "gang", "fifo")
+POLICY_NAMES: Final = ("fulfillment", "dragon", "goodput", "gang", "fifo")
 """Those of `elastic.planning.policies`, which is not imported for --help; a test compares them."""
 
 
@@ -22,7 +22,7 @@ def policy_options(function: _Decorated) -> _Decorated:
          "How long nothing has to have changed before jobs grow (dragon); 60s by default."),
         ("starve_after", "TIME", _seconds,
          "How long a job waits before others give way (dragon: 30s by default), or before nodes "
-         "are kept for it (fulfillment: 5m)."),
+         "are kept for it (fulfillment: 5m, goodput: 1d)."),
     ):  # fmt: skip
         function = click.option(f"--{name}", metavar=metavar, callback=reader, help=text)(function)
     return click.option(

@@ -7,8 +7,11 @@ from typing import Final
 
 from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.fulfillment import Fulfillment
+from elastic.policy.cluster.goodput import Goodput
+from elastic.policy.cluster.offers import not_weighed
 from elastic.policy.cluster.plan import Policy
 from elastic.policy.cluster.queueing import Fifo, Gang
+from elastic.policy.cluster.snapshot import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +35,13 @@ class NamedPolicy:
 
     Attributes:
         options: Those of `PolicyOptions` that it takes.
+        remark: What it says of a job whatever it decides, for people; None for nothing.
     """
 
     make: Callable[..., Policy]
     summary: str
     options: frozenset[str] = frozenset()
+    remark: Callable[[Job], str | None] = lambda _: None
 
     def policy(self, options: PolicyOptions) -> Policy:
         """The policy with what was said of it."""
@@ -55,6 +60,12 @@ POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
             Dragon,
             "who waits may take workers from others, and idle room makes jobs grow",
             frozenset({"starve_after_s", "grow_after_s"}),
+        ),
+        "goodput": NamedPolicy(
+            Goodput,
+            "room goes where it shortens completion most, by the speeds that jobs tell",
+            frozenset({"starve_after_s"}),
+            not_weighed,
         ),
         "gang": NamedPolicy(Gang, "the size that was asked for, or nothing; never resized"),
         "fifo": NamedPolicy(Fifo, "the same, strictly in the order of submission"),

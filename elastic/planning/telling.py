@@ -1,22 +1,30 @@
 """A plan for people, and for programs. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from elastic.policy.cluster.plan import Decision, Plan
 from elastic.policy.cluster.snapshot import Job, Placement, Snapshot
 
+Remark = Callable[[Job], str | None]
+"""What a policy says of a job whatever it decides; None for nothing."""
 
-def plan_lines(plan: Plan, snapshot: Snapshot) -> list[str]:
+
+def plan_lines(plan: Plan, snapshot: Snapshot, remark: Remark = lambda _: None) -> list[str]:
     """All jobs, what becomes of them, and why."""
     decisions = {each.job: each for each in plan.decisions}
     notes = {each.job: each.text for each in plan.notes}
     rows: list[tuple[str, ...]] = [("JOB", "PHASE", "RANGE", "SIZE", "NODES", "WHY")]
     rows += [
-        _row(job, decisions.get(job.key), notes.get(job.key, ""))
+        _row(job, decisions.get(job.key), notes.get(job.key) or remark(job) or "")
         for job in sorted(snapshot.jobs, key=lambda each: each.key)
     ]
-    return [*aligned(rows), "", _summary(plan, snapshot)]
+    remarks = Counter(text for job in snapshot.jobs if (text := remark(job)) is not None)
+    remarked = [
+        f"{count} of {len(snapshot.jobs)} jobs: {text}" for text, count in sorted(remarks.items())
+    ]
+    return [*aligned(rows), "", _summary(plan, snapshot), *remarked]
 
 
 def _row(job: Job, decision: Decision | None, note: str) -> tuple[str, ...]:
@@ -48,14 +56,18 @@ def _summary(plan: Plan, snapshot: Snapshot) -> str:
     return f"{changed} of {len(snapshot.jobs)} jobs would change, {kept} would not"
 
 
-def plan_document(plan: Plan, snapshot: Snapshot, policy: str) -> dict[str, Any]:
+def plan_document(
+    plan: Plan, snapshot: Snapshot, policy: str, remark: Remark = lambda _: None
+) -> dict[str, Any]:
     """The same as plain values."""
     before = {job.key: job for job in snapshot.jobs}
+    remarks = ((key, remark(job)) for key, job in sorted(before.items()))
     return {
         "policy": policy,
         "now_s": snapshot.now_s,
         "decisions": [_decision(each, before[each.job]) for each in plan.decisions],
         "notes": [{"job": each.job, "text": each.text} for each in plan.notes],
+        "remarks": [{"job": key, "text": text} for key, text in remarks if text is not None],
     }
 
 
@@ -75,6 +87,8 @@ def _decision(decision: Decision, job: Job) -> dict[str, Any]:
         }
     if decision.other_placements:
         document["others"] = {role: dict(at) for role, at in decision.other_placements.items()}
+    if decision.global_batch_size is not None:
+        document["global_batch_size"] = decision.global_batch_size
     if decision.cards:
         document["cards"] = {
             role: {node: dict(cards) for node, cards in each.items()}

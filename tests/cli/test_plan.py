@@ -81,3 +81,42 @@ def test_what_is_wrong_is_said(arguments, code, expected, capsys):
 def test_an_unknown_policy_is_an_error(capsys):
     assert main(["plan", "--policy", "best"]) == 2
     assert "fulfillment" in capsys.readouterr().err
+
+
+TOLD = """
+now_s: 1000
+nodes: [{name: n, count: 2, allocatable: {cpu: 16, nvidia.com/gpu: 4}}]
+jobs:
+  - name: told
+    kind: ElasticTrainJob
+    min: 1
+    max: 8
+    requests: {nvidia.com/gpu: 1}
+    placement: {n-0: 1}
+    telling:
+      speeds: [{replicas: 1, nodes: 1, samples_per_s: 100}]
+      remaining_samples: 1000000
+  - {name: untold, min: 1, max: 8, requests: {nvidia.com/gpu: 1}, placement: {n-1: 1}}
+  - {name: new, min: 1, max: 2, asked: 2, requests: {cpu: 1}}
+  - {name: part, kind: TFJob, min: 1, max: 4, requests: {cpu: 1}, share: {gpu: 500m}}
+"""
+
+
+def test_goodput_says_which_jobs_tell_nothing_and_what_it_did_with_them(tmp_path, capsys):
+    path = tmp_path / "now.yaml"
+    path.write_text(TOLD)
+    assert main(["plan", "--policy", "goodput", "--snapshot", str(path)]) == 0
+    printed = capsys.readouterr().out
+    rows = {line.split()[0].rpartition("/")[2]: line for line in printed.splitlines()[1:5]}
+    assert "1 -> 4" in rows["told"]
+    assert "tells no speed: keeps the size that it has" in rows["untold"]
+    assert "0 -> 2" in rows["new"]
+    assert "0 -> 1" in rows["part"]
+    assert printed.splitlines()[-3:] == [
+        "1 of 4 jobs: has parts of GPUs: gets its smallest size",
+        "1 of 4 jobs: tells no speed: keeps the size that it has",
+        "1 of 4 jobs: tells no speed: starts with what was asked for, within an equal share",
+    ]
+    assert main(["plan", "--policy", "goodput", "--snapshot", str(path), "-o", "json"]) == 0
+    remarks = json.loads(capsys.readouterr().out)["remarks"]
+    assert [each["job"].rpartition("/")[2] for each in remarks] == ["part", "new", "untold"]

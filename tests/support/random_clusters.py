@@ -1,4 +1,4 @@
-"""Clusters of any kind for properties of policies, and what has to hold of every plan."""
+"""Clusters of any kind for properties of policies."""
 
 import random
 from collections import Counter
@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from elastic.policy.cluster.amounts import GPU, MILLI, PODS
+from elastic.policy.cluster.amounts import GPU, MILLI
 from elastic.policy.cluster.rules import Rules, Taint, Toleration
-from elastic.policy.cluster.snapshot import JobPhase, Share, Snapshot
+from elastic.policy.cluster.snapshot import JobPhase, Share, Snapshot, Speed, Telling
 from support.clusters import amounts, group, job, node, pod
 
 TAINT = Taint("dedicated", "gpu", "NoSchedule")
@@ -72,7 +72,21 @@ def _job(rng, packer, number):
     new = replace(new, workers=workers)
     phase = JobPhase.WAITING if new.is_waiting else JobPhase.RUNNING
     since = submitted_s + rng.choice([0, 5]) if new.is_waiting else None
-    return replace(new, phase=phase, waiting_since_s=since)
+    return replace(new, phase=phase, waiting_since_s=since, telling=_telling(rng))
+
+
+def _telling(rng):
+    """Of a job that nobody has seen, or was seen at some sizes, with or without its work."""
+    if rng.random() < 0.3:
+        return Telling()
+    rate, grows = rng.choice([1.0, 50.0]), rng.random()
+    seen = rng.choice([(1,), (1, 2, 4), (2, 8)])
+    return Telling(
+        speeds=tuple(Speed(size, -(-size // 4), rate * size**grows, 64) for size in seen),
+        remaining_samples=rng.choice([None, 100.0, 1e4, 1e6]),
+        trained_samples=rng.choice([None, 100.0, 1e5]),
+        rescale_s=rng.choice([None, 0.0, 1.0]),
+    )
 
 
 def _servers(rng, packer, state):
@@ -164,72 +178,6 @@ class _Packer:
         return None
 
 
-def overfull(snapshot):
-    """What is given out beyond what there is, on each node that takes pods."""
-    used, cards = _use(snapshot)
-    found = []
-    for each in snapshot.nodes:
-        if not each.is_ready or each.is_unschedulable:
-            continue
-        asked = used[each.name]
-        asked[GPU] += MILLI * len(cards[each.name])
-        for name, amount in asked.items():
-            if name != PODS and amount > each.allocatable.get(name, 0):
-                found.append((each.name, name, amount))
-        for card, (milli, size) in cards[each.name].items():
-            if milli > MILLI or size > (each.card_memory_bytes or size):
-                found.append((each.name, card, milli, size))
-    return found
-
-
-def _use(snapshot):
-    used = {each.name: Counter() for each in snapshot.nodes}
-    cards = {each.name: {} for each in snapshot.nodes}
-    for each in snapshot.pods:
-        if each.node is not None:
-            used[each.node].update(each.requests)
-            if each.share is not None:
-                _count_card(cards[each.node], each.card, each.share, 1)
-    for held in (held for each in snapshot.jobs for held in each.groups):
-        for name, count in held.placement.items():
-            used[name].update({key: need * count for key, need in held.requests.items()})
-        for name, users in held.cards.items():
-            assert sum(users.values()) == held.placement.get(name, 0)
-            for card, count in users.items():
-                _count_card(cards[name], card, held.share, count)
-    return used, cards
-
-
-def _count_card(cards, name, share, count):
-    milli, size = cards.get(name, (0, 0))
-    cards[name] = (milli + share.milli * count, size + share.memory_bytes * count)
-
-
-def forbidden(before, after):
-    """Replicas that came to nodes where their rules, or the nodes, do not let them run."""
-    nodes = {each.name: each for each in after.nodes}
-    found = []
-    for old, new in zip(before.jobs, after.jobs, strict=True):
-        for was, now in zip(old.groups, new.groups, strict=True):
-            for name, count in now.placement.items():
-                if count > was.placement.get(name, 0):
-                    on = nodes[name]
-                    is_open = on.is_ready and not on.is_unschedulable
-                    if not is_open or not now.rules.admit(name, on.labels, on.taints):
-                        found.append((new.name, now.role, name))
-    return found
-
-
-def out_of_range(snapshot, plan):
-    """Decisions beyond what a job may have."""
-    jobs = {each.key: each for each in snapshot.jobs}
-    return [
-        each
-        for each in plan.decisions
-        if not jobs[each.job].workers.min <= each.replicas <= jobs[each.job].workers.max
-    ]
-
-
 def shuffled(snapshot, rng):
     """The same cluster, listed in another order."""
 
@@ -248,3 +196,14 @@ def shuffled(snapshot, rng):
         jobs=tuple(jobs),
         pods=tuple(mixed(snapshot.pods)),
     )
+
+
+def without_parts(snapshot):
+    """The same cluster, in which nobody has a part of a GPU."""
+
+    def whole(held):
+        return held and replace(held, share=None, cards={})
+
+    jobs = (replace(each, workers=whole(each.workers), ps=whole(each.ps)) for each in snapshot.jobs)
+    pods = (replace(each, share=None, card=None) for each in snapshot.pods)
+    return replace(snapshot, jobs=tuple(jobs), pods=tuple(pods))

@@ -1,10 +1,13 @@
 """Who has less than its minimum, and how it comes to it."""
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice, permutations
+from typing import Final
 
 from elastic.policy.cluster.board import Board, JobSeats, Seats
 from elastic.policy.cluster.giving import Giving
-from elastic.policy.cluster.keeping import nodes_to_keep
+from elastic.policy.cluster.keeping import Seating, seating_to_keep
 from elastic.policy.cluster.load import Load
 from elastic.policy.cluster.plan import Note
 from elastic.policy.cluster.reasons import Reasons
@@ -12,6 +15,9 @@ from elastic.policy.cluster.rooms import Pool, Shape
 from elastic.policy.cluster.scores import needs_gpu, waiting_order, waiting_since_s
 from elastic.policy.cluster.search import MaxTree
 from elastic.policy.cluster.words import lacking_text, listed
+
+_MOST_ORDERS: Final = 6
+"""In how many orders the groups of a job are tried: all of three."""
 
 Missing = tuple[tuple[Shape, int], ...]
 """What a job lacks: pods of a shape, and how many."""
@@ -22,6 +28,7 @@ class Claims:
 
     Attributes:
         kept: Nodes on which nobody is started and nobody grows, but the job that they are kept for.
+        seating: How they could hold that job.
     """
 
     def __init__(
@@ -36,9 +43,11 @@ class Claims:
         self._board, self._giving, self._load, self._reasons = board, giving, load, reasons
         self._now_s, self._starve_after_s = now_s, starve_after_s
         self.kept: frozenset[int] = frozenset()
+        self.seating: Seating = {}
         self._kept_for: JobSeats | None = None
         self._begun = {job for job in board.jobs if any(each.placed for each in job.all)}
         self._is_one_half_begun = False
+        self._too_large: set[Missing] = set()
 
     def missing(self, job: JobSeats) -> Missing:
         """What it lacks of its minimum."""
@@ -53,9 +62,14 @@ class Claims:
         """Whether it has something, or is to be started without having all of its minimum."""
         return job in self._begun
 
-    def serve(self) -> None:
-        """Give room to all who lack some: pods of others first, then who waits longest."""
+    def serve(self, is_served: Callable[[JobSeats], bool] = lambda _: True) -> None:
+        """Give room to all who lack some: pods of others first, then who waits longest.
+
+        Args:
+            is_served: Of which jobs; of all by default. For others nodes are kept, no more.
+        """
         self.kept, self._kept_for = frozenset(), None
+        self._too_large.clear()
         for pods in self._board.waiting_pods:
             self._serve_pods(pods)
         failed: set[Missing] = set()
@@ -63,6 +77,9 @@ class Claims:
         self._is_one_half_begun = any(job in self._begun for job in waiting)
         for job in waiting:
             missing = self.missing(job)
+            if not is_served(job):
+                self._keep_for(job, missing)
+                continue
             # Who needs the same as somebody in vain before need not look.
             if missing not in failed:
                 givers = self._start(job)
@@ -91,9 +108,10 @@ class Claims:
         self._board.undo(mark)
         return False
 
-    def notes(self) -> tuple[Note, ...]:
+    def notes(self, is_served: Callable[[JobSeats], bool] = lambda _: True) -> tuple[Note, ...]:
         """On those who still lack some, the one that waits longest first."""
-        return tuple(Note(job.job.key, self._note(job)) for job in self._waiting())
+        waiting = filter(is_served, self._waiting())
+        return tuple(Note(job.job.key, self._note(job)) for job in waiting)
 
     def _waiting(self) -> list[JobSeats]:
         short = (job for job in self._board.jobs if self.is_short(job))
@@ -113,10 +131,19 @@ class Claims:
 
     def _start(self, job: JobSeats) -> list[Seats] | None:
         """Give a job all that it lacks; who gave it. None, and nothing changed, without room."""
+        lacking = [seats for seats in job.all if seats.placed < seats.group.min]
+        # Servers that are first where they can be may take the only node that holds a worker.
+        for order in islice(permutations(lacking), _MOST_ORDERS):
+            givers = self._start_in_order(job, order)
+            if givers is not None:
+                return givers
+        return None
+
+    def _start_in_order(self, job: JobSeats, order: Sequence[Seats]) -> list[Seats] | None:
         mark, idle = self._board.mark(), ""
         givers: list[Seats] = []
         skip = self._not_for(job)
-        for seats in job.all:
+        for seats in order:
             while seats.placed < seats.group.min:
                 room = self._giving.room(seats.shape, skip)
                 if room is None:
@@ -136,29 +163,56 @@ class Claims:
         """From now on nobody else is started where this one can be first, if it waits too long."""
         waited_s = self._now_s - waiting_since_s(job.job)
         if self._kept_for is None and waited_s >= self._starve_after_s:
-            self.kept = nodes_to_keep(self._board, missing, self._giving.may_leave)
+            self.seating = self._seating(missing)
+            self.kept = frozenset(node for nodes in self.seating.values() for node in nodes)
             self._kept_for = job if self.kept else None
+
+    def _seating(self, missing: Missing) -> Seating:
+        """Where it could be once others have ended; nowhere if it could never be."""
+        if missing in self._too_large:
+            return {}
+        stuck = [job for job in self._waiting() if any(each.placed for each in job.all)]
+        seating = seating_to_keep(self._board, missing, self._giving.may_leave, stuck)
+        if not seating:
+            self._too_large.add(missing)
+        return seating
+
+    @property
+    def kept_for(self) -> str | None:
+        """The key of the job that nodes are kept for."""
+        return self._kept_for.job.key if self._kept_for is not None else None
 
     def _begin(self, job: JobSeats) -> None:
         """Start a job that needs no GPU, with as much as has room.
 
         One at a time: two that are half started could wait for each other for ever. None that could
-        never have all of it.
+        never have all of it: it would hold what it has for ever. And each only where the rest can
+        join it.
         """
-        if not self.is_begun(job):
-            if self._is_one_half_begun or needs_gpu(job.job) or self._is_too_large(job):
-                return
-            self._begun.add(job)
-            self._is_one_half_begun = True
-            self._reasons.begun(job)
-        skip = self._not_for(job)
-        for seats in job.all:
-            while seats.placed < seats.group.min:
-                node = self._board.find(seats.shape, skip=skip)
-                # Nobody has to give for what is not enough.
-                if node is None or not self._load.has_room(seats, self._board.rooms.pool(node)):
-                    break
-                self._board.add(seats, node)
+        if not self.is_begun(job) and (self._is_one_half_begun or needs_gpu(job.job)):
+            return
+        mark = -1
+        # Once a part has its place the rest may have a better one.
+        while mark != self._board.mark() and (seating := self._seating(self.missing(job))):
+            if not self.is_begun(job):
+                self._begun.add(job)
+                self._is_one_half_begun = True
+                self._reasons.begun(job)
+            mark = self._board.mark()
+            for seats in job.all:
+                self._put(seats, seating.get(seats.shape, {}), self._not_for(job))
+
+    def _put(self, seats: Seats, nodes: Mapping[int, int], skip: frozenset[int]) -> None:
+        """As many as have room; nobody has to give for what is not enough."""
+        for node, count in nodes.items():
+            for _ in range(0 if node in skip else count):
+                if seats.placed < seats.group.min and self._has_room(seats, node):
+                    self._board.add(seats, node)
+                    self._too_large.clear()
+
+    def _has_room(self, seats: Seats, node: int) -> bool:
+        rooms = self._board.rooms
+        return rooms.fits(seats.shape, node) and self._load.has_room(seats, rooms.pool(node))
 
     def _is_too_large(self, job: JobSeats) -> bool:
         return any(self._is_shape_too_large(shape) for shape, _ in self.missing(job))

@@ -81,8 +81,9 @@ class _Planning:
         before = -1
         while before != self._board.mark():
             before = self._board.mark()
-            self._start_waiting()
+            # Who starves comes before those that came later take what is free.
             self._serve_starving()
+            self._start_waiting()
 
     def _trim(self, job: JobSeats) -> None:
         """Down to a maximum that was lowered, lonely workers first."""
@@ -100,8 +101,7 @@ class _Planning:
         for job in sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.job.key)):
             if not any(each.placed for each in job.all):
                 # Who needs the same as somebody before in vain need not look.
-                least = lacking(job, job.workers.group.min)
-                need = tuple((each.shape, count) for each, count in least)
+                need = _need(job)
                 if need not in failed and not self._start(job):
                     failed.add(need)
             elif self._starter.replace_lost(job):
@@ -114,12 +114,21 @@ class _Planning:
         return True
 
     def _serve_starving(self) -> None:
+        failed: set[object] = set()
         for job in self._waiting():
-            waited_s = self._waited_s(job)
-            if waited_s >= self._policy.starve_after_s:
-                self._serve(job, waited_s)
+            waited_s, is_new = self._waited_s(job), not any(each.placed for each in job.all)
+            if waited_s < self._policy.starve_after_s:
+                continue
+            need = _need(job)
+            # Who needs the same as somebody before in vain need not look.
+            if is_new and (need in failed or self._start(job)):
+                continue
+            if self._serve(job, waited_s):
+                failed.clear()
+            elif is_new:
+                failed.add(need)
 
-    def _serve(self, job: JobSeats, waited_s: float) -> None:
+    def _serve(self, job: JobSeats, waited_s: float) -> bool:
         shapes = [each.shape for each, _ in lacking(job, job.workers.group.min)]
         for source in self._sources:
             if any(next(iter(source.spare.nodes_for(each)), None) is None for each in shapes):
@@ -129,7 +138,8 @@ class _Planning:
                 changes = self._board.changed_since(mark)
                 givers = [each for each in changes if changes[each] < 0]
                 self._note_served(job, givers, waited_s)
-                return
+                return True
+        return False
 
     def _note_served(self, job: JobSeats, givers: list[Seats], waited_s: float) -> None:
         for giver in givers:
@@ -195,3 +205,9 @@ class _Planning:
         if left_s > 0:
             return f"{text}: not free; others make room in {left_s:.0f} s if they can"
         return f"{text}: not free, and nobody can make room for all of it"
+
+
+def _need(job: JobSeats) -> object:
+    """What a job lacks of its minimum: the same for jobs that need the same."""
+    least = lacking(job, job.workers.group.min)
+    return tuple((each.shape, count) for each, count in least)

@@ -1,25 +1,47 @@
 """What is free on the nodes, found by how much a job needs of one: tightest or roomiest first.
 
-Nodes are kept by the level of what they have free of the resource that decides: cards where a pod
-wants some, else cores. So a search looks at the few nodes that are nearly right, not at all.
+`rooms` finds the first node of one order; this finds the one that is left the fullest, or that has
+the most. Nodes with the same free amounts are one class, and classes are kept by the level of the
+resource that decides: cards where a pod wants some, else cores. So a search looks at each class
+once, however many nodes there are, and what it looked for in vain is remembered.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from elastic.policy.cluster.amounts import CPU, MILLI, Amounts, is_gpu
-from elastic.policy.cluster.rules import Rules, untolerated
+from elastic.policy.cluster.rules import Rules
 from elastic.policy.cluster.snapshot import Node, Placement, Snapshot
 
 _ANY: Final = Rules()
 _UNBOUNDED: Final = 1 << 30
+_MOST_KNOWN: Final = 256
+
+_Row = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """What one pod needs of a node.
+
+    Attributes:
+        amounts: By column, without those of which it needs nothing.
+        leading: The column that decides; None where no node has cards or cores.
+        allowed: The nodes where its rules let it run; None for all.
+        is_possible: Whether nodes have all the resources that it names.
+    """
+
+    amounts: tuple[tuple[int, int], ...]
+    leading: int | None
+    allowed: frozenset[str] | None
+    is_possible: bool
 
 
 class FreeNodes:
     """Free amounts of the nodes that take pods; below 0 where too much was given out.
 
-    Attributes:
-        totals: What is free on all nodes together, by resource.
+    First all that is there is taken; from `open` on there are searches.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -28,116 +50,224 @@ class FreeNodes:
             for node in sorted(nodes, key=lambda node: node.name)
             if node.is_ready and not node.is_unschedulable
         }
-        self._free = {name: dict(node.allocatable) for name, node in self._nodes.items()}
-        self._has_taints = any(node.taints for node in self._nodes.values())
-        self._levels: dict[str, dict[int, dict[str, None]]] = {}
+        shapes = {id(node.allocatable): node.allocatable for node in self._nodes.values()}
+        names = sorted({name for each in shapes.values() for name in each})
+        self._names = tuple(names)
+        self._column_of = {name: at for at, name in enumerate(names)}
+        cards = [at for name, at in self._column_of.items() if is_gpu(name)]
+        self._cards = tuple(cards)
+        cores = [at for name, at in self._column_of.items() if name == CPU]
+        self._leading = (*cards, *cores)
+        self._rows = {
+            name: [node.allocatable.get(each, 0) for each in names]
+            for name, node in self._nodes.items()
+        }
+        self._is_tainted = any(node.taints for node in self._nodes.values())
+        self._needs: dict[object, Need] = {}
         self._allowed: dict[object, frozenset[str]] = {}
-        self.totals: dict[str, int] = {}
-        for free in self._free.values():
-            for resource, amount in free.items():
-                self.totals[resource] = self.totals.get(resource, 0) + amount
-        resources = self.totals
-        self._leading = tuple(sorted(name for name in resources if name == CPU or is_gpu(name)))
-        self._cards = tuple(name for name in self._leading if is_gpu(name))
-        for resource in self._leading:
-            levels = self._levels[resource] = {}
-            for name, free in self._free.items():
-                levels.setdefault(free.get(resource, 0) // MILLI, {})[name] = None
+        self._closed: set[str] = set()
+        self._classes: dict[_Row, dict[str, None]] = {}
+        self._levels: dict[int, dict[int, dict[_Row, None]]] = {}
+        self._in_vain: dict[tuple[Need, int], None] = {}
+        self._totals: list[int] = []
 
-    def take(self, name: str, requests: Amounts, count: int) -> None:
+    def __contains__(self, name: str) -> bool:
+        """Whether a node takes pods."""
+        return name in self._rows
+
+    def need(self, requests: Amounts, rules: Rules = _ANY) -> Need:
+        """What a pod with such requests needs; the same for the same."""
+        amounts = tuple(requests.items())
+        is_any = rules is _ANY or not (self._is_tainted or _restricts(rules))
+        key = (amounts, None if is_any else _identity(rules))
+        found = self._needs.get(key)
+        if found is None:
+            columns = self._column_of
+            known = sorted(
+                (columns[name], need) for name, need in amounts if need and name in columns
+            )
+            found = self._needs[key] = Need(
+                tuple(known),
+                self._leading_of(requests),
+                None if is_any else self._admitted(rules),
+                all(name in columns for name, need in amounts if need),
+            )
+        return found
+
+    def capacity(self, resource: str) -> int:
+        """What all these nodes have together, whoever holds it."""
+        return sum(node.allocatable.get(resource, 0) for node in self._nodes.values())
+
+    def copy(self) -> "FreeNodes":
+        """The same, before `open`, to be taken from separately."""
+        other = FreeNodes(self._nodes.values())
+        other._rows = {name: list(row) for name, row in self._rows.items()}
+        return other
+
+    def open(self) -> None:
+        """Make what is free searchable."""
+        self._totals = [0] * len(self._names)
+        for name, row in self._rows.items():
+            self._join(name, tuple(row))
+            for at, amount in enumerate(row):
+                if amount > 0:
+                    self._totals[at] += amount
+
+    def close(self, names: Iterable[str]) -> None:
+        """Have nobody else come to some nodes."""
+        self._closed.update(names)
+
+    def is_closed(self, name: str) -> bool:
+        """Whether nobody is to come there."""
+        return name in self._closed
+
+    def hold(self, name: str, need: Need, count: int) -> None:
+        """Give out room of one node before `open`."""
+        row = self._rows.get(name)
+        if row is not None:
+            for at, amount in need.amounts:
+                row[at] -= amount * count
+
+    def take(self, name: str, need: Need, count: int) -> None:
         """Give out room of one node, or take it back where `count` is below 0."""
-        free = self._free.get(name)
-        if free is None:
+        row = self._rows.get(name)
+        if row is None or not count:
             return
-        for resource, amount in requests.items():
-            before = free.get(resource, 0)
-            free[resource] = after = before - amount * count
-            self.totals[resource] = self.totals.get(resource, 0) + max(0, after) - max(0, before)
-            if resource in self._levels and before // MILLI != after // MILLI:
-                levels = self._levels[resource]
-                levels[before // MILLI].pop(name, None)
-                levels.setdefault(after // MILLI, {})[name] = None
+        self._leave(name, tuple(row))
+        for at, amount in need.amounts:
+            before = row[at]
+            row[at] = after = before - amount * count
+            self._totals[at] += max(0, after) - max(0, before)
+        self._join(name, tuple(row))
+        if count < 0 and self._in_vain:
+            found = [each for each in self._in_vain if _holds(row, *each)]
+            for each in found:
+                del self._in_vain[each]
 
-    def take_all(self, placement: Placement, requests: Amounts, sign: int = 1) -> None:
+    def take_all(self, placement: Placement, need: Need, sign: int = 1) -> None:
         """Give out the room of a placement, or take it back where `sign` is -1."""
-        for name, count in sorted(placement.items()):
-            self.take(name, requests, sign * count)
+        for name in sorted(placement):
+            self.take(name, need, sign * placement[name])
 
-    def fits(self, name: str, requests: Amounts) -> int:
-        """How many pods more a node can hold."""
-        free = self._free.get(name)
-        if free is None:
+    def fits(self, name: str, need: Need, own: int = 0) -> int:
+        """How many pods a node can hold, with so many that are there already counted in."""
+        row = self._rows.get(name)
+        if row is None or not need.is_possible:
             return 0
-        return max(
-            0,
-            min(
-                (free.get(each, 0) // need for each, need in requests.items() if need),
-                default=_UNBOUNDED,
-            ),
-        )
+        least = min((row[at] // amount for at, amount in need.amounts), default=_UNBOUNDED)
+        return max(0, least + own)
 
-    def tightest(
-        self, requests: Amounts, count: int, rules: Rules, without: Mapping[str, int]
-    ) -> str | None:
-        """A node that holds so many pods and has little more than they need."""
-        resource = self._leading_of(requests)
-        levels = self._levels.get(resource, {})
-        least = requests.get(resource, 0) * count // MILLI
-        for level in sorted(each for each in levels if each >= least):
-            for name in levels[level]:
-                if (
-                    name not in without
-                    and self.fits(name, requests) >= count
-                    and self._allows(rules, name)
-                ):
-                    return name
-        return None
+    def is_over(self, name: str, need: Need) -> bool:
+        """Whether more is given out than there is of what such pods need."""
+        row = self._rows.get(name)
+        return row is not None and any(row[at] < 0 for at, _ in need.amounts)
 
-    def roomiest(self, requests: Amounts, rules: Rules, without: Mapping[str, int]) -> str | None:
-        """A node of those with the most free that holds at least one pod."""
-        levels = self._levels.get(self._leading_of(requests), {})
-        for level in sorted(levels, reverse=True):
-            for name in levels[level]:
-                if (
-                    name not in without
-                    and self.fits(name, requests) > 0
-                    and self._allows(rules, name)
-                ):
-                    return name
-        return None
-
-    def fit_at_most(self, requests: Amounts) -> int:
+    def fit_at_most(self, need: Need) -> int:
         """No more pods than this have room on all nodes together; it may be fewer."""
-        return min(
-            (self.totals.get(each, 0) // need for each, need in requests.items() if need),
-            default=_UNBOUNDED,
-        )
+        if not need.is_possible:
+            return 0
+        return min((self._totals[at] // amount for at, amount in need.amounts), default=_UNBOUNDED)
 
-    def _leading_of(self, requests: Amounts) -> str:
-        return next((name for name in self._cards if requests.get(name)), CPU)
+    def tightest(self, need: Need, count: int, without: Collection[str]) -> str | None:
+        """A node that holds so many pods and has little more than they need."""
+        if need.leading is None:
+            return self._first(need, count, [0], without)
+        least = dict(need.amounts).get(need.leading, 0) * count // MILLI
+        levels = sorted(each for each in self._levels.get(need.leading, {}) if each >= least)
+        return self._first(need, count, levels, without)
 
-    def _allows(self, rules: Rules, name: str) -> bool:
-        if not self._has_taints and rules == _ANY:
-            return True
-        key = (rules.tolerations, tuple(sorted(rules.node_selector.items())), rules.nodes)
+    def roomiest(self, need: Need, without: Collection[str]) -> str | None:
+        """A node of those with the most free that holds at least one pod."""
+        if need.leading is None:
+            return self._first(need, 1, [0], without)
+        levels = sorted(self._levels.get(need.leading, {}), reverse=True)
+        return self._first(need, 1, levels, without)
+
+    def _first(
+        self, need: Need, count: int, levels: Sequence[int], without: Collection[str]
+    ) -> str | None:
+        key = (need, count)
+        if key in self._in_vain or not need.is_possible:
+            return None
+        is_in_vain = True
+        for name in self._holding(need, count, levels):
+            if name not in without:
+                return name
+            is_in_vain = False
+        if is_in_vain and len(self._in_vain) < _MOST_KNOWN:
+            self._in_vain[key] = None
+        return None
+
+    def _holding(self, need: Need, count: int, levels: Iterable[int]) -> Iterator[str]:
+        by_level = self._levels.get(-1 if need.leading is None else need.leading, {})
+        allowed, closed = need.allowed, self._closed
+        for level in levels:
+            for row in by_level.get(level, ()):
+                if not _holds(row, need, count):
+                    continue
+                for name in self._classes[row]:
+                    if name not in closed and (allowed is None or name in allowed):
+                        yield name
+
+    def _join(self, name: str, row: _Row) -> None:
+        members = self._classes.get(row)
+        if members is None:
+            members = self._classes[row] = {}
+            for column in self._leading or (-1,):
+                level = row[column] // MILLI if column >= 0 else 0
+                self._levels.setdefault(column, {}).setdefault(level, {})[row] = None
+        members[name] = None
+
+    def _leave(self, name: str, row: _Row) -> None:
+        members = self._classes[row]
+        del members[name]
+        if members:
+            return
+        del self._classes[row]
+        for column in self._leading or (-1,):
+            levels = self._levels[column]
+            level = row[column] // MILLI if column >= 0 else 0
+            del levels[level][row]
+            if not levels[level]:
+                del levels[level]
+
+    def _leading_of(self, requests: Amounts) -> int | None:
+        for at in self._cards:
+            if requests.get(self._names[at]):
+                return at
+        return self._column_of.get(CPU, self._leading[0] if self._leading else None)
+
+    def _admitted(self, rules: Rules) -> frozenset[str]:
+        key = _identity(rules)
         if key not in self._allowed:
             self._allowed[key] = frozenset(
-                each for each, node in self._nodes.items() if _admits(rules, node)
+                name
+                for name, node in self._nodes.items()
+                if rules.admit(name, node.labels, node.taints)
             )
-        return name in self._allowed[key]
+        return self._allowed[key]
 
 
-def _admits(rules: Rules, node: Node) -> bool:
-    return (
-        (rules.nodes is None or node.name in rules.nodes)
-        and rules.node_selector.items() <= node.labels.items()
-        and untolerated(rules.tolerations, node.taints) is None
-    )
+def _holds(row: Sequence[int], need: Need, count: int) -> bool:
+    # The inner loop of a search.
+    for at, amount in need.amounts:  # noqa: SIM110
+        if row[at] < amount * count:
+            return False
+    return True
 
 
-def shapes_of(nodes: Sequence[Node]) -> list[dict[str, int]]:
+def _restricts(rules: Rules) -> bool:
+    return bool(rules.node_selector) or rules.nodes is not None
+
+
+def _identity(rules: Rules) -> object:
+    return rules.tolerations, tuple(sorted(rules.node_selector.items())), rules.nodes
+
+
+def shapes_of(nodes: Iterable[Node]) -> list[dict[str, int]]:
     """The different amounts that nodes have when empty."""
-    return [dict(shape) for shape in sorted({tuple(sorted(n.allocatable.items())) for n in nodes})]
+    shapes = {id(node.allocatable): node.allocatable for node in nodes}
+    return [dict(shape) for shape in sorted({tuple(sorted(s.items())) for s in shapes.values()})]
 
 
 def cards_in_parts(snapshot: Snapshot) -> dict[str, int]:

@@ -8,9 +8,10 @@ that has run long will run long.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from elastic.policy.cluster.snapshot import ElasticBatch, Job, Placement
+from elastic.policy.cluster.snapshot import ElasticBatch, Job, Placement, Speed
 from elastic.policy.cluster.speed import FREE_TRIALS, OVERLAPS, SpeedModel, fit
 
 EXPLORED: Final = 2
@@ -64,10 +65,29 @@ class Offer:
     work_s: float
     modest: int
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether it tells any speed."""
+        return self.model is not None
+
     def speed_at(self, replicas: int, nodes: int) -> Size:
         """Speed at any size, on so many nodes."""
         assert self.model is not None
         return _size(self.model, self.job.telling.elastic_batch, replicas, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """What the speeds of a job come to: for as long as it tells the same and has the same size.
+
+    Attributes:
+        least: Seconds of one replica for a sample, at the size that makes the most of each.
+    """
+
+    model: SpeedModel
+    sizes: tuple[Size, ...]
+    least: float
+    modest: int
 
 
 def offer_of(job: Job, per_node: int, now_s: float) -> Offer:
@@ -78,45 +98,66 @@ def offer_of(job: Job, per_node: int, now_s: float) -> Offer:
         per_node: How many of its replicas an empty node holds, at least 1.
         now_s: The time.
     """
-    telling = job.telling
-    overlaps = OVERLAPS if telling.elastic_batch is None else FREE_TRIALS
-    model = fit(telling.speeds, telling.global_batch_size, telling.max_local_batch, overlaps)
-    if model is None:
-        return Offer(job, None, (), 0.0, 0.0, job.workers.min)
-    elastic = telling.elastic_batch
-    sizes = tuple(
-        _size(model, elastic, replicas, -(-replicas // per_node))
-        for replicas in _sizes(job, per_node, model.largest_seen)
+    telling, workers = job.telling, job.workers
+    weighed = _weighed(
+        telling.speeds,
+        telling.global_batch_size,
+        telling.max_local_batch,
+        telling.elastic_batch,
+        (workers.min, min(workers.max, max(workers.min, workers.placed)), workers.max),
+        per_node,
     )
-    least = min(size.replicas / size.samples_per_s for size in sizes)
+    if weighed is None:
+        return Offer(job, None, (), 0.0, 0.0, workers.min)
+    least = weighed.least
     if telling.remaining_samples is not None:
         remaining = max(0.0, telling.remaining_samples)
     else:
         remaining = _guess(_had_s(job, least, now_s)) / least
+    return Offer(job, weighed.model, weighed.sizes, remaining, remaining * least, weighed.modest)
+
+
+@lru_cache(maxsize=1 << 16)
+def _weighed(
+    speeds: tuple[Speed, ...],
+    batch: int | None,
+    max_local_batch: int | None,
+    elastic: ElasticBatch | None,
+    sizes: tuple[int, int, int],
+    per_node: int,
+) -> _Weighed | None:
+    """A function of its arguments alone, kept since most jobs are the same at the next plan."""
+    overlaps = OVERLAPS if elastic is None else FREE_TRIALS
+    model = fit(speeds, batch, max_local_batch, overlaps)
+    if model is None:
+        return None
+    offered = tuple(
+        _size(model, elastic, replicas, -(-replicas // per_node))
+        for replicas in _sizes(*sizes, per_node, model.largest_seen)
+    )
+    least = min(size.replicas / size.samples_per_s for size in offered)
     good = [
         size.replicas
-        for size in sizes
+        for size in offered
         if size.replicas <= per_node and size.samples_per_s * least >= GOOD_USE * size.replicas
     ]
-    modest = max(good, default=job.workers.min)
-    return Offer(job, model, sizes, remaining, remaining * least, modest)
+    return _Weighed(model, offered, least, max(good, default=sizes[0]))
 
 
-def _sizes(job: Job, per_node: int, largest_seen: int) -> list[int]:
+def _sizes(low: int, now: int, high: int, per_node: int, largest_seen: int) -> list[int]:
     """Sizes that fill nodes, and those within one: others cross nodes for little."""
-    workers = job.workers
     explored = -(-EXPLORED * largest_seen // per_node) * per_node
-    top = max(workers.min, min(workers.max, explored))
-    sizes = {workers.min, min(workers.max, max(workers.min, workers.placed))}
+    top = max(low, min(high, explored))
+    sizes = {low, now}
     small = min(per_node, top)
-    sizes.update(range(workers.min, small + 1, max(1, small // 8)))
+    sizes.update(range(low, small + 1, max(1, small // 8)))
     nodes = 1
     while nodes * per_node <= top:
         sizes.add(nodes * per_node)
         # Whole nodes one by one, later in steps of about a tenth: beyond, sizes are nearly alike.
         nodes += max(1, nodes // 10)
     sizes.add(top)
-    return sorted(size for size in sizes if workers.min <= size <= workers.max)
+    return sorted(size for size in sizes if low <= size <= high)
 
 
 def _size(model: SpeedModel, elastic: ElasticBatch | None, replicas: int, nodes: int) -> Size:
@@ -158,12 +199,38 @@ def efficiency(elastic: ElasticBatch, batch: int) -> float:
     return total / (elastic.grad_var / scale + elastic.grad_sqr) / scale
 
 
+def is_in_parts(job: Job) -> bool:
+    """Whether a job has parts of GPUs: how much of which card is left is not weighed."""
+    return any(group.share is not None for group in job.groups)
+
+
+def not_weighed(job: Job) -> str | None:
+    """Why a job gets a size without being weighed, for people; None if it is weighed."""
+    if is_in_parts(job):
+        return "has parts of GPUs: gets its smallest size"
+    if any(each.samples_per_s > 0 and each.replicas > 0 for each in job.telling.speeds):
+        return None
+    if job.workers.placed:
+        return "tells no speed: keeps the size that it has"
+    return "tells no speed: starts with what was asked for, within an equal share"
+
+
+def tells_work(job: Job) -> bool:
+    """Whether it is known how much work a job has left, or how much it has had."""
+    telling = job.telling
+    return telling.remaining_samples is not None or telling.trained_samples is not None
+
+
 def _had_s(job: Job, least: float, now_s: float) -> float:
-    """Seconds of one replica that a job has had: of its samples where it tells them."""
+    """Seconds of one replica that a job has had: of its samples where it tells them.
+
+    Else what its smallest size has done since it came, if it runs. That depends on nothing that a
+    plan changes: a job that seemed to have had less after it was changed would come to its turn
+    again, and be changed back.
+    """
     if job.telling.trained_samples is not None:
         return job.telling.trained_samples * least
-    since = job.submitted_s if job.last_scaled_s is None else job.last_scaled_s
-    return job.workers.placed * max(0.0, now_s - since)
+    return job.workers.min * max(0.0, now_s - job.submitted_s) if job.workers.placed else 0.0
 
 
 def _guess(had_s: float) -> float:

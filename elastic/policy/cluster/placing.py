@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from elastic.policy.cluster.free_nodes import FreeNodes
-from elastic.policy.cluster.snapshot import Group, Placement
+from elastic.policy.cluster.free_nodes import FreeNodes, Need
+from elastic.policy.cluster.snapshot import Placement
 
 
 def placed_by_fullness(placement: Placement, replicas: int) -> dict[str, int]:
@@ -18,45 +18,46 @@ def placed_by_fullness(placement: Placement, replicas: int) -> dict[str, int]:
 
 
 def place(
-    group: Group,
+    placement: Placement,
+    need: Need,
     replicas: int,
     per_node: int,
     indices: Sequence[FreeNodes],
-    own: FreeNodes,
+    own: Mapping[str, int],
+    *,
     may_move: bool,
 ) -> dict[str, int] | None:
     """Find room for a size of a group, some of which may run already.
 
     Args:
-        group: Whose replicas.
+        placement: Of those that run.
+        need: Of one.
         replicas: All of them, those that run included.
         per_node: How many an empty node holds.
         indices: Where to look for more room, the better first.
-        own: What the group may have of nodes that it is on, its own replicas counted as free.
+        own: How many it may have on each node that it is on.
         may_move: Whether those that run may be moved, to have the group on few nodes.
 
     Returns:
         The whole placement; None where there is no room.
     """
-    there = {
-        node: min(count, own.fits(node, group.requests)) for node, count in group.placement.items()
-    }
+    there = {node: min(count, own[node]) for node, count in placement.items()}
     stay = {node: count for node, count in there.items() if count > 0}
     staying = sum(stay.values())
     if staying >= replicas:
         return placed_by_fullness(stay, replicas)
-    if not may_move:
-        if staying < group.placed:
-            # Who has to give way cannot have the same again elsewhere.
-            return None
-        kept = _topped_up(group, stay, replicas, own)
-        return spread(group, replicas - sum(kept.values()), indices, kept, per_node)
-    kept = _whole_nodes(group, replicas, per_node, own)
-    return spread(group, replicas - sum(kept.values()), indices, kept, per_node)
+    if may_move:
+        kept = _whole_nodes(placement, replicas, per_node, own)
+    elif staying < sum(placement.values()):
+        # Who has to give way cannot have the same again elsewhere.
+        return None
+    else:
+        kept = _topped_up(stay, replicas, own)
+    return spread(need, replicas - sum(kept.values()), indices, kept, per_node)
 
 
 def spread(
-    group: Group,
+    need: Need,
     replicas: int,
     indices: Sequence[FreeNodes],
     kept: Mapping[str, int] | None = None,
@@ -70,51 +71,46 @@ def spread(
     left = replicas
     while left > 0:
         part = left if per_node is None else min(left, per_node)
-        node = _first(
-            index.tightest(group.requests, part, group.rules, placement) for index in indices
-        )
+        node = _first(index.tightest(need, part, placement) for index in indices)
         if node is None:
-            roomy = (
-                (index, index.roomiest(group.requests, group.rules, placement)) for index in indices
-            )
+            roomy = ((index, index.roomiest(need, placement)) for index in indices)
             found = next(((index, name) for index, name in roomy if name is not None), None)
             if found is None:
                 return None
             index, node = found
-            part = min(part, index.fits(node, group.requests))
+            part = min(part, index.fits(node, need))
         placement[node] = part
         left -= part
     return placement
 
 
-def _topped_up(
-    group: Group, stay: Mapping[str, int], replicas: int, own: FreeNodes
-) -> dict[str, int]:
+def _topped_up(stay: Mapping[str, int], replicas: int, own: Mapping[str, int]) -> dict[str, int]:
     """Those that stay, and more on the same nodes."""
     placement = dict(stay)
     left = replicas - sum(stay.values())
     for node, count in sorted(stay.items(), key=lambda each: (-each[1], each[0])):
-        more = min(left, own.fits(node, group.requests) - count)
+        more = max(0, min(left, own[node] - count))
         placement[node] += more
         left -= more
     return placement
 
 
-def _whole_nodes(group: Group, replicas: int, per_node: int, own: FreeNodes) -> dict[str, int]:
+def _whole_nodes(
+    placement: Placement, replicas: int, per_node: int, own: Mapping[str, int]
+) -> dict[str, int]:
     """Nodes of the group that it can fill, and one that holds all the rest."""
-    nodes = sorted(group.placement.items(), key=lambda each: (-each[1], each[0]))
-    placement: dict[str, int] = {}
+    nodes = sorted(placement, key=lambda node: (-placement[node], node))
+    kept: dict[str, int] = {}
     left = replicas
-    for node, _ in nodes:
-        if left >= per_node and own.fits(node, group.requests) >= per_node:
-            placement[node] = per_node
+    for node in nodes:
+        if left >= per_node and own[node] >= per_node:
+            kept[node] = per_node
             left -= per_node
-    for node, _ in nodes:
-        is_rest = 0 < left < per_node and node not in placement
-        if is_rest and own.fits(node, group.requests) >= left:
-            placement[node] = left
+    for node in nodes:
+        if 0 < left < per_node and node not in kept and own[node] >= left:
+            kept[node] = left
             left = 0
-    return placement
+    return kept
 
 
 def _first(names: Iterable[str | None]) -> str | None:

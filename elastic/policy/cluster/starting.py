@@ -1,7 +1,7 @@
 """Giving nodes to all replicas that a job starts with: one node for all of them if one can be."""
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
+from itertools import islice, permutations
 from typing import Final, Protocol
 
 from elastic.policy.cluster.board import Board, JobSeats, Seats
@@ -10,6 +10,12 @@ from elastic.policy.cluster.search import Needs
 
 _MOST_TRIES: Final = 32
 """How many nodes that have enough in sum are tried: parts of cards may not fit all the same."""
+
+_MOST_ORDERS: Final = 6
+"""In how many orders the groups of a job are tried: all of three."""
+
+_MOST_NODES: Final = 8
+"""How many nodes are tried for each group as the one that others leave first."""
 
 Wanted = Sequence[tuple[Seats, int]]
 """How many more each group is to have."""
@@ -76,14 +82,14 @@ class Starter:
         if self._on_one_node(self._free, lacking(job, wish)):
             return True
         mark = self._board.mark()
-        if not self._anywhere(self._free, lacking(job, least), ()):
+        if not self._in_any_order(self._free, lacking(job, least), ()):
             return False
         self.add_more(job, wish)
         size = job.workers.placed
         if len({node for each in job.all for node in each.counts}) > 1:
             self._board.undo(mark)
             if not self._on_one_node(self._free, lacking(job, size)):
-                self._anywhere(self._free, lacking(job, least), ())
+                self._in_any_order(self._free, lacking(job, least), ())
                 self.add_more(job, wish)
         return True
 
@@ -94,7 +100,7 @@ class Starter:
             Whether it has them all; if not, nothing has changed.
         """
         wanted = lacking(job, job.workers.group.size_at_start)
-        return self._on_one_node(self._free, wanted) or self._anywhere(self._free, wanted, ())
+        return self._on_one_node(self._free, wanted) or self._in_any_order(self._free, wanted, ())
 
     def replace_lost(self, job: JobSeats) -> bool:
         """Put what a job has no more of what it is to have where there is room, one by one.
@@ -117,12 +123,11 @@ class Starter:
             Whether it has its minimum; if not, nothing has changed.
         """
         wanted, near = lacking(job, job.workers.group.min), near_servers(job)
-        # What is large is placed first where that is the only way.
-        by_size = sorted(wanted, key=lambda each: _largest_part(self._board, each[0]), reverse=True)
         found = (
             self._anywhere(source, wanted, near)
             or self._on_one_node(source, wanted)
-            or self._anywhere(source, by_size, near)
+            or self._in_any_order(source, wanted, near)
+            or self._around_any_node(source, wanted)
         )
         if found:
             self.add_more(job, job.workers.group.size_at_start)
@@ -149,15 +154,47 @@ class Starter:
             board.undo(mark)
         return False
 
-    def _anywhere(self, source: Source, wanted: Wanted, near: Collection[int]) -> bool:
-        """Put all of it on some nodes, next to each other where it can be, or nothing anywhere."""
-        mark, preferred = self._board.mark(), dict.fromkeys(near)
+    def _in_any_order(self, source: Source, wanted: Wanted, near: Collection[int]) -> bool:
+        """Put all of it on some nodes; where the one order of groups has no room another may.
+
+        Servers that are first where they can be may take the only node that holds a worker.
+        """
+        able = list(islice(permutations(wanted), _MOST_ORDERS))
+        if any(self._anywhere(source, order, near) for order in able):
+            return True
+        # Next to each other is not always possible.
+        return any(self._anywhere(source, order, None) for order in able)
+
+    def _around_any_node(self, source: Source, wanted: Wanted) -> bool:
+        """Put all of it on some nodes, where others leave one of them first.
+
+        Of several nodes that one job could leave, not each is of use to all of the groups.
+        """
+        able = list(islice(permutations(wanted), _MOST_ORDERS))
+        shapes = [seats.shape for seats, _ in wanted]
+        nodes = {
+            node: None
+            for shape in shapes
+            for node in islice(source.nodes_with(shape.needs, shape.pools), _MOST_NODES)
+        }
+        return any(self._anywhere(source, order, (node,)) for node in nodes for order in able)
+
+    def _anywhere(self, source: Source, wanted: Wanted, near: Collection[int] | None) -> bool:
+        """Put all of it on some nodes, or nothing anywhere.
+
+        Args:
+            source: Where room comes from.
+            wanted: What is to be put, in this order.
+            near: Where to look first, and then next to each other; None for wherever it is tight.
+        """
+        mark, preferred = self._board.mark(), dict.fromkeys(near or ())
         for seats, count in wanted:
             for _ in range(count):
                 if not source.add(seats, preferred):
                     self._board.undo(mark)
                     return False
-                preferred.update(dict.fromkeys(seats.counts))
+                if near is not None:
+                    preferred.update(dict.fromkeys(seats.counts))
         return True
 
 
@@ -182,9 +219,3 @@ def _sum_of(board: Board, wanted: Wanted) -> Needs:
             else:
                 total[column] = total.get(column, 0) + need * count
     return tuple(sorted(total.items()))
-
-
-def _largest_part(board: Board, seats: Seats) -> float:
-    """What one of a group needs of what it needs most of, as a part of what there is."""
-    parts = ((board.rooms.totals[column], need) for column, need in seats.shape.needs)
-    return max((need / total for total, need in parts if total), default=0.0)

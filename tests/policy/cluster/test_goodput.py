@@ -1,7 +1,6 @@
 """What the policy `goodput` gives to whom, and what it never does."""
 
 import random
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -214,72 +213,38 @@ def _random_job(rng, number, free):
 policies = pytest.mark.parametrize("policy", [Goodput(), Goodput(preempts=True)], ids=repr)
 
 
-@policies
-@given(before=clusters())
-def test_a_plan_keeps_ranges_and_rooms_and_leaves_nothing_to_do_at_that_moment(policy, before):
-    after = carried_out(before, policy.plan(before))
-    for was, now in zip(before.jobs, after.jobs, strict=True):
-        size, group = now.workers.placed, now.workers
-        unchanged = now is was
-        assert unchanged or group.min <= size <= group.max or (policy.preempts and size == 0)
-    used = Counter()
-    for each in after.jobs:
-        used.update(each.workers.placement)
-    assert all(count <= 4 for count in used.values())
-    assert policy.plan(after).decisions == ()
+def test_two_jobs_that_tell_nothing_of_their_work_do_not_take_turns():
+    """What seems to be left of a job must not seem less after it was stopped."""
+    told = {"remaining_samples": None, "elastic_batch": ElasticBatch(64, 1024, 1.0, 0.1)}
+    first = job("a", 1, 13, {"n0001": 1, "n0002": 2}, telling=told)
+    others = [job(f"b{i}", 5, 6, telling=told, submitted_s=NOW_S - 100) for i in range(2)]
+    before = Snapshot(NOW_S, nodes(4, cards=5), (first, *others))
+    assert max(changes_of(Goodput(preempts=True), before).values()) <= 2
 
 
 @policies
-@given(before=clusters(), seed=st.integers(0, 99))
-def test_a_plan_does_not_depend_on_the_order_of_lists(policy, before, seed):
-    rng = random.Random(seed)
-    mixed = replace(
-        before,
-        nodes=tuple(rng.sample(before.nodes, len(before.nodes))),
-        jobs=tuple(rng.sample(before.jobs, len(before.jobs))),
-    )
-    assert policy.plan(mixed) == policy.plan(before)
-
-
-@policies
-@settings(max_examples=30)
+@settings(max_examples=20, derandomize=True)
 @given(before=clusters())
 def test_no_size_goes_back_and_forth_while_nothing_happens(policy, before):
+    changes = changes_of(policy, before)
+    assert all(count <= 3 for count in changes.values()), changes
+
+
+@pytest.mark.soak
+@policies
+@settings(max_examples=3000, derandomize=True)
+@given(before=clusters())
+def test_no_size_goes_back_and_forth_on_thousands_of_clusters(policy, before):
+    changes = changes_of(policy, before)
+    assert all(count <= 3 for count in changes.values()), changes
+
+
+def changes_of(policy, before):
+    """How often each job was changed in 100 plans while nothing happened."""
     now, changes = before, Counter()
     for tick in range(100):
         now = replace(now, now_s=NOW_S + 60 * tick)
         plan = policy.plan(now)
         changes.update(each.job for each in plan.decisions)
         now = carried_out(now, plan)
-    assert all(count <= 5 for count in changes.values()), changes
-
-
-def large(jobs):
-    rng = random.Random(1)
-    room = {"cpu": 64_000, "memory": 256 << 30, "nvidia.com/gpu": 8000}
-    needs = {"cpu": 4000, "memory": 16 << 30, "nvidia.com/gpu": 1000}
-    many = []
-    for number in range(jobs):
-        workers = Group(1, rng.choice([4, 8, 16, 64]), 0, needs, needs)
-        telling = Telling(speeds(rng.choice([1.0, 5.0]), 0.9), rng.random() * 1e7)
-        each = job(f"j{number:05}", submitted_s=NOW_S - rng.random() * 1e4)
-        many.append(replace(each, workers=workers, telling=telling))
-    return Snapshot(
-        NOW_S, tuple(Node(f"n{i:05}", room) for i in range(max(1, jobs // 2))), tuple(many)
-    )
-
-
-def test_plans_of_many_jobs_are_quick_and_take_hardly_more_than_in_proportion():
-    """10,000 jobs on 5,000 nodes take below a second on a quiet core; here noise has room."""
-
-    def seconds(jobs):
-        before = large(jobs)
-        after = carried_out(before, Goodput().plan(before))
-        later = replace(after, now_s=NOW_S + 10)
-        start = time.process_time()
-        Goodput().plan(later)
-        return time.process_time() - start
-
-    few, many = min(seconds(500) for _ in range(3)), seconds(5000)
-    assert many < 4.0
-    assert many / few < 10**1.3
+    return changes

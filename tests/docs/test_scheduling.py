@@ -1,0 +1,24 @@
+"""The examples of the page on policies come out as shown, and its numbers are the code's."""
+
+import doctest
+from pathlib import Path
+
+from elastic.policy.cluster import fulfillment, goodput, offers, prices
+
+PAGE = Path(__file__).parents[2] / "docs" / "scheduling.md"
+
+
+def test_the_examples():
+    failed, tried = doctest.testfile(str(PAGE), module_relative=False)
+    assert (failed, tried) == (0, 30)
+
+
+def test_the_numbers():
+    text = PAGE.read_text()
+    assert f"`1 + {prices.PRICE:g} x jobs behind" in text
+    assert f"{prices.KEEP:.0%}".replace("%", " %") in text
+    assert (prices.AGE_S, prices.SETTLED_S, offers.EXPLORED) == (86400, 300, 2)
+    assert goodput.DEFAULT_STARVE_AFTER_S == 86400
+    assert fulfillment.Fulfillment() == fulfillment.Fulfillment(0.97, 300.0)
+    assert f"the first of {offers.FIRST_GUESS_S:,.0f}," in text
+    assert f"{offers.FIRST_GUESS_S * offers.GUESS_FACTOR:,.0f}" in text
