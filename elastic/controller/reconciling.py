@@ -70,12 +70,13 @@ class Delete:
     """Remove an object, if it is still this one.
 
     Attributes:
+        uid: Of the one that is meant; None for whichever has the name.
         grace_s: Seconds a pod may take to end; its own grace where None.
     """
 
     resource: Resource
     name: str
-    uid: str
+    uid: str | None = None
     grace_s: float | None = None
     note: Note | None = None
 

@@ -139,7 +139,8 @@ class Writer:
         path = action.resource.path(namespace, action.name)
         self._cluster.delete(path, action.grace_s, uid=action.uid)
         grace_s = DEFAULT_GRACE_S if action.grace_s is None else action.grace_s
-        self._informers.asked_to_go(action.uid, self._cluster.now_s() + grace_s)
+        if action.uid is not None:
+            self._informers.asked_to_go(action.uid, self._cluster.now_s() + grace_s)
 
     def _tell_failure(
         self, kind: Kind, job: Manifest, deed: str, words: str, error: RefusedError | TakenError

@@ -22,9 +22,11 @@ def refused(observed: Observed, problem: str) -> Outcome:
     written = observed.job.get("status") or {}
     before, phase = remembered(written), written_phase(written)
     generation = int(observed.job["metadata"].get("generation", 1))
-    if before.observed_generation == generation or (phase is not None and phase.is_final):
+    if phase is not None and phase.is_final:
         return Outcome(status=written)
     if any(observed.children.values()):
+        if before.observed_generation == generation:
+            return Outcome(status=written)
         message = f"{KIND} {name} keeps what it has, since {problem}"
         status = written | {"observed_generation": generation}
         return Outcome(status=status, notes=(Note(INVALID, message, EventType.WARNING),))

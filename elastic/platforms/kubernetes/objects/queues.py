@@ -30,6 +30,11 @@ KUEUE_QUEUES: Final = tuple(
 )
 """Newest first; what we write means the same in both."""
 
+KUEUE_WORKLOADS: Final = tuple(
+    Resource(each.group, each.version, "workloads", "Workload") for each in KUEUE_QUEUES
+)
+"""What Kueue makes of each group, by the group's name; without it, Kueue lets go of its pods."""
+
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """On all that waits in a queue, whichever system it is of: users of several need one label."""
 
