@@ -528,10 +528,9 @@ class TestEdits:
         assert world.master is not None
         assert world.phase == "Recovering"
 
-    def test_unknown_fields_and_a_queue_are_named(self):
-        world = World(colour="red", queue="night").settle()
+    def test_unknown_fields_are_named(self):
+        world = World(colour="red").settle()
         assert "spec.colour" in world.told("UnknownFields")[0]
-        assert "spec.queue='night'" in world.told("QueueIgnored")[0]
         world.run()
         assert len(world.told("UnknownFields")) == 1
 
