@@ -11,7 +11,7 @@ from support.making_order import order_of_making
 from support.toy_kind import PAUSES, is_quiet, soon
 
 from elastic.controller.assembly import assembled
-from elastic.controller.installing import everything_but_groups, job_rules
+from elastic.controller.installing import everything_but_groups, job_rules, queue_rules
 from elastic.controller.kinds.elastic_job import ElasticJobs
 from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
 from elastic.controller.kinds.queueing import Queues
@@ -24,7 +24,12 @@ from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.manifests import replica_pod
 from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queues import GROUPS, KUEUE_WORKLOADS, QueueSystem
+from elastic.platforms.kubernetes.objects.queues import (
+    GROUPS,
+    KUEUE_WORKLOADS,
+    QueueSystem,
+    groups_among,
+)
 from elastic.platforms.kubernetes.objects.record import dump_control, spec_of, submission_of
 
 TEAM = "team"
@@ -245,6 +250,42 @@ def test_a_job_that_has_failed_gives_its_room_back_and_keeps_its_pods(world):
     assert not any(pod["metadata"].get("finalizers") for pod in job.kueue.pods())
 
 
+@pytest.mark.parametrize("has_room", [True, False], ids=["running", "waiting"])
+@pytest.mark.parametrize("is_away", [False, True], ids=["watched", "while the controller is away"])
+@pytest.mark.parametrize("made", ["elastic job", "train job"])
+def test_a_deleted_job_leaves_no_pods_that_kueue_holds(world, made, is_away, has_room):
+    job = Queued(world) if made == "elastic job" else Trained(world, QueueSystem.KUEUE)
+    world.api.serve(KUEUE_WORKLOADS[0])
+    with world.engine(job.kind):
+        if made == "train job":
+            soon(lambda: job.master)
+            job.launch(0, 1)
+        job.until(lambda: len(job.phases()) == 3 and set(job.phases().values()) == {"Running"})
+        if not has_room:
+            job.kueue.evict(groups_among(job.kueue.pods())[0])
+            job.kueue.settle()
+        if not is_away:
+            world.api.objects.delete(world.place(job.kind.resource, "j"), {})
+            job.until(lambda: job.phases() == {})
+            return
+    world.api.objects.delete(world.place(job.kind.resource, "j"), {})
+    job.kueue.settle()
+    assert job.phases() != {}, "they are held, and nobody lets go of them"
+    with world.engine(job.kind):
+        job.until(lambda: job.phases() == {})
+
+
+def test_a_pod_that_is_deleted_is_replaced_and_no_reason_to_leave_the_queue(world):
+    job = Queued(world)
+    with world.engine(job.kind) as engine:
+        job.until_phases(worker_0="Running", worker_1="Running", worker_2="Running")
+        world.api.objects.delete(world.place(PODS, "j-worker-1"), {"gracePeriodSeconds": 30})
+        job.until_phases(worker_0="Running", worker_1_1="Running", worker_2="Running")
+        is_quiet(engine, world.api)
+    deleted = [path for verb, path in world.api.requests if verb == "delete"]
+    assert not [path for path in deleted if "workloads" in path]
+
+
 @pytest.mark.parametrize(("make", "spec"), KINDS)
 @pytest.mark.parametrize(
     ("systems", "queue", "words"),
@@ -437,6 +478,12 @@ def test_rights_to_groups_are_given_where_they_are_used_alone(used):
         if "podgroups" in rule["resources"]
     }
     assert groups == {GROUPS[system].group for system in used}
+
+
+@pytest.mark.parametrize("used", [(), ("volcano",), ("kueue", "volcano")])
+def test_the_right_to_end_groups_of_kueue_is_given_where_it_is_used_alone(used):
+    plurals = [plural for rule in queue_rules(used) for plural in rule["resources"]]
+    assert plurals == (["workloads"] if "kueue" in used else [])
 
 
 @pytest.mark.parametrize(("allowed", "namespace"), [(True, TEAM), (False, None)])
