@@ -116,7 +116,7 @@ def test_the_order_in_which_things_are_heard_of_does_not_matter(seed):
         index.change(resource, each, None)
     assert not index._objects
     assert not index._controlled
-    assert not index._orphans
+    assert not index._by_labels
 
 
 def test_the_cost_of_a_look_does_not_grow_with_the_number_of_other_jobs():

@@ -362,7 +362,9 @@ class Trained:
 
     def phases(self):
         pods = self.world.all(PODS)
-        return {name.removeprefix("elastic-j-"): pod["status"]["phase"] for name, pod in pods.items()}
+        return {
+            name.removeprefix("elastic-j-"): pod["status"]["phase"] for name, pod in pods.items()
+        }
 
 
 @pytest.mark.parametrize("system", GROUPS)

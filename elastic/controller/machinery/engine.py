@@ -18,7 +18,7 @@ from elastic.controller.machinery.informers import RETRY_S, Informers
 from elastic.controller.machinery.meter import Meter, Sample
 from elastic.controller.machinery.recorder import EventRecorder
 from elastic.controller.machinery.work_queue import BackOff, Taken, WorkQueue
-from elastic.controller.machinery.writing import LeavingError, Writer
+from elastic.controller.machinery.writing import LeavingError, RejectedError, Writer
 from elastic.controller.reconciling import EventType, Kind, Note
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster
@@ -201,7 +201,14 @@ class Engine:
             if observed is None:
                 return None
         outcome = kind.reconcile(observed)
-        self._writer.carry_out(kind, observed.job, outcome)
+        try:
+            self._writer.carry_out(kind, observed.job, outcome)
+        except RejectedError as error:
+            after = kind.rejected(observed, error.rejection)
+            if after is None:
+                raise
+            outcome = after
+            self._writer.carry_out(kind, observed.job, outcome)
         self._told.pop(key, None)
         self._meter.answered(time.monotonic() - since_s)
         return outcome.again_in_s

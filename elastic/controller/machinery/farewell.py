@@ -1,4 +1,4 @@
-"""What is left to do when a job is no more: Kubernetes removes what belonged to it, but for one thing.
+"""What is left to do when a job is no more: Kubernetes removes all that was its own but one thing.
 
 Kueue holds the pods of a group for others to take their place, until its Workload is deleted. The
 pods are the only trace of such a job, so whoever looks after its kind sees to it.

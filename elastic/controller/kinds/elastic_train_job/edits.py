@@ -16,7 +16,11 @@ NUM_WORKERS_ANNOTATION: Final = "elastic.dev/num-workers"
 asked of the job by `elastic scale` since is not taken back."""
 
 _WORKERS: Final = "num_workers"
-_NAMES: Final = {"volume": "spec.state or spec.job.volume", "image": "spec.image", "queue": "spec.queue"}
+_NAMES: Final = {
+    "volume": "spec.state or spec.job.volume",
+    "image": "spec.image",
+    "queue": "spec.queue",
+}
 
 
 def edit_notes(view: View, reading: Reading[ElasticTrainJobSpec]) -> Iterator[Note]:

@@ -1,11 +1,12 @@
 """What is told, and what is done, of one ElasticTrainJob at one moment."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from elastic.controller.kinds.clocks import soonest
 from elastic.controller.kinds.elastic_train_job.actions import end_actions, live_actions
 from elastic.controller.kinds.elastic_train_job.judgement import judge
-from elastic.controller.kinds.elastic_train_job.refusing import refused
+from elastic.controller.kinds.elastic_train_job.refusing import refused, rejected
 from elastic.controller.kinds.elastic_train_job.view import (
     CHILDREN,
     View,
@@ -13,13 +14,22 @@ from elastic.controller.kinds.elastic_train_job.view import (
     view_of,
 )
 from elastic.controller.kinds.queueing import Queues, queue_of
-from elastic.controller.reconciling import Observed, Outcome
+from elastic.controller.kinds.rejecting import words_of
+from elastic.controller.reconciling import Observed, Outcome, Rejection
 from elastic.controller.resources.elastic_train_job import RESOURCE
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.api.resources import SECRETS, Manifest, Resource
+from elastic.platforms.kubernetes.api.resources import (
+    PERSISTENT_VOLUME_CLAIMS,
+    SECRETS,
+    Manifest,
+    Resource,
+)
 from elastic.platforms.kubernetes.objects.names import TRAIN_JOB_LABEL
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
 from elastic.platforms.kubernetes.pods.containers import is_deleted
+
+_CLAIM: Final = "spec.state.volumeClaimTemplate"
+"""What the claim of a job's state is made from."""
 
 
 class ElasticTrainJobs:
@@ -64,6 +74,11 @@ class ElasticTrainJobs:
             return Outcome(status=seen.status, notes=seen.notes, again_in_s=0.0)
         actions, again_in_s = (end_actions if is_over else live_actions)(view)
         return Outcome(actions, written, again_in_s=soonest(again_in_s, seen.again_in_s))
+
+    def rejected(self, observed: Observed, rejection: Rejection) -> Outcome | None:
+        """A job that has not begun is failed; see `refusing.rejected`."""
+        is_claim = rejection.create.resource == PERSISTENT_VOLUME_CLAIMS
+        return rejected(observed, words_of(rejection, _CLAIM if is_claim else ""))
 
     def _problem(self, view: View) -> str:
         """Why a job cannot wait where it asks to; empty where it can."""

@@ -72,9 +72,7 @@ def _owner(resource: Manifest) -> ResourceOwner:
 def create_record(job: Job, resource: Manifest) -> Create:
     """The record, which comes first: by its name, jobs of one name exclude each other."""
     submitted_s = seconds_of(resource["metadata"]["creationTimestamp"])
-    submission = Submission(
-        job.submission_uid, submitted_s, job.image, job.owner, job.queue_system
-    )
+    submission = Submission(job.submission_uid, submitted_s, job.image, job.owner, job.queue_system)
     advice = (
         f"job {job.name!r} was submitted without a resource, and is left alone: rename this one, "
         f"or end the other with `elastic kill {job.name} -n {job.namespace} --forget`"
