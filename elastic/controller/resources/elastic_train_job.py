@@ -19,7 +19,8 @@ from elastic.controller.resources.base import Fields
 from elastic.controller.resources.common import Condition, Count
 from elastic.controller.resources.schema import KEEP_UNKNOWN, structural
 from elastic.errors import JobSpecError
-from elastic.platforms.kubernetes.api.resources import Manifest, Resource
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
 from elastic.spec.describe import Setting, known_name, problem_text, settings
 from elastic.spec.job import JobSpec
@@ -28,7 +29,7 @@ from elastic.spec.platforms import MODEL_ZOO_PATH, PlatformName
 from elastic.spec.settings.cluster_forms import STATE_MOUNT, Image, state_volume
 from elastic.spec.status import JobStatus
 
-RESOURCE: Final = Resource("elastic.dev", "v1", "elastictrainjobs", "ElasticTrainJob")
+RESOURCE: Final = TRAIN_JOBS
 
 _OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _MAX_NAME: Final = 253
