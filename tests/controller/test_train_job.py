@@ -8,16 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.invalid_objects import changed
 from support.invalid_objects.elastic_train_job import ROWS
-from support.train_job_world import (
-    JOB,
-    START_S,
-    TEMPLATE,
-    UID,
-    CrashError,
-    World,
-    begun,
-    resource,
-)
+from support.played_kind import START_S, CrashError
+from support.train_job_world import JOB, TEMPLATE, UID, World, begun, resource
 
 from elastic.controller.kinds.elastic_train_job.judgement import PROGRESS_S
 from elastic.controller.reconciling import Create, Delete
