@@ -148,6 +148,7 @@ def _install_controller(
         are_all=names == parts.names(),
         all_namespaces=options["all_namespaces"],
         image=options["image"],
+        queues=options["queues"],
     )
     wanted = [installing.namespace(namespace)] if options["create_namespace"] else []
     wanted += manifests(installation)

@@ -23,6 +23,6 @@ def _kinds(is_served: IsServed) -> dict[str, Kind]:
         TrainingJobs(queues=queues),
         ElasticJobs(queues),
         TFJobs(has_kubeshare),
-        ElasticTrainJobs(),
+        ElasticTrainJobs(queues),
     )
     return {kind.resource.kind.lower(): kind for kind in kinds}

@@ -26,7 +26,7 @@ from elastic.platforms.kubernetes.objects.names import (
     TMP_VOLUME,
     USER_ID,
 )
-from elastic.platforms.kubernetes.objects.queues import GROUPS
+from elastic.platforms.kubernetes.objects.queues import GROUPS, KUEUE_WORKLOADS, QueueSystem
 
 COMPONENT_LABEL: Final = "elastic-component"
 COMPONENT: Final = "controller"
@@ -68,6 +68,7 @@ class Installation:
         are_all: Whether these are all kinds there are, so that it need not be told.
         all_namespaces: Whether it looks after the jobs of all namespaces.
         image: With elastic, and without a framework.
+        queues: Names of the systems of queues that its jobs may wait in.
     """
 
     namespace: str
@@ -76,6 +77,7 @@ class Installation:
     are_all: bool = True
     all_namespaces: bool = False
     image: str = IMAGE
+    queues: Collection[str] = ()
 
     @property
     def cluster_name(self) -> str:
@@ -107,6 +109,14 @@ def everything_but_groups(queues: Collection[str]) -> Callable[[Resource], bool]
     return lambda resource: resource in kept or resource not in GROUPS.values()
 
 
+def queue_rules(queues: Collection[str]) -> list[Manifest]:
+    """Rights to have queues let go of pods that are to go, see `everything_but_groups`."""
+    if QueueSystem.KUEUE not in queues:
+        return []
+    held = KUEUE_WORKLOADS[0]
+    return [{"apiGroups": [held.group], "resources": [held.plural], "verbs": ["delete"]}]
+
+
 def definitions(installation: Installation) -> Iterator[Manifest]:
     """The types of its jobs, with the label that tells them from another controller's."""
     for kind in installation.kinds.values():
@@ -124,11 +134,12 @@ def is_ours(definition: Manifest) -> bool:
 def _access(installation: Installation) -> Iterator[Manifest]:
     namespace, kinds = installation.namespace, list(installation.kinds.values())
     view = view_rules() if any(kind.sees_cluster for kind in kinds) else []
+    of_jobs = [*job_rules(kinds), *queue_rules(installation.queues)]
     if installation.all_namespaces:
-        yield from _cluster_role(installation, [*job_rules(kinds), *view])
+        yield from _cluster_role(installation, [*of_jobs, *view])
         yield from _role(namespace, lease_rules())
     else:
-        yield from _role(namespace, [*job_rules(kinds), *lease_rules()])
+        yield from _role(namespace, [*of_jobs, *lease_rules()])
         if view:
             yield from _cluster_role(installation, view)
 

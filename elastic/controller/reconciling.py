@@ -70,14 +70,27 @@ class Delete:
     """Remove an object, if it is still this one.
 
     Attributes:
+        uid: Of the one that is meant; None for whichever has the name.
         grace_s: Seconds a pod may take to end; its own grace where None.
     """
 
     resource: Resource
     name: str
-    uid: str
+    uid: str | None = None
     grace_s: float | None = None
     note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """An object that the API server never takes as it is, whoever asks and whenever.
+
+    Attributes:
+        why: The API server's own words, with the field and its value.
+    """
+
+    create: Create
+    why: str
 
 
 Action: TypeAlias = Create | Patch | Delete
@@ -164,3 +177,9 @@ class Kind(Protocol):
 
     def reconcile(self, observed: Observed) -> Outcome:
         """Decide; called again whenever something has changed. Same in, same out."""
+
+    def rejected(self, observed: Observed, rejection: Rejection) -> Outcome | None:
+        """What follows when something that `reconcile` wanted to make can never be made.
+
+        None where the job goes on without it, as one that runs does: it is tried again and told.
+        """

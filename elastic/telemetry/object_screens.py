@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from elastic.spec.status.objects import (
@@ -16,7 +15,12 @@ from elastic.spec.status.objects import (
     ObjectStatus,
     PodStatus,
 )
-from elastic.telemetry.screens import MIN_WIDTH_FOR_BARS, WHOLE_NAME, plain_table
+from elastic.telemetry.screens import (
+    MIN_WIDTH_FOR_BARS,
+    add_name_column,
+    facts_table,
+    plain_table,
+)
 from elastic.telemetry.summary import age_text, duration_text, is_running, percent_text
 
 MAX_PODS: Final = 40
@@ -82,8 +86,8 @@ class _ListingTable:
         has_progress = options.max_width >= MIN_WIDTH_FOR_BARS
         table = plain_table()
         if self.has_namespaces:
-            _add_name_column(table, "NAMESPACE", [row.namespace for row in self.rows])
-        _add_name_column(table, "JOB", [row.name for row in self.rows])
+            add_name_column(table, "NAMESPACE", [row.namespace for row in self.rows])
+        add_name_column(table, "JOB", [row.name for row in self.rows])
         table.add_column("KIND", no_wrap=True)
         table.add_column("PHASE", no_wrap=True)
         for title in ("READY", "MIN", "MAX", *(["PROGRESS"] if has_progress else []), "AGE"):
@@ -101,12 +105,6 @@ class _ListingTable:
                 row.age,
             )
         yield table
-
-
-def _add_name_column(table: Table, title: str, names: Sequence[str]) -> None:
-    """A long name is folded: cut off, it could not be given to another command."""
-    longest = max(map(len, names), default=0)
-    table.add_column(title, overflow="fold", min_width=min(longest, WHOLE_NAME))
 
 
 def _of_job(job: ListedJob, now_s: float) -> _Row:
@@ -152,13 +150,7 @@ def _age(since_s: float | None, now_s: float) -> str:
 
 def object_screen(status: ObjectStatus, now_s: float) -> RenderableType:
     """All that is told of one object."""
-    parts: list[RenderableType] = [_head(status)]
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in _facts(status, now_s):
-        facts.add_row(name, Text(value))
-    parts.append(facts)
+    parts: list[RenderableType] = [_head(status), facts_table(_facts(status, now_s))]
     if status.conditions:
         parts += [Text(), _conditions_table(status, now_s)]
     if status.pods:

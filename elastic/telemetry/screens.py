@@ -58,6 +58,22 @@ def plain_table() -> Table:
     return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
 
 
+def add_name_column(table: Table, title: str, names: Sequence[str]) -> None:
+    """A long name is folded: cut off, it could not be given to another command."""
+    longest = max(map(len, names), default=0)
+    table.add_column(title, overflow="fold", min_width=min(longest, WHOLE_NAME))
+
+
+def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
+    """What is told in one line each, by their names."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, Text(value))
+    return table
+
+
 def jobs_table(statuses: Sequence[JobStatus], now_s: float) -> RenderableType:
     """One line per job."""
     if not statuses:
@@ -77,9 +93,7 @@ class _JobsTable:
     ) -> Iterator[RenderableType]:
         has_bars = console.is_terminal and options.max_width >= MIN_WIDTH_FOR_BARS
         table = plain_table()
-        # A long name is folded: cut off, it could not be given to another command.
-        longest = max((len(status.job_name) for status in self.statuses), default=0)
-        table.add_column("JOB", overflow="fold", min_width=min(longest, WHOLE_NAME))
+        add_name_column(table, "JOB", [status.job_name for status in self.statuses])
         table.add_column("PHASE", no_wrap=True)
         for title in ("PROGRESS", "WORKERS", "EPOCH", "LOSS", "SAMPLES/S", "AGE"):
             # "7 of 100000" may stand in two lines rather than a name.
@@ -117,12 +131,7 @@ def job_screen(status: JobStatus, now_s: float) -> RenderableType:
     ]
     if status.progress.records_total:
         parts.append(_Progress(status))
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in _facts(status, now_s):
-        facts.add_row(name, Text(value))
-    parts.append(facts)
+    parts.append(facts_table(_facts(status, now_s)))
     if status.workers:
         parts += [Text(), _workers_table(status)]
     if status.epochs:

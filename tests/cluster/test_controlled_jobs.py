@@ -6,6 +6,7 @@ from datetime import datetime
 
 import docker
 import pytest
+from support.accounts import act_as
 from support.cluster import (
     KUBECONFIG,
     eventually,
@@ -14,12 +15,23 @@ from support.cluster import (
     open_cluster,
     remove_namespace,
 )
-from support.controlled import ON_SIMULATED, TOLERATIONS, Applied, Controller, example, lasts
+from support.controlled import (
+    KINDS,
+    ON_SIMULATED,
+    TOLERATIONS,
+    Applied,
+    Controller,
+    example,
+    lasts,
+)
 from support.nodes import SimulatedNode
 
 from elastic.cli.main import main
 from elastic.controller.resources.elastic_job import RESOURCE as ELASTIC_JOBS
+from elastic.platforms.kubernetes.api.cluster import connect
+from elastic.platforms.kubernetes.api.discovery import may
 from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, LEASES, REPLICA_SETS
+from elastic.platforms.kubernetes.job import installing
 
 pytestmark = needs_custom_resources
 
@@ -294,10 +306,21 @@ def test_a_worker_that_always_fails_is_made_again_so_often_and_with_pauses(apply
     assert took_s >= 3.0, "there are pauses, and they grow"
 
 
-def test_the_command_line_shows_and_changes_jobs_of_all_kinds(apply, namespace, capsys):
+@pytest.fixture
+def submitter(cluster, namespace, tmp_path):
+    """The kubeconfig of an account with the rights of a user, and no others."""
+    kubeconfig = act_as(cluster, namespace, "submitter", tmp_path)
+    manifests = installing.submitter_access(namespace, [])
+    account = {"kind": "ServiceAccount", "name": "submitter", "namespace": namespace}
+    manifests[1]["subjects"] = [account]
+    list(installing.apply(cluster, manifests))
+    return kubeconfig
+
+
+def test_the_command_line_shows_and_changes_jobs_of_all_kinds(apply, namespace, submitter, capsys):
     job = apply(brief("named", "echo here is $HOSTNAME; exec sleep 1000"))
     job.until(lambda: len(job.running()) == 2)
-    where = [f"--kubeconfig={KUBECONFIG}", f"--namespace={namespace}"]
+    where = [f"--kubeconfig={submitter}", f"--namespace={namespace}"]
 
     def elastic(*words):
         assert main([*words, *where]) == 0
@@ -319,6 +342,50 @@ def test_the_command_line_shows_and_changes_jobs_of_all_kinds(apply, namespace, 
     elastic("kill", "elasticjob/named")
     assert job.get() is None
     job.until(lambda: not job.children())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_a_user_may_do_with_objects_what_the_commands_do(namespace, submitter, kind):
+    """And nothing of it in another namespace."""
+    user = connect(str(submitter))
+    for verb in ("get", "list", "create", "patch", "delete"):
+        assert may(user, verb, kind, namespace), verb
+        assert not may(user, verb, kind, "default"), verb
+
+
+def test_a_template_that_can_never_be_is_the_end_of_a_job_with_its_field_and_value(apply):
+    manifest = brief("wrong", "exit 0")
+    [container] = manifest["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    container["name"] = "Not_A_Name"
+    worker = apply(manifest)
+    manifest = example("tfjob-between-graphs.yaml")[-1]
+    manifest["metadata"]["name"] = "wrong"
+    template = manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    template["spec"]["activeDeadlineSeconds"] = "soon"
+    replica = apply(manifest)
+    line_of = line(nodeSelector={"a key": "b"})
+    line_of["metadata"]["name"] = "wrong"
+    trainer = apply(line_of)
+    [manifest] = example("elastictrainjob.yaml")
+    manifest["metadata"]["name"] = "wrong"
+    claim = manifest["spec"]["state"]["volumeClaimTemplate"]["spec"]
+    claim["accessModes"] = ["Sometimes"]
+    master = apply(manifest)
+    worker.until(lambda: worker.holds("Failed"))
+    told = worker.condition("Failed")["message"]
+    field = "spec.replicaSpecs.Worker.template.spec.containers[0].name"
+    assert f'{field}: Invalid value: "Not_A_Name"' in told
+    replica.until(lambda: replica.holds("Failed"))
+    told = replica.condition("Failed")["message"]
+    assert "cannot be handled as a Pod" in told
+    assert "activeDeadlineSeconds" in told or "soon" in told
+    trainer.until(lambda: trainer.phase == "failed")
+    assert '"a key"' in trainer.status["reason"]
+    master.until(lambda: master.phase == "Failed")
+    field = "spec.state.volumeClaimTemplate.spec.accessModes"
+    assert f'{field}: Unsupported value: "Sometimes"' in master.status["message"]
+    for job in (worker, replica, trainer, master):
+        assert not job.pods()
 
 
 @pytest.mark.soak

@@ -7,7 +7,8 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.elastic_world import CrashError, World
+from support.elastic_world import World
+from support.played_kind import CrashError
 
 from elastic.controller.kinds.elastic_job import ElasticJobs
 from elastic.controller.resources.elastic_job import ElasticJobStatus

@@ -53,6 +53,18 @@ def test_a_change_of_hands_concerns_both(index):
     assert names(index.controlled(item("next"))) == ["pod"]
 
 
+def test_what_a_job_that_is_no_more_has_left_concerns_it_still(index):
+    index.change(TOYS, None, item("job"))
+    pod = item("pod", "job", label="job")
+    index.change(PODS, None, pod)
+    index.change(TOYS, item("job"), None)
+    assert index.change(PODS, pod, pod) == {KEY}
+    assert names(index.labelled(KEY)) == ["pod"]
+    assert index.orphans(KEY) == []
+    index.change(PODS, pod, None)
+    assert index.labelled(KEY) == []
+
+
 def test_labels_give_to_a_job_what_nobody_controls(index):
     assert index.change(PODS, None, item("pod", label="job")) == {KEY}
     assert names(index.orphans(KEY)) == ["pod"]
@@ -104,7 +116,7 @@ def test_the_order_in_which_things_are_heard_of_does_not_matter(seed):
         index.change(resource, each, None)
     assert not index._objects
     assert not index._controlled
-    assert not index._orphans
+    assert not index._by_labels
 
 
 def test_the_cost_of_a_look_does_not_grow_with_the_number_of_other_jobs():

@@ -6,18 +6,31 @@ from contextlib import contextmanager
 import pytest
 from support.api_objects import Place
 from support.api_server_in_memory import InMemoryApi
-from support.kueue_in_memory import LAST, QUEUE, Kueue
+from support.kueue_in_memory import GROUP, LAST, QUEUE, VERSION, Kueue
+from support.making_order import order_of_making
 from support.toy_kind import PAUSES, is_quiet, soon
 
 from elastic.controller.assembly import assembled
-from elastic.controller.installing import everything_but_groups, job_rules
+from elastic.controller.installing import everything_but_groups, job_rules, queue_rules
 from elastic.controller.kinds.elastic_job import ElasticJobs
+from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
 from elastic.controller.kinds.queueing import Queues
 from elastic.controller.kinds.training_job import TrainingJobs
 from elastic.controller.machinery.engine import Engine
+from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.discovery import may
-from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, PODS, REPLICA_SETS
-from elastic.platforms.kubernetes.objects.queues import GROUPS, QueueSystem
+from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, CONFIGMAPS, PODS, REPLICA_SETS
+from elastic.platforms.kubernetes.objects import names
+from elastic.platforms.kubernetes.objects.manifests import replica_pod
+from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.queues import (
+    GROUPS,
+    KUEUE_WORKLOADS,
+    QueueSystem,
+    groups_among,
+)
+from elastic.platforms.kubernetes.objects.record import dump_control, spec_of, submission_of
 
 TEAM = "team"
 GROUP_SPECS = {
@@ -31,19 +44,11 @@ class World:
 
     def __init__(self, api):
         self.api = api
-        self.made = []
-        create = api.objects.create
-
-        def created(place, manifest, dry_run=False):
-            if not dry_run:
-                self.made.append((place.plural, manifest["metadata"]["name"]))
-            return create(place, manifest, dry_run)
-
-        api.objects.create = created
+        self.made = order_of_making(api)
 
     @contextmanager
     def engine(self, kind):
-        self.api.serve(kind.resource, *kind.children)
+        self.api.serve(kind.resource, *kind.children, *kind.unwatched)
         engine = Engine(self.api.cluster(patience_s=0.2), [kind], TEAM, 2, PAUSES)
         engine.start()
         try:
@@ -56,7 +61,8 @@ class World:
 
     def submit(self, kind, spec, queue="team-a"):
         resource = kind.resource
-        metadata = {"name": "j", "namespace": TEAM, "labels": {QUEUE: queue}}
+        labels = {QUEUE: queue} if queue else {}
+        metadata = {"name": "j", "namespace": TEAM, "labels": labels}
         manifest = {"apiVersion": resource.api_version, "kind": resource.kind}
         self.api.objects.create(
             self.place(resource, "j"), {**manifest, "metadata": metadata, "spec": spec}
@@ -96,12 +102,17 @@ def training_job(trainers=2):
     return {name: {"min-instance": n, "max-instance": n} for name, n in roles.items()}
 
 
-KINDS = [(ElasticJobs, elastic_job), (TrainingJobs, training_job)]
+def train_job(workers="2:3", **fields):
+    job = {"model_def": "m.C", "training_data_dir": "/d", "minibatch_size": 1}
+    return {"image": "digits:1", "job": {**job, "num_workers": workers}, **fields}
+
+
+KINDS = [(ElasticJobs, elastic_job), (TrainingJobs, training_job), (ElasticTrainJobs, train_job)]
 
 
 def kind_with(make, *systems):
-    queues = Queues(systems)
-    return make(queues) if make is ElasticJobs else make(queues=queues)
+    queues = Queues(systems, KUEUE_WORKLOADS[0] if QueueSystem.KUEUE in systems else None)
+    return make(queues=queues)
 
 
 @pytest.mark.parametrize("system", GROUPS)
@@ -239,9 +250,43 @@ def test_a_job_that_has_failed_gives_its_room_back_and_keeps_its_pods(world):
     assert not any(pod["metadata"].get("finalizers") for pod in job.kueue.pods())
 
 
-@pytest.mark.parametrize(
-    ("make", "spec"), [(ElasticJobs, elastic_job), (TrainingJobs, training_job)]
-)
+@pytest.mark.parametrize("has_room", [True, False], ids=["running", "waiting"])
+@pytest.mark.parametrize("is_away", [False, True], ids=["watched", "while the controller is away"])
+@pytest.mark.parametrize("made", ["elastic job", "train job"])
+def test_a_deleted_job_leaves_no_pods_that_kueue_holds(world, made, is_away, has_room):
+    job = Queued(world) if made == "elastic job" else Trained(world, QueueSystem.KUEUE)
+    world.api.serve(KUEUE_WORKLOADS[0])
+    with world.engine(job.kind):
+        if made == "train job":
+            soon(lambda: job.master)
+            job.launch(0, 1)
+        job.until(lambda: len(job.phases()) == 3 and set(job.phases().values()) == {"Running"})
+        if not has_room:
+            job.kueue.evict(groups_among(job.kueue.pods())[0])
+            job.kueue.settle()
+        if not is_away:
+            world.api.objects.delete(world.place(job.kind.resource, "j"), {})
+            job.until(lambda: job.phases() == {})
+            return
+    world.api.objects.delete(world.place(job.kind.resource, "j"), {})
+    job.kueue.settle()
+    assert job.phases() != {}, "they are held, and nobody lets go of them"
+    with world.engine(job.kind):
+        job.until(lambda: job.phases() == {})
+
+
+def test_a_pod_that_is_deleted_is_replaced_and_no_reason_to_leave_the_queue(world):
+    job = Queued(world)
+    with world.engine(job.kind) as engine:
+        job.until_phases(worker_0="Running", worker_1="Running", worker_2="Running")
+        world.api.objects.delete(world.place(PODS, "j-worker-1"), {"gracePeriodSeconds": 30})
+        job.until_phases(worker_0="Running", worker_1_1="Running", worker_2="Running")
+        is_quiet(engine, world.api)
+    deleted = [path for verb, path in world.api.requests if verb == "delete"]
+    assert not [path for path in deleted if "workloads" in path]
+
+
+@pytest.mark.parametrize(("make", "spec"), KINDS)
 @pytest.mark.parametrize(
     ("systems", "queue", "words"),
     [
@@ -263,9 +308,7 @@ def test_a_queue_that_is_not_there_fails_a_new_job_and_says_why(
     assert [plural for plural, _ in world.made if plural != "events"] == [kind.resource.plural]
 
 
-@pytest.mark.parametrize(
-    ("make", "spec"), [(ElasticJobs, elastic_job), (TrainingJobs, training_job)]
-)
+@pytest.mark.parametrize(("make", "spec"), KINDS)
 def test_a_job_that_has_begun_does_not_end_with_its_queue(world, make, spec):
     kind = kind_with(make, QueueSystem.KUEUE)
     with world.engine(kind):
@@ -275,6 +318,155 @@ def test_a_job_that_has_begun_does_not_end_with_its_queue(world, make, spec):
     with world.engine(later) as engine:
         is_quiet(engine, world.api)
     assert str(world.status(kind)["phase"]).lower() != "failed"
+
+
+class Trained:
+    """An ElasticTrainJob in a queue, whose master is the test."""
+
+    def __init__(self, world, system, **fields):
+        self.world = world
+        self.kind = kind_with(ElasticTrainJobs, system)
+        world.api.serve(KUEUE_WORKLOADS[0])
+        self.kueue = Kueue(world.api) if system is QueueSystem.KUEUE else None
+        queue = "default" if system is QueueSystem.NATIVE else "team-a"
+        world.submit(self.kind, train_job(queue=queue, **fields), "")
+
+    def look(self):
+        if self.kueue is not None:
+            self.kueue.settle()
+
+    def until(self, is_so):
+        def look():
+            self.look()
+            return is_so()
+
+        return soon(look)
+
+    @property
+    def master(self):
+        return self.world.all(PODS).get("elastic-j-master")
+
+    def job(self):
+        """As its master has it."""
+        record = self.world.all(CONFIGMAPS)["elastic-j"]
+        submission = submission_of(record)
+        return Job(
+            spec_of(record), TEAM, submission.uid, submission.image, owner=submission.owner,
+            queue_system=submission.queue_system,
+        )  # fmt: skip
+
+    def launch(self, *indexes, launch=1):
+        for index in indexes:
+            pod = replica_pod(self.job(), ReplicaId("worker", index, launch), Owner.of(self.master))
+            self.world.api.cluster().create(PODS.path(TEAM), pod)
+
+    def phases(self):
+        pods = self.world.all(PODS)
+        return {
+            name.removeprefix("elastic-j-"): pod["status"]["phase"] for name, pod in pods.items()
+        }
+
+
+@pytest.mark.parametrize("system", GROUPS)
+def test_the_group_of_a_train_job_is_there_before_its_master_and_as_it_is_to_be(world, system):
+    _, spec = GROUP_SPECS[system]
+    job = Trained(world, system)
+    with world.engine(job.kind) as engine:
+        soon(lambda: job.master)
+        [(name, group)] = world.all(GROUPS[system]).items()
+        assert group["spec"] == spec(2)
+        [owner] = group["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"]) == ("ElasticTrainJob", "j")
+        plurals = [plural for plural, _ in world.made]
+        assert plurals.index("configmaps") < plurals.index("podgroups") < plurals.index("pods")
+        job.launch(0)
+        assert name in str(world.all(PODS)["elastic-j-worker-0"])
+        world.edit(GROUPS[system], {"spec": spec(7)}, name)
+        soon(lambda: world.all(GROUPS[system])[name]["spec"] == spec(2))
+        world.api.objects.delete(world.place(GROUPS[system], name), {})
+        soon(lambda: world.all(GROUPS[system]))
+        is_quiet(engine, world.api)
+        assert world.status(job.kind)["phase"] == "Pending"
+
+
+@pytest.mark.parametrize("system", QueueSystem)
+def test_a_train_job_is_recorded_with_its_queue_and_its_master_is_in_it(world, system):
+    job = Trained(world, system)
+    with world.engine(job.kind):
+        soon(lambda: job.master)
+        queue = "default" if system is QueueSystem.NATIVE else "team-a"
+        assert job.job().queue_system is system
+        assert job.master["metadata"]["labels"][QUEUE] == queue
+        schedulers = {QueueSystem.VOLCANO: "volcano", QueueSystem.KAI: "kai-scheduler"}
+        assert job.master["spec"].get("schedulerName") == schedulers.get(system)
+        assert GROUP not in job.master["metadata"]["labels"], "it is admitted alone"
+
+
+@pytest.mark.parametrize("field", ["spec.queue", "spec.job.queue", "label"])
+def test_a_train_job_names_its_queue_in_one_of_three_places(world, field):
+    kind, spec = kind_with(ElasticTrainJobs), train_job()
+    if field == "spec.queue":
+        spec["queue"] = "team-a"
+    elif field == "spec.job.queue":
+        spec["job"]["queue"] = "team-a"
+    named = f"metadata.labels.{QUEUE}" if field == "label" else field
+    with world.engine(kind):
+        world.submit(kind, spec, "team-a" if field == "label" else "")
+        soon(lambda: world.status(kind).get("phase") == "Failed")
+    assert world.status(kind)["message"].startswith(f"{named}=team-a is not known here")
+
+
+def test_a_train_job_that_names_two_queues_is_failed_with_both(world):
+    kind = kind_with(ElasticTrainJobs, QueueSystem.KUEUE)
+    with world.engine(kind):
+        world.submit(kind, train_job(queue="team-b"), "team-a")
+        soon(lambda: world.status(kind).get("phase") == "Failed")
+    told = world.status(kind)["message"]
+    assert "spec.queue is 'team-b'" in told
+    assert f"{QUEUE} is 'team-a'" in told
+
+
+def test_without_the_right_to_groups_no_pod_of_a_train_job_is_made(world):
+    world.api.deny("podgroups", "create")
+    job = Trained(world, QueueSystem.VOLCANO)
+    with world.engine(job.kind):
+        soon(lambda: world.events("FailedCreatePodGroup"))
+        assert "forbidden" in world.events("FailedCreatePodGroup")[0]
+        assert world.all(PODS) == {}
+        world.api.allow("podgroups")
+        soon(lambda: job.master)
+
+
+def test_a_train_job_that_is_suspended_leaves_kueue_and_comes_back(world):
+    job = Trained(world, QueueSystem.KUEUE)
+    with world.engine(job.kind):
+        soon(lambda: job.master)
+        job.launch(0, 1)
+        running = {"master": "Running", "worker-0-1": "Running", "worker-1-1": "Running"}
+        job.until(lambda: job.phases() == running)
+        world.edit(job.kind.resource, {"spec": {"suspend": True}})
+        job.until(lambda: job.phases() == {})
+        soon(lambda: world.status(job.kind)["phase"] == "Suspended")
+        world.edit(job.kind.resource, {"spec": {"suspend": False}})
+        soon(lambda: job.master)
+        job.launch(0, 1, launch=2)
+        again = {"master": "Running", "worker-0-2": "Running", "worker-1-2": "Running"}
+        job.until(lambda: job.phases() == again)
+
+
+def test_workers_that_a_lost_master_left_behind_are_not_held_by_kueue(world):
+    job = Trained(world, QueueSystem.KUEUE)
+    with world.engine(job.kind):
+        soon(lambda: job.master)
+        job.launch(0, 1)
+        job.until(lambda: len(job.phases()) == 3 and set(job.phases().values()) == {"Running"})
+        control = {names.CONTROL_KEY: dump_control(JobControl(cancelled=True))}
+        world.edit(CONFIGMAPS, {"data": control}, "elastic-j")
+        world.api.objects.delete(world.place(PODS, "elastic-j-master"), {})
+        job.until(lambda: job.phases() == {})
+        assert world.status(job.kind)["phase"] == "Cancelled"
+    workload = Place("kueue.x-k8s.io", VERSION, "workloads", TEAM, "")
+    assert world.api.objects.list(workload)[0] == []
 
 
 @pytest.mark.parametrize("used", [(), (QueueSystem.VOLCANO,), tuple(GROUPS)])
@@ -288,6 +480,12 @@ def test_rights_to_groups_are_given_where_they_are_used_alone(used):
         if "podgroups" in rule["resources"]
     }
     assert groups == {GROUPS[system].group for system in used}
+
+
+@pytest.mark.parametrize("used", [(), ("volcano",), ("kueue", "volcano")])
+def test_the_right_to_end_groups_of_kueue_is_given_where_it_is_used_alone(used):
+    plurals = [plural for rule in queue_rules(used) for plural in rule["resources"]]
+    assert plurals == (["workloads"] if "kueue" in used else [])
 
 
 @pytest.mark.parametrize(("allowed", "namespace"), [(True, TEAM), (False, None)])

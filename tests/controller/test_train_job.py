@@ -8,16 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.invalid_objects import changed
 from support.invalid_objects.elastic_train_job import ROWS
-from support.train_job_world import (
-    JOB,
-    START_S,
-    TEMPLATE,
-    UID,
-    CrashError,
-    World,
-    begun,
-    resource,
-)
+from support.played_kind import START_S, CrashError
+from support.train_job_world import JOB, TEMPLATE, UID, World, begun, resource
 
 from elastic.controller.kinds.elastic_train_job.judgement import PROGRESS_S
 from elastic.controller.reconciling import Create, Delete
@@ -528,10 +520,9 @@ class TestEdits:
         assert world.master is not None
         assert world.phase == "Recovering"
 
-    def test_unknown_fields_and_a_queue_are_named(self):
-        world = World(colour="red", queue="night").settle()
+    def test_unknown_fields_are_named(self):
+        world = World(colour="red").settle()
         assert "spec.colour" in world.told("UnknownFields")[0]
-        assert "spec.queue='night'" in world.told("QueueIgnored")[0]
         world.run()
         assert len(world.told("UnknownFields")) == 1
 

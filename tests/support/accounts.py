@@ -1,13 +1,16 @@
-"""An account whose requests the API server counts apart from everybody else's."""
+"""Service accounts: to act as one, and to have the API server count the requests of one apart."""
 
 import re
+from pathlib import Path
+
+import yaml
 
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.kubeconfig import find_access
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICE_ACCOUNTS
 from elastic.platforms.kubernetes.job import installing
 from elastic.platforms.kubernetes.job.installing import apply
-from support.cluster import KUBECONFIG, eventually
+from support.cluster import KUBECONFIG, eventually, exists
 
 _FLOWS = "flowcontrol.apiserver.k8s.io"
 _DISPATCHED = re.compile(
@@ -37,13 +40,7 @@ class CountedAccount:
 
     def connect(self, pace):
         """A connection as this account, from whose first request on all are counted."""
-        path = f"{SERVICE_ACCOUNTS.path(self._namespace, _ACCOUNT)}/token"
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": _TOKEN_LIFE_S},
-        }
-        token = self._cluster.create(path, request)["status"]["token"]
+        token = token_of(self._cluster, self._namespace, _ACCOUNT)
         found = find_access(KUBECONFIG)
         found.configuration.api_key = {"authorization": token}
         found.configuration.api_key_prefix = {"authorization": "Bearer"}
@@ -85,3 +82,31 @@ class CountedAccount:
                 "rules": [rule],
             },
         }
+
+
+def act_as(cluster, namespace, account, folder):
+    """A kubeconfig, in a folder, of a service account, which is made where it is not there."""
+    path = SERVICE_ACCOUNTS.path(namespace, account)
+    if exists(cluster, path) is None:
+        cluster.create(SERVICE_ACCOUNTS.path(namespace), {"metadata": {"name": account}})
+    config = yaml.safe_load(Path(KUBECONFIG).read_text())
+    [named] = config["clusters"]
+    context = {"cluster": named["name"], "user": account, "namespace": namespace}
+    config["users"] = [{"name": account, "user": {"token": token_of(cluster, namespace, account)}}]
+    config["contexts"] = [{"name": account, "context": context}]
+    config["current-context"] = account
+    file = folder / f"{account}.yaml"
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+def token_of(cluster, namespace, account):
+    """A token of a service account, by the API that every version has."""
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "metadata": {},
+        "spec": {"expirationSeconds": _TOKEN_LIFE_S},
+    }
+    path = f"{SERVICE_ACCOUNTS.path(namespace, account)}/token"
+    return cluster.create(path, request)["status"]["token"]

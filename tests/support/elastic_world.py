@@ -4,51 +4,25 @@ It plays what a kind decides until nothing is left to be done, and watches what 
 """
 
 from copy import deepcopy
-from datetime import UTC, datetime
 
-from elastic.controller.reconciling import Create, Delete, Observed, Patch
+from elastic.controller.reconciling import Create, Delete, Patch
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES
+from support.played_kind import PlayedKind, text_of
 
-START_S = 1_750_000_000.0
 GRACE_S = 30.0
 
 
-class CrashError(Exception):
-    """The controller died in the middle of a pass."""
-
-
-def text_of(moment_s):
-    return datetime.fromtimestamp(moment_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-class World:
+class World(PlayedKind):
     """One job of a kind, its pods and services; only the kubelet's part is the test's to play."""
 
     def __init__(self, kind, job, status_model):
-        self.kind = kind
-        self.job = deepcopy(job)
-        self.job["metadata"] |= {"namespace": "default", "uid": "job-uid", "generation": 1}
-        self.objects = {PODS: {}, SERVICES: {}}
-        self.now_s = START_S
-        self.notes = []
-        self.actions = []
-        self.num_status_writes = 0
-        self.is_job_gone = False
-        self.refuses = lambda create: False
-        self.crash_after = None
+        job = deepcopy(job)
+        job["metadata"] |= {"namespace": "default", "uid": "job-uid", "generation": 1}
+        super().__init__(kind, job, {PODS: {}, SERVICES: {}})
         self.charged = {}
         self._status_model = status_model
-        self._num_made = 0
 
     # What is there.
-
-    @property
-    def name(self):
-        return self.job["metadata"]["name"]
-
-    @property
-    def status(self):
-        return self.job.get("status") or {}
 
     @property
     def pods(self):
@@ -71,47 +45,7 @@ class World:
         found = [c for c in self.status.get("conditions", ()) if c["type"] == type_]
         return found[0] if found else None
 
-    def reasons(self):
-        return [note.reason for note in self.notes]
-
     # The controller.
-
-    def observe(self):
-        children = {
-            resource: [deepcopy(found[name]) for name in sorted(found)]
-            for resource, found in self.objects.items()
-        }
-        return Observed(deepcopy(self.job), children, self.now_s)
-
-    def one_pass(self):
-        """One pass; True when it left something to be done at once."""
-        outcome = self.kind.reconcile(self.observe())
-        before = deepcopy(self.status)
-        for number, action in enumerate(outcome.actions):
-            if self.crash_after == number:
-                raise CrashError
-            if isinstance(action, Create) and self.refuses(action):
-                return True
-            self._act(action)
-        if self.is_job_gone:
-            return False
-        if self.crash_after is not None and self.crash_after >= len(outcome.actions):
-            raise CrashError
-        if outcome.status != before:
-            self._write(outcome.status)
-        self.notes += outcome.notes
-        self.again_in_s = outcome.again_in_s
-        return bool(outcome.actions) or outcome.status != before
-
-    def settle(self, passes=60):
-        """Pass after pass until nothing changes; then once more, which must write nothing."""
-        for _ in range(passes):
-            if self.is_job_gone or not self.one_pass():
-                break
-        else:
-            raise AssertionError(f"no fixed point: {self.actions[-6:]}")
-        if not self.is_job_gone:
-            assert self.again_in_s != 0, "it is to be called again at once, and does nothing"
 
     def advance(self, seconds):
         """Let time pass, looking again whenever the kind asked for it."""

@@ -57,8 +57,11 @@ class Kueue:
             for pod in self.pods():
                 if QUEUE in _labels(pod) and GROUP not in _labels(pod):
                     self._see_to_one(pod)
-            for name in sorted({_labels(p)[GROUP] for p in self.pods() if GROUP in _labels(p)}):
+            groups = {_labels(pod)[GROUP] for pod in self.pods() if GROUP in _labels(pod)}
+            for name in sorted(groups):
                 self._see_to_group(name)
+            # Of a group it knows what its Workload says, and its pods.
+            self._had_workload &= groups
             if self.pods() == before:
                 return
         raise AssertionError("Kueue and the node find no end")

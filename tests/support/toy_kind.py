@@ -55,6 +55,9 @@ class ToyKind:
         notes = [Note("PhaseChanged", f"is {status['phase']}")]
         return Outcome(actions, status, notes if status["phase"] != old.get("phase") else ())
 
+    def rejected(self, observed, rejection):
+        return None
+
     def _make(self, job, name):
         labels = {"toy": job}
         spec = {"containers": [{"name": "main", "image": "toy"}]}

@@ -5,11 +5,10 @@ It plays what the kind decides until nothing is left to be done, and watches wha
 
 import json
 from copy import deepcopy
-from datetime import UTC, datetime
 
 from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
 from elastic.controller.machinery.diffs import without_none
-from elastic.controller.reconciling import Create, Delete, Observed, Patch
+from elastic.controller.reconciling import Create, Delete, Patch
 from elastic.controller.resources.elastic_train_job import RESOURCE, ElasticTrainJobStatus
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.resources import (
@@ -21,9 +20,9 @@ from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.names import CONTROL_KEY, STATUS_KEY
 from elastic.platforms.kubernetes.objects.record import dump_control, status_of
 from elastic.spec.status import FINAL_PHASES, JobPhase, JobStatus, Progress, WorkerStatus
+from support.played_kind import START_S, PlayedKind, text_of
 from support.training_world import merged
 
-START_S = 1_750_000_000.0
 UID = "11111111-2222-3333-4444-555555555555"
 JOB = {
     "model_def": "digits.digits_torch.CustomModel",
@@ -37,14 +36,6 @@ TEMPLATE = {
 }
 
 
-class CrashError(Exception):
-    """The controller died in the middle of a pass."""
-
-
-def text_of(moment_s):
-    return datetime.fromtimestamp(moment_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def resource(name="night", job=JOB, state=None, **spec):
     """An object as its user has applied it; its state is a claim of its own where none is named."""
     whole = {"image": "digits:1", "job": job, **spec}
@@ -54,37 +45,21 @@ def resource(name="night", job=JOB, state=None, **spec):
     return {**head, "metadata": {"name": name}, "spec": whole}
 
 
-class World:
+class World(PlayedKind):
     """One job and what is made of it; its master, and the nodes, are the test's to play."""
 
     def __init__(self, manifest=None, **fields):
-        self.kind = ElasticTrainJobs()
-        self.job = deepcopy(manifest or resource(**fields))
-        self.job["metadata"] |= {
+        kind = ElasticTrainJobs()
+        job = deepcopy(manifest or resource(**fields))
+        job["metadata"] |= {
             "namespace": "team",
             "uid": UID,
             "generation": 1,
             "creationTimestamp": text_of(START_S),
         }
-        self.objects = {each: {} for each in (*self.kind.children, SECRETS)}
-        self.now_s = START_S
-        self.notes = []
-        self.actions = []
-        self.num_status_writes = 0
-        self.is_job_gone = False
-        self._due_s = None
-        self.crash_after = None
-        self._num_made = 0
+        super().__init__(kind, job, {each: {} for each in (*kind.children, SECRETS)})
 
     # What is there.
-
-    @property
-    def name(self):
-        return self.job["metadata"]["name"]
-
-    @property
-    def status(self):
-        return self.job.get("status") or {}
 
     @property
     def phase(self):
@@ -118,59 +93,11 @@ class World:
         found = [each for each in self.status.get("conditions", ()) if each["type"] == type_]
         return found[0]["status"] if found else None
 
-    def reasons(self):
-        return [note.reason for note in self.notes]
-
     def told(self, reason):
         """The messages of events with this reason."""
         return [note.message for note in self.notes if note.reason == reason]
 
     # The controller.
-
-    def observe(self):
-        children = {
-            of: [deepcopy(found[name]) for name in sorted(found)]
-            for of, found in self.objects.items()
-            if of in self.kind.children
-        }
-        random_hex = f"{self._num_made:064x}"
-        return Observed(deepcopy(self.job), children, self.now_s, random_hex=random_hex)
-
-    def one_pass(self):
-        """One pass; True when it left something to be done at once."""
-        outcome = self.kind.reconcile(self.observe())
-        before = deepcopy(self.status)
-        for number, action in enumerate(outcome.actions):
-            if self.crash_after == number:
-                raise CrashError
-            self._act(action)
-        if self.is_job_gone:
-            return False
-        if self.crash_after is not None and self.crash_after >= len(outcome.actions):
-            raise CrashError
-        if outcome.status != before:
-            self._write(outcome.status)
-        self.notes += outcome.notes
-        wait_s = outcome.again_in_s
-        self._due_s = None if wait_s is None else self.now_s + wait_s
-        self._is_to_look_now = wait_s == 0
-        return bool(outcome.actions) or outcome.status != before
-
-    def settle(self, passes=40):
-        """Pass after pass until nothing changes."""
-        for _ in range(passes):
-            if self.is_job_gone or not self.one_pass():
-                break
-        else:
-            raise AssertionError(f"no fixed point: {self.actions[-6:]}")
-        if not self.is_job_gone:
-            assert not self._is_to_look_now, "it is to be called again at once, and does nothing"
-        return self
-
-    @property
-    def again_in_s(self):
-        """Seconds until the kind wants to look again; None for never."""
-        return None if self._due_s is None else self._due_s - self.now_s
 
     def advance(self, seconds):
         """Let time pass, looking again whenever the kind asked for it, and at no other moment."""

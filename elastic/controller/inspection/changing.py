@@ -9,10 +9,13 @@ from elastic.controller.inspection.documents import object_status
 from elastic.controller.inspection.kinds import Reference
 from elastic.controller.inspection.objects import Objects
 from elastic.controller.kinds.pods import name_of
+from elastic.controller.machinery.index import controller_uid
 from elastic.errors import JobSpecError, PlatformError
 from elastic.platforms.base import StillAliveError, unheard
 from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS
+from elastic.platforms.kubernetes.objects.queues import groups_among
+from elastic.platforms.kubernetes.pods.groups import end_group
 from elastic.spec.status.objects import ObjectStatus
 
 POLL_S: Final = 0.25
@@ -73,6 +76,7 @@ def kill(
     uid = None if job is None else str(job["metadata"]["uid"])
     if uid is not None:
         objects.cluster.delete(objects.path(reference), uid=uid)
+    _leave_queue(objects, reference, uid)
     if timeout_s == 0:
         _forget_pods(objects, reference)
     deadline_s = time.monotonic() + max(timeout_s, SETTLE_S)
@@ -86,6 +90,13 @@ def kill(
         on_wait(f"{', '.join(left)} to be gone")
         time.sleep(POLL_S)
     return None if job is None else object_status(reference.kind, job)
+
+
+def _leave_queue(objects: Objects, reference: Reference, uid: str | None) -> None:
+    """Have Kueue let go of groups whose pods are to go: with no controller, nobody else would."""
+    pods = objects.pods(reference) or ()
+    for group in groups_among(pod for pod in pods if uid is None or controller_uid(pod) == uid):
+        end_group(objects.cluster, objects.namespace, group)
 
 
 def _forget_pods(objects: Objects, reference: Reference) -> None:

@@ -8,18 +8,14 @@ from elastic.controller.inspection.seeing import (
     Standing,
     check_size,
     default_container,
-    labels_of,
     lenient,
     newest,
+    readable,
+    replica_of,
+    selector_of,
 )
 from elastic.controller.kinds.elastic_job.objects import STORE, WORKER
-from elastic.controller.kinds.pods import (
-    GROUP_LABEL,
-    INDEX_LABEL,
-    JOB_LABEL,
-    TYPE_LABEL,
-    name_of,
-)
+from elastic.controller.kinds.pods import name_of
 from elastic.controller.resources.base import read_spec
 from elastic.controller.resources.elastic_job import (
     GROUP,
@@ -27,15 +23,7 @@ from elastic.controller.resources.elastic_job import (
     ElasticJobSpec,
     ElasticJobStatus,
 )
-from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
-
-
-def indexed_role(pod: Manifest) -> tuple[str, int | None]:
-    """What a pod is whose labels say its role and its index."""
-    labels = labels_of(pod)
-    index = labels.get(INDEX_LABEL, "")
-    return labels.get(TYPE_LABEL, "pod"), int(index) if index.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +53,11 @@ class SeenElasticJobs:
 
     def selectors(self, name: str) -> Sequence[str]:
         """By the labels of the job."""
-        return (f"{JOB_LABEL}={name},{GROUP_LABEL}={GROUP}",)
+        return (selector_of(name, GROUP),)
 
     def role_of(self, pod: Manifest) -> tuple[str, int | None]:
         """By its labels; the store where workers meet has no index."""
-        return indexed_role(pod)
+        return replica_of(pod)
 
     def container(self, pod: Manifest) -> str:
         """The first, unless the pod says otherwise."""
@@ -84,9 +72,7 @@ class SeenElasticJobs:
             JobSpecError: It is outside of the limits, or they cannot be read.
         """
         reference = f"elasticjob/{name_of(job)}"
-        reading = read_spec(ElasticJobSpec, job)
-        if reading.spec is None:
-            raise JobSpecError(f"{reference} has a spec that is wrong: {reading.problem}")
-        low, high = reading.spec.min_replicas or 1, reading.spec.max_replicas
+        spec = readable(reference, read_spec(ElasticJobSpec, job))
+        low, high = spec.min_replicas or 1, spec.max_replicas
         check_size(reference, size, low, high, "minReplicas and maxReplicas")
         return {"spec": {"replicaSpecs": {"Worker": {"replicas": size}}}}

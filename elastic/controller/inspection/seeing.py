@@ -6,11 +6,14 @@ from typing import Any, Final, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from elastic.controller.kinds.pods import GROUP_LABEL, INDEX_LABEL, JOB_LABEL, TYPE_LABEL
+from elastic.controller.resources.base import Fields, Reading
 from elastic.controller.resources.common import Condition, ConditionStatus
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
 
 M = TypeVar("M", bound=BaseModel)
+S = TypeVar("S", bound=Fields)
 
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 """Annotation: which container is meant where nobody names one."""
@@ -107,6 +110,31 @@ def labels_of(item: Manifest) -> Mapping[str, str]:
     """Its labels; empty where it has none."""
     labels: Mapping[str, str] = item["metadata"].get("labels") or {}
     return labels
+
+
+def replica_of(
+    pod: Manifest, type_label: str = TYPE_LABEL, index_label: str = INDEX_LABEL
+) -> tuple[str, int | None]:
+    """What a pod is whose labels say its role and its index, as far as they do."""
+    labels = labels_of(pod)
+    index = str(labels.get(index_label, ""))
+    return labels.get(type_label, "pod"), int(index) if index.isdecimal() else None
+
+
+def selector_of(name: str, group: str) -> str:
+    """Selects the pods of an object whose replicas its controller makes itself."""
+    return f"{JOB_LABEL}={name},{GROUP_LABEL}={group}"
+
+
+def readable(reference: str, reading: Reading[S]) -> S:
+    """The spec that was read.
+
+    Raises:
+        JobSpecError: It is wrong.
+    """
+    if reading.spec is None:
+        raise JobSpecError(f"{reference} has a spec that is wrong: {reading.problem}")
+    return reading.spec
 
 
 def default_container(pod: Manifest) -> str:

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.controller.inspection.elastic_jobs import indexed_role
 from elastic.controller.inspection.seeing import (
     Count,
     Standing,
     check_size,
     default_container,
     newest,
+    readable,
+    replica_of,
+    selector_of,
 )
-from elastic.controller.kinds.pods import GROUP_LABEL, JOB_LABEL, name_of
+from elastic.controller.kinds.pods import name_of
 from elastic.controller.kinds.tf_objects import GROUP
 from elastic.controller.kinds.tf_plan import size_of
 from elastic.controller.kinds.tf_status import SCHEDULED
@@ -61,11 +63,11 @@ class SeenTFJobs:
 
     def selectors(self, name: str) -> Sequence[str]:
         """By the labels of the job."""
-        return (f"{JOB_LABEL}={name},{GROUP_LABEL}={GROUP}",)
+        return (selector_of(name, GROUP),)
 
     def role_of(self, pod: Manifest) -> tuple[str, int | None]:
         """By its labels."""
-        return indexed_role(pod)
+        return replica_of(pod)
 
     def container(self, pod: Manifest) -> str:
         """The one that decides how a replica has ended."""
@@ -79,10 +81,7 @@ class SeenTFJobs:
             JobSpecError: There are none, or the number is outside of what its pods know of.
         """
         reference = f"tfjob/{name_of(job)}"
-        reading = read_tf_job(job)
-        spec = reading.spec
-        if spec is None:
-            raise JobSpecError(f"{reference} has a spec that is wrong: {reading.problem}")
+        spec = readable(reference, read_tf_job(job))
         if Role.WORKER not in spec.roles:
             raise JobSpecError(f"{reference} has no workers, and other roles keep their size")
         # Without a maximum the pods that run were told of no more workers than there were to be.

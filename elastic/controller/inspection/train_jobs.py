@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from elastic.controller.inspection.seeing import Count, Standing, default_container
+from elastic.controller.inspection.seeing import Count, Standing, default_container, replica_of
 from elastic.controller.kinds.pods import name_of
 from elastic.controller.resources.base import read_spec
 from elastic.controller.resources.elastic_train_job import (
@@ -57,9 +57,7 @@ class SeenTrainJobs:
 
     def role_of(self, pod: Manifest) -> tuple[str, int | None]:
         """By its labels."""
-        labels = pod["metadata"].get("labels") or {}
-        index = str(labels.get(INDEX_LABEL, ""))
-        return labels.get(TYPE_LABEL, "pod"), int(index) if index.isdecimal() else None
+        return replica_of(pod, TYPE_LABEL, INDEX_LABEL)
 
     def container(self, pod: Manifest) -> str:
         """The first, unless the pod says otherwise."""

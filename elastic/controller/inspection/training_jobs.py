@@ -9,6 +9,7 @@ from elastic.controller.inspection.seeing import (
     check_size,
     default_container,
     labels_of,
+    readable,
 )
 from elastic.controller.kinds.pods import name_of
 from elastic.controller.kinds.training_children import LABELS
@@ -59,10 +60,7 @@ class SeenTrainingJobs:
             JobSpecError: It is above the most, or the trainers of the job cannot change in number.
         """
         reference = f"trainingjob/{name_of(job)}"
-        reading, status = read_job(job), status_of(job)
-        spec = reading.spec
-        if spec is None:
-            raise JobSpecError(f"{reference} has a spec that is wrong: {reading.problem}")
+        spec, status = readable(reference, read_job(job)), status_of(job)
         if reason := _why_fixed(spec, status):
             now = spec.trainer.min_instance
             raise JobSpecError(f"{reference} stays at its {now} trainers: {reason}")

@@ -6,10 +6,11 @@ A job asks for a queue by the label that Kueue has for it, whichever system the 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from elastic.controller.reconciling import Action, Create, Note, Observed, Patch
+from elastic.controller.reconciling import Action, Create, Delete, Note, Observed, Patch
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
 from elastic.platforms.kubernetes.objects.queues import (
     GROUPS,
+    KUEUE_WORKLOADS,
     QUEUE_LABEL,
     Gang,
     QueueSystem,
@@ -27,14 +28,17 @@ class Queues:
 
     Attributes:
         systems: Those that it has, and whose groups this controller may make.
+        workloads: The type by which Kueue knows a group; None where there is no Kueue.
     """
 
     systems: Collection[QueueSystem] = ()
+    workloads: Resource | None = None
 
     @classmethod
     def of(cls, is_served: Callable[[Resource], bool]) -> "Queues":
         """Those of a cluster that knows certain types."""
-        return cls(systems_served(is_served))
+        workloads = next((each for each in KUEUE_WORKLOADS if is_served(each)), None)
+        return cls(systems_served(is_served), workloads)
 
     @property
     def groups(self) -> Sequence[Resource]:
@@ -43,9 +47,27 @@ class Queues:
 
     def problem(self, job: Manifest) -> str:
         """Why a job cannot wait where it asks to, for people; empty where it can."""
-        queue = queue_of(job)
+        return self.problem_with(queue_of(job), f"metadata.labels.{QUEUE_LABEL}")
+
+    def problem_with(self, queue: str, field: str) -> str:
+        """The same of a queue that is named in a field; no queue is no problem."""
         told = refusal(self.systems, queue) if queue else ""
-        return f"metadata.labels.{QUEUE_LABEL}={queue} {told}" if told else ""
+        return f"{field}={queue} {told}" if told else ""
+
+    def system_of(self, queue: str) -> QueueSystem | None:
+        """The system that has a queue; None where it is not here, or none is asked for."""
+        return system_for(self.systems, queue) if queue else None
+
+    def end_of_group(self, name: str) -> Delete | None:
+        """Has Kueue forget a group of pods that are to go, and let go of them.
+
+        Args:
+            name: Of the group, which is never used for other pods.
+
+        Returns:
+            None where there is no Kueue.
+        """
+        return None if self.workloads is None else Delete(self.workloads, name)
 
     def queued(self, job: Manifest, min_count: int) -> "Queued | None":
         """How a job waits; None for one that asks for no queue, or for none that is here.
@@ -55,7 +77,7 @@ class Queues:
             min_count: How many of its pods have to start together.
         """
         queue, name = queue_of(job), str(job["metadata"]["name"])
-        system = system_for(self.systems, queue) if queue else None
+        system = self.system_of(queue)
         if system is None:
             return None
         # Another job of this name has another group: Kueue remembers by its name that one is over.

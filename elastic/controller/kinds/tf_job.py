@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from elastic.controller.kinds import clocks
-from elastic.controller.kinds.pods import GROUP_LABEL, JOB_LABEL, name_of, uid_of
+from elastic.controller.kinds.pods import GROUP_LABEL, JOB_LABEL, TYPE_LABEL, name_of, uid_of
+from elastic.controller.kinds.rejecting import words_of
 from elastic.controller.kinds.rooms import Rooms
 from elastic.controller.kinds.tf_objects import GROUP, pod_of, service_of
 from elastic.controller.kinds.tf_plan import Plan, View
@@ -22,12 +23,14 @@ from elastic.controller.kinds.tf_status import (
     deadline_left_s,
     is_ended,
     refused,
+    rejected,
 )
-from elastic.controller.reconciling import Action, Delete, Note, Observed, Outcome
+from elastic.controller.reconciling import Action, Delete, Note, Observed, Outcome, Rejection
 from elastic.controller.resources.common import CleanPodPolicy, seconds_of
 from elastic.controller.resources.tf_job import (
     RESOURCE,
     SHARE_PODS,
+    Role,
     TFJobStatus,
     read_status,
     read_tf_job,
@@ -81,6 +84,17 @@ class TFJobs:
             status=_written(account.status),
             again_in_s=_again_in_s(view, account.plan),
         )
+
+    def rejected(self, observed: Observed, rejection: Rejection) -> Outcome | None:
+        """A job whose replicas cannot be made is failed, unless it runs."""
+        before = read_status(observed.job)
+        labels = rejection.create.manifest["metadata"].get("labels") or {}
+        roles = [role for role in Role if role.task_type == labels.get(TYPE_LABEL)]
+        template = f"spec.tfReplicaSpecs.{roles[0].value}.template" if roles else ""
+        is_pod = rejection.create.resource == PODS
+        problem = words_of(rejection, template if is_pod else "")
+        account = rejected(before, name_of(observed.job), problem, observed.now_s)
+        return None if account is None else _told(account)
 
 
 def _told(account: Account) -> Outcome:

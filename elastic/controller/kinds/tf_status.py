@@ -37,6 +37,9 @@ SCHEDULED: Final = "Scheduled"
 INVALID: Final = "InvalidSpec"
 """Why a job has failed that goes on once its spec was corrected."""
 
+REJECTED: Final = "TFJobRejected"
+"""Why a job has failed for good of which the API server does not take a pod."""
+
 _UNSCHEDULABLE: Final = "TFJobUnschedulable"
 
 
@@ -69,6 +72,17 @@ def refused(before: TFJobStatus, problem: str, now_s: float) -> Account:
     if status == before:
         return Account(before)
     return Account(status, (Note(INVALID, problem, EventType.WARNING),))
+
+
+def rejected(before: TFJobStatus, name: str, problem: str, now_s: float) -> Account | None:
+    """The end of a job of which not all can be made; None for one that runs, or is over."""
+    if is_ended(before) or holds(before.conditions, JobCondition.RUNNING):
+        return None
+    message = f"TFJob {name} has failed because {problem}"
+    conditions = told(before.conditions, JobCondition.FAILED, REJECTED, message, now_s)
+    end = {"conditions": conditions, "completion_time": time_text(now_s)}
+    note = Note(REJECTED, message, EventType.WARNING)
+    return Account(before.model_copy(update=end), (note,))
 
 
 def deadline_left_s(view: View) -> float | None:

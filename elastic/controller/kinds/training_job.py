@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from elastic.controller.kinds.queueing import Queues, group_actions
+from elastic.controller.kinds.rejecting import words_of
 from elastic.controller.kinds.training_children import (
     LABELS,
     RESOURCES,
@@ -37,7 +38,16 @@ from elastic.controller.kinds.training_telling import (
     warnings,
     written,
 )
-from elastic.controller.reconciling import Action, Create, Delete, Note, Observed, Outcome, Patch
+from elastic.controller.reconciling import (
+    Action,
+    Create,
+    Delete,
+    Note,
+    Observed,
+    Outcome,
+    Patch,
+    Rejection,
+)
 from elastic.controller.resources.training_job import (
     RESOURCE,
     Phase,
@@ -117,6 +127,14 @@ class TrainingJobs:
         sizes = self.sizes(reading.spec)
         queued = self.queues.queued(job, reading.spec.trainer.min_instance)
         return _live(Look(observed, groups, status, reading, reading.spec, sizes, queued))
+
+    def rejected(self, observed: Observed, rejection: Rejection) -> Outcome | None:
+        """A job that has not begun to train is failed."""
+        job, status = observed.job, status_of(observed.job)
+        if status.phase not in (Phase.NONE, Phase.CREATING):
+            return None
+        groups = groups_of(job, observed.children, status)
+        return _failed(job, groups, status, words_of(rejection))
 
 
 def _live(here: Look) -> Outcome:
@@ -230,19 +248,22 @@ def _is_stopped(trainers: Group) -> bool:
     return spec.get("activeDeadlineSeconds") == _STOP["spec"]["activeDeadlineSeconds"]
 
 
+def _failed(job: Manifest, groups: Groups, status: TrainingJobStatus, problem: str) -> Outcome:
+    """The end of a job that cannot be."""
+    end = {
+        "phase": Phase.FAILED, "reason": problem, "observed_generation": generation(job),
+    }  # fmt: skip
+    notes = phase_notes(status.phase, Phase.FAILED, problem)
+    failed = status.model_copy(update=end)
+    return Outcome(_releases(groups, Phase.FAILED), written(failed), notes)
+
+
 def _unreadable(job: Manifest, groups: Groups, status: TrainingJobStatus, problem: str) -> Outcome:
     """A new job fails. One that trains goes on as it is until its spec is mended: an error in an
     edit is no reason to lose what was trained.
     """
     if status.phase is Phase.NONE:
-        failed = TrainingJobStatus(
-            phase=Phase.FAILED, reason=problem, observedGeneration=generation(job)
-        )
-        return Outcome(
-            _releases(groups, Phase.FAILED),
-            written(failed),
-            phase_notes(status.phase, Phase.FAILED, problem),
-        )
+        return _failed(job, groups, status, problem)
     known = [each.training_resource_type for each in status.replica_statuses]
     held = status.model_copy(
         update={

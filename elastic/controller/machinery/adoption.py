@@ -39,23 +39,12 @@ class Adoption:
             owners = [each for each in _owners(item) if each["uid"] != job["metadata"]["uid"]]
             note = Note(f"Released{resource.kind}", _told("Released", resource, item))
             self._change(kind, job, resource, item, owners, note)
-        if orphans and self._is_still_there(key, job):
+        if orphans and is_still_there(self._cluster, key, job["metadata"]["uid"]):
             mine = owner_reference(kind, job)
             for resource, item in orphans:
                 note = Note(f"Adopted{resource.kind}", _told("Adopted", resource, item))
                 self._change(kind, job, resource, item, [*_owners(item), mine], note)
         return bool(strays or orphans)
-
-    def _is_still_there(self, key: JobKey, job: Manifest) -> bool:
-        """Ask the API server itself: what a copy still has may be deleted, or be another by now."""
-        try:
-            now = self._cluster.get(key.resource.path(key.namespace, key.name))
-        except RefusedError as error:
-            if error.code == HTTPStatus.NOT_FOUND:
-                return False
-            raise
-        metadata = now["metadata"]
-        return metadata["uid"] == job["metadata"]["uid"] and "deletionTimestamp" not in metadata
 
     def _change(
         self,
@@ -83,6 +72,18 @@ class Adoption:
         self._informers.written(resource, stored)
         self._meter.acted("patch")
         self._recorder.tell(job, kind.component, note)
+
+
+def is_still_there(cluster: Cluster, key: JobKey, uid: str) -> bool:
+    """Ask the API server itself: what a copy still has may be deleted, or be another by now."""
+    try:
+        now = cluster.get(key.resource.path(key.namespace, key.name))
+    except RefusedError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            return False
+        raise
+    metadata = now["metadata"]
+    return metadata["uid"] == uid and "deletionTimestamp" not in metadata
 
 
 def _told(word: str, resource: Resource, item: Manifest) -> str:

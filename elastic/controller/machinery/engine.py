@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from elastic.controller.machinery.adoption import Adoption
+from elastic.controller.machinery.farewell import Farewell
 from elastic.controller.machinery.index import JobKey
 from elastic.controller.machinery.informers import RETRY_S, Informers
 from elastic.controller.machinery.meter import Meter, Sample
 from elastic.controller.machinery.recorder import EventRecorder
 from elastic.controller.machinery.work_queue import BackOff, Taken, WorkQueue
-from elastic.controller.machinery.writing import LeavingError, Writer
+from elastic.controller.machinery.writing import LeavingError, RejectedError, Writer
 from elastic.controller.reconciling import EventType, Kind, Note
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster
@@ -89,6 +90,7 @@ class Engine:
         )
         self._recorder = EventRecorder(events_cluster or cluster, instance)
         self._adoption = Adoption(cluster, self._informers, self._recorder, self._meter)
+        self._farewell = Farewell(cluster, self._informers)
         self._writer = Writer(
             cluster, self._informers, self._recorder, self._meter, self._is_leaving.is_set
         )
@@ -183,10 +185,12 @@ class Engine:
         observed = self._informers.observe(key, self._cluster.now_s())
         if observed is None:
             self._told.pop(key, None)
+            self._farewell.say(key)
             return None
         job = observed.job
         # What it owns goes with it, and must not be made anew meanwhile.
         if "deletionTimestamp" in job["metadata"]:
+            self._farewell.say(key)
             return None
         if not self._informers.is_ready(kind):
             self._tell_obstacle(kind, key, job)
@@ -197,7 +201,14 @@ class Engine:
             if observed is None:
                 return None
         outcome = kind.reconcile(observed)
-        self._writer.carry_out(kind, observed.job, outcome)
+        try:
+            self._writer.carry_out(kind, observed.job, outcome)
+        except RejectedError as error:
+            after = kind.rejected(observed, error.rejection)
+            if after is None:
+                raise
+            outcome = after
+            self._writer.carry_out(kind, observed.job, outcome)
         self._told.pop(key, None)
         self._meter.answered(time.monotonic() - since_s)
         return outcome.again_in_s

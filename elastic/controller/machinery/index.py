@@ -44,7 +44,7 @@ class Index:
                 self._kinds_of[resource].append(kind)
         self._objects: dict[str, tuple[Resource, Manifest]] = {}
         self._controlled: dict[str, set[str]] = {}
-        self._orphans: dict[JobKey, set[str]] = {}
+        self._by_labels: dict[JobKey, set[str]] = {}
 
     def change(self, resource: Resource, old: Manifest | None, new: Manifest | None) -> set[JobKey]:
         """Follow a change of one object; None where there was or is none.
@@ -83,7 +83,11 @@ class Index:
 
     def orphans(self, key: JobKey) -> list[tuple[Resource, Manifest]]:
         """What belongs to a job by its labels, and has no controller."""
-        return [self._objects[uid] for uid in self._orphans.get(key, ())]
+        return [each for each in self.labelled(key) if controller_uid(each[1]) is None]
+
+    def labelled(self, key: JobKey) -> list[tuple[Resource, Manifest]]:
+        """What belongs to a job by its labels, whoever controls it."""
+        return [self._objects[uid] for uid in self._by_labels.get(key, ())]
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -93,9 +97,8 @@ class Index:
         controller = controller_uid(item)
         if controller is not None:
             self._controlled.setdefault(controller, set()).add(uid)
-            return
         for key in self._labelled(resource, item):
-            self._orphans.setdefault(key, set()).add(uid)
+            self._by_labels.setdefault(key, set()).add(uid)
 
     def _unlink(self, resource: Resource, item: Manifest) -> None:
         uid = _uid(item)
@@ -103,16 +106,16 @@ class Index:
         controller = controller_uid(item)
         if controller is not None:
             _discard(self._controlled, controller, uid)
-            return
         for key in self._labelled(resource, item):
-            _discard(self._orphans, key, uid)
+            _discard(self._by_labels, key, uid)
 
     def _jobs_of(self, resource: Resource, item: Manifest) -> set[JobKey]:
         keys = set()
         if resource in self._kinds:
             keys.add(_key(resource, item))
         controller = controller_uid(item)
-        if controller is None:
+        if controller is None or controller not in self._objects:
+            # Also what a job has left that is no more.
             return keys | set(self._labelled(resource, item))
         for _ in range(MAX_DEPTH):
             found = None if controller is None else self._objects.get(controller)

@@ -24,6 +24,7 @@ from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.errors import RefusedError
 from elastic.platforms.kubernetes.api.informer import Watch
 from elastic.platforms.kubernetes.api.resources import NODES, PODS, Manifest, Resource
+from elastic.platforms.kubernetes.pods.containers import is_deleted
 
 logger = logging.getLogger(__name__)
 
@@ -174,6 +175,12 @@ class Informers:
         """What belongs to a job by its labels, has no controller, and is not about to go."""
         with self._lock:
             return [each for each in self._index.orphans(key) if not self._is_going(each[1])]
+
+    def leaving_pods(self, key: JobKey) -> list[Manifest]:
+        """Pods that belong to a job by their labels, and are to go."""
+        with self._lock:
+            labelled = self._index.labelled(key)
+            return [each for of, each in labelled if of == PODS and is_deleted(each)]
 
     def strays(self, key: JobKey, job: Manifest) -> list[tuple[Resource, Manifest]]:
         """What a job controls itself although its labels are no more the job's."""

@@ -20,6 +20,7 @@ from elastic.controller.reconciling import (
     Note,
     Outcome,
     Patch,
+    Rejection,
 )
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster
@@ -34,6 +35,14 @@ DEFAULT_GRACE_S: Final = 30.0
 
 class TakenError(PlatformError):
     """An object of the same name is there, and is not this job's."""
+
+
+class RejectedError(PlatformError):
+    """The API server never takes an object as it is."""
+
+    def __init__(self, rejection: Rejection, message: str) -> None:
+        super().__init__(message)
+        self.rejection = rejection
 
 
 class LeavingError(PlatformError):
@@ -70,6 +79,7 @@ class Writer:
         """Do all that a pass has decided.
 
         Raises:
+            RejectedError: A new object says what the API server never takes; it is told likewise.
             TakenError: The name of a new object is another one's.
             RefusedError: The API server refuses; what it says is told as an event of the job, but
                 for what only says that somebody else was faster.
@@ -98,6 +108,9 @@ class Writer:
                     self._delete(job, action)
         except (RefusedError, TakenError) as error:
             self._tell_failure(kind, job, *_deed(action), error)
+            if isinstance(action, Create) and isinstance(error, RefusedError) and error.is_invalid:
+                rejection = Rejection(action, error.detail)
+                raise RejectedError(rejection, str(error)) from error
             raise
         self._meter.acted(type(action).__name__.lower())
         if note is not None:
@@ -139,7 +152,8 @@ class Writer:
         path = action.resource.path(namespace, action.name)
         self._cluster.delete(path, action.grace_s, uid=action.uid)
         grace_s = DEFAULT_GRACE_S if action.grace_s is None else action.grace_s
-        self._informers.asked_to_go(action.uid, self._cluster.now_s() + grace_s)
+        if action.uid is not None:
+            self._informers.asked_to_go(action.uid, self._cluster.now_s() + grace_s)
 
     def _tell_failure(
         self, kind: Kind, job: Manifest, deed: str, words: str, error: RefusedError | TakenError

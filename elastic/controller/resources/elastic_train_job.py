@@ -19,7 +19,9 @@ from elastic.controller.resources.base import Fields
 from elastic.controller.resources.common import Condition, Count
 from elastic.controller.resources.schema import KEEP_UNKNOWN, structural
 from elastic.errors import JobSpecError
-from elastic.platforms.kubernetes.api.resources import Manifest, Resource
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS
+from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
 from elastic.spec.describe import Setting, known_name, problem_text, settings
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
@@ -27,7 +29,7 @@ from elastic.spec.platforms import MODEL_ZOO_PATH, PlatformName
 from elastic.spec.settings.cluster_forms import STATE_MOUNT, Image, state_volume
 from elastic.spec.status import JobStatus
 
-RESOURCE: Final = Resource("elastic.dev", "v1", "elastictrainjobs", "ElasticTrainJob")
+RESOURCE: Final = TRAIN_JOBS
 
 _OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _MAX_NAME: Final = 253
@@ -181,7 +183,10 @@ class ElasticTrainJobSpec(Fields):
         False, description="Whether the job has no pods for now; it goes on from its state."
     )
     queue: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = Field(
-        "", max_length=_MAX_LABEL, description="Queue of the cluster that the job waits in, if any."
+        "",
+        max_length=_MAX_LABEL,
+        description="Queue of the cluster that the pods wait in, of Kueue, Volcano or KAI; "
+        "`default` where there is nothing but the PodGroups of Kubernetes.",
     )
 
     @model_validator(mode="after")
@@ -195,6 +200,9 @@ class ElasticTrainJobSpec(Fields):
             )
         if self.image and own not in ("", self.image):
             raise ValueError(f"image={self.image!r} and job.image={own!r} differ: leave one out")
+        queue = values.get("queue") or ""
+        if self.queue and queue not in ("", self.queue):
+            raise ValueError(f"queue={self.queue!r} and job.queue={queue!r} differ: leave one out")
         volume = state_volume(values.get("volume") or "")
         if self.state is not None and volume is not None:
             raise ValueError(
@@ -218,22 +226,35 @@ class ElasticTrainJobSpec(Fields):
             return volume.claim_name if volume is not None else None
         return self.state.claim_name or f"elastic-{name}-state"
 
-    def job_spec(self, name: str, namespace: str) -> JobSpec:
+    @property
+    def queue_field(self) -> str:
+        """Which field names the queue, if any does."""
+        return "spec.queue" if self.queue else "spec.job.queue"
+
+    def job_spec(self, name: str, namespace: str, queue: str = "") -> JobSpec:
         """The whole job, as every process of it is to read it.
 
         Args:
             name: Of the resource, which is that of the job.
             namespace: Of the resource.
+            queue: That the label of the resource names, if any.
 
         Raises:
-            JobSpecError: No job can have this name, or the job names another one or another
-                namespace.
+            JobSpecError: No job can have this name, or the job names another one, another
+                namespace, or another queue than the label.
         """
         values = _settings_of(self.job)
+        named = self.queue or values.get("queue") or ""
+        if queue and named not in ("", queue):
+            raise JobSpecError(
+                f"{self.queue_field} is {named!r}, and the label {QUEUE_LABEL} is {queue!r}: leave "
+                "one out"
+            )
         own = {
             "job_name": name,
             "namespace": namespace,
             "image": self.image or values.get("image"),
+            "queue": named or queue,
         }
         for key in _FROM_THE_RESOURCE:
             if values.get(key) not in (None, "", own[key]):

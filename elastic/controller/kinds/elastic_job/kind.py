@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from elastic.controller.kinds.conditions import JobCondition, told
+from elastic.controller.kinds.conditions import JobCondition, holds, told
 from elastic.controller.kinds.elastic_job.actions import end_actions, live_actions
 from elastic.controller.kinds.elastic_job.judgement import has_ended, judge
 from elastic.controller.kinds.elastic_job.objects import WORKER
@@ -14,11 +14,13 @@ from elastic.controller.kinds.elastic_job.view import view_of
 from elastic.controller.kinds.pods import (
     GROUP_LABEL,
     JOB_LABEL,
+    TYPE_LABEL,
     name_of,
     replica_name,
 )
 from elastic.controller.kinds.queueing import Queues
-from elastic.controller.reconciling import EventType, Note, Observed, Outcome
+from elastic.controller.kinds.rejecting import words_of
+from elastic.controller.reconciling import EventType, Note, Observed, Outcome, Rejection
 from elastic.controller.resources.base import Reading, read_spec
 from elastic.controller.resources.common import time_text
 from elastic.controller.resources.elastic_job import (
@@ -80,6 +82,18 @@ class ElasticJobs:
         actions, again_in_s = (end_actions if has_ended(before) else live_actions)(view)
         return Outcome(actions, status, again_in_s=again_in_s)
 
+    def rejected(self, observed: Observed, rejection: Rejection) -> Outcome | None:
+        """A job whose workers cannot be made is failed, unless enough of them run."""
+        before = _read_status(observed.job.get("status") or {})
+        if has_ended(before) or holds(before.conditions, JobCondition.RUNNING):
+            return None
+        labels = rejection.create.manifest["metadata"].get("labels") or {}
+        is_worker = rejection.create.resource == PODS and labels.get(TYPE_LABEL) == WORKER
+        template = "spec.replicaSpecs.Worker.template" if is_worker else ""
+        name = name_of(observed.job)
+        message = f"ElasticJob {name} is failed because {words_of(rejection, template)}"
+        return _failed(before, {}, message, observed.now_s)
+
 
 def _read(job: Manifest) -> Reading[ElasticJobSpec]:
     reading = read_spec(ElasticJobSpec, job)
@@ -108,16 +122,24 @@ def _refused(observed: Observed, before: ElasticJobStatus, problem: str) -> Outc
     if before.observed_generation == generation or has_ended(before):
         return Outcome(status=_written(before))
     changes: dict[str, Any] = {"observed_generation": generation}
-    message = f"ElasticJob {name} keeps its workers as they are, since {problem}"
     if before.start_time is None:
         message = f"ElasticJob {name} is failed because {problem}"
-        changes |= {
-            "conditions": told(before.conditions, JobCondition.FAILED, INVALID, message, now_s),
-            "completion_time": time_text(now_s),
-            "phase": JobPhase.FAILED,
-        }
+        return _failed(before, changes, message, now_s)
+    message = f"ElasticJob {name} keeps its workers as they are, since {problem}"
     notes = (Note(INVALID, message, EventType.WARNING),)
     return Outcome(status=_written(before.model_copy(update=changes)), notes=notes)
+
+
+def _failed(
+    before: ElasticJobStatus, changes: dict[str, Any], message: str, now_s: float
+) -> Outcome:
+    """The end of a job that cannot be."""
+    conditions = told(before.conditions, JobCondition.FAILED, INVALID, message, now_s)
+    end = {
+        "conditions": conditions, "completion_time": time_text(now_s), "phase": JobPhase.FAILED,
+    }  # fmt: skip
+    notes = (Note(INVALID, message, EventType.WARNING),)
+    return Outcome(status=_written(before.model_copy(update=changes | end)), notes=notes)
 
 
 def _read_status(written: Manifest) -> ElasticJobStatus:

@@ -21,6 +21,7 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
 )
 from elastic.platforms.kubernetes.objects import names
+from elastic.platforms.kubernetes.objects.queues import groups_among
 from elastic.platforms.kubernetes.objects.record import dump_control
 from elastic.platforms.kubernetes.pods.containers import has_run, is_deleted, own_state
 from elastic.platforms.kubernetes.pods.masters import has_begun
@@ -74,6 +75,11 @@ def _belongings(view: View) -> Iterator[Action]:
         yield objects.create_status(job)
     if not view.has(SERVICES, names.master_name(job.name)):
         yield objects.create_service(job)
+    # Before the first pod that names it.
+    if job.queue_system in view.queues.systems and (
+        action := objects.group_action(job, view.group)
+    ):
+        yield action
 
 
 def _claim(view: View) -> Iterator[Action]:
@@ -136,6 +142,7 @@ def _suspension(view: View) -> Iterator[Action]:
     elif view.pods:
         for pod in view.pods:
             yield from _end(view, pod)
+        yield from _leaving_queue(view)
     else:
         yield from _publication_of_suspension(view)
 
@@ -188,6 +195,14 @@ def _pods_left(view: View) -> Iterator[Action]:
         for pod in view.workers:
             if not has_failed(pod) and not has_succeeded(pod):
                 yield from _end(view, pod)
+        yield from _leaving_queue(view)
+
+
+def _leaving_queue(view: View) -> Iterator[Action]:
+    """Have Kueue let go of workers that are to go: it holds them for others to take their place."""
+    for group in groups_among(pod for pod in view.workers if is_deleted(pod)):
+        if end := view.queues.end_of_group(group):
+            yield end
 
 
 def _end(view: View, pod: Manifest) -> Iterator[Action]:

@@ -16,7 +16,11 @@ NUM_WORKERS_ANNOTATION: Final = "elastic.dev/num-workers"
 asked of the job by `elastic scale` since is not taken back."""
 
 _WORKERS: Final = "num_workers"
-_NAMES: Final = {"volume": "spec.state or spec.job.volume", "image": "spec.image"}
+_NAMES: Final = {
+    "volume": "spec.state or spec.job.volume",
+    "image": "spec.image",
+    "queue": "spec.queue",
+}
 
 
 def edit_notes(view: View, reading: Reading[ElasticTrainJobSpec]) -> Iterator[Note]:
@@ -35,9 +39,6 @@ def edit_notes(view: View, reading: Reading[ElasticTrainJobSpec]) -> Iterator[No
         fields = ", ".join(reading.unknown)
         message = f"kept and without effect: {fields}; is one of them misspelt?"
         yield Note("UnknownFields", message, EventType.WARNING)
-    if view.spec is not None and view.spec.queue:
-        message = f"spec.queue={view.spec.queue!r}: this controller knows no queues for this kind"
-        yield Note("QueueIgnored", message, EventType.WARNING)
     is_over = view.phase is not None and view.phase.is_final
     if view.record is None or is_over:
         return

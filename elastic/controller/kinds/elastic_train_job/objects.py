@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from elastic.controller.kinds.pods import name_of, uid_of
-from elastic.controller.reconciling import Create, Note
+from elastic.controller.reconciling import Create, Note, Patch
 from elastic.controller.resources.common import seconds_of
 from elastic.controller.resources.elastic_train_job import RESOURCE
 from elastic.platforms.kubernetes.api.resources import (
@@ -18,10 +18,13 @@ from elastic.platforms.kubernetes.api.resources import (
     SECRETS,
     SERVICES,
     Manifest,
+    Resource,
 )
 from elastic.platforms.kubernetes.objects import manifests, tensorboard
 from elastic.platforms.kubernetes.objects.owners import ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.queueing import gang_of, job_group
+from elastic.platforms.kubernetes.objects.queues import QueueSystem, group_change
 from elastic.platforms.kubernetes.objects.record import Submission, spec_of, submission_of
 from elastic.spec.job import JobSpec
 
@@ -30,11 +33,18 @@ _RESOURCES: Final = {
 }
 
 
-def job_of_resource(resource: Manifest, asked: JobSpec) -> Job:
-    """The job that a resource asks for."""
+def job_of_resource(resource: Manifest, asked: JobSpec, system: QueueSystem | None) -> Job:
+    """The job that a resource asks for.
+
+    Args:
+        resource: The ElasticTrainJob.
+        asked: What it says.
+        system: Of the queue that it names, if any.
+    """
     owner = _owner(resource)
     spec = manifests.spec_for_pods(asked, None)
-    return Job(spec, asked.namespace, owner.submission_uid, asked.image, owner=owner)
+    uid = owner.submission_uid
+    return Job(spec, asked.namespace, uid, asked.image, owner=owner, queue_system=system)
 
 
 def job_of_record(resource: Manifest, record: Manifest) -> Job:
@@ -45,7 +55,14 @@ def job_of_record(resource: Manifest, record: Manifest) -> Job:
     """
     spec, submission = spec_of(record), submission_of(record)
     namespace = resource["metadata"]["namespace"]
-    return Job(spec, namespace, submission.uid, submission.image, owner=_owner(resource))
+    return Job(
+        spec,
+        namespace,
+        submission.uid,
+        submission.image,
+        owner=_owner(resource),
+        queue_system=submission.queue_system,
+    )
 
 
 def _owner(resource: Manifest) -> ResourceOwner:
@@ -55,7 +72,7 @@ def _owner(resource: Manifest) -> ResourceOwner:
 def create_record(job: Job, resource: Manifest) -> Create:
     """The record, which comes first: by its name, jobs of one name exclude each other."""
     submitted_s = seconds_of(resource["metadata"]["creationTimestamp"])
-    submission = Submission(job.submission_uid, submitted_s, job.image, job.owner)
+    submission = Submission(job.submission_uid, submitted_s, job.image, job.owner, job.queue_system)
     advice = (
         f"job {job.name!r} was submitted without a resource, and is left alone: rename this one, "
         f"or end the other with `elastic kill {job.name} -n {job.namespace} --forget`"
@@ -76,6 +93,22 @@ def create_status(job: Job) -> Create:
 def create_service(job: Job) -> Create:
     """The name that every master has."""
     return _create(manifests.service(job))
+
+
+def group_action(job: Job, there: Manifest | None) -> Create | Patch | None:
+    """What has its group in the cluster's queue be there, and as it is to be; None for nothing.
+
+    Args:
+        job: The job.
+        there: The group, if it is.
+    """
+    made, gang = job_group(job), gang_of(job)
+    if made is None or gang is None or job.queue_system is None:
+        return None
+    if there is None:
+        return _create(made[1], resource=made[0])
+    change = group_change(job.queue_system, gang, there)
+    return None if change is None else Patch(made[0], gang.name, change)
 
 
 def create_token(job: Job, token: str, is_first: bool) -> Create:
@@ -101,8 +134,8 @@ def create_board(job: Job) -> Iterator[Create]:
         yield _create(manifest)
 
 
-def _create(manifest: Manifest, if_taken: str = "") -> Create:
-    resource = _RESOURCES[manifest["kind"]]
+def _create(manifest: Manifest, if_taken: str = "", resource: Resource | None = None) -> Create:
+    resource = resource or _RESOURCES[manifest["kind"]]
     # Whoever makes it says whose it is.
     metadata = {key: each for key, each in manifest["metadata"].items() if key != _OWNERS}
     note = Note(

@@ -18,22 +18,41 @@ def refused(observed: Observed, problem: str) -> Outcome:
         observed: With no record that says what the job is.
         problem: Names the field and its value.
     """
-    name, now_s = name_of(observed.job), observed.now_s
+    name = name_of(observed.job)
     written = observed.job.get("status") or {}
     before, phase = remembered(written), written_phase(written)
     generation = int(observed.job["metadata"].get("generation", 1))
-    if before.observed_generation == generation or (phase is not None and phase.is_final):
+    if phase is not None and phase.is_final:
         return Outcome(status=written)
     if any(observed.children.values()):
+        if before.observed_generation == generation:
+            return Outcome(status=written)
         message = f"{KIND} {name} keeps what it has, since {problem}"
         status = written | {"observed_generation": generation}
         return Outcome(status=status, notes=(Note(INVALID, message, EventType.WARNING),))
+    return _failed(observed, problem)
+
+
+def rejected(observed: Observed, problem: str) -> Outcome | None:
+    """A job of which no master can be made is failed, unless one has begun before.
+
+    Args:
+        observed: What there is.
+        problem: Which object cannot be made, and why.
+    """
+    phase = written_phase(observed.job.get("status") or {})
+    return _failed(observed, problem) if phase in (None, JobPhase.PENDING) else None
+
+
+def _failed(observed: Observed, problem: str) -> Outcome:
+    name, now_s = name_of(observed.job), observed.now_s
+    before = remembered(observed.job.get("status") or {})
     failed = JobStatus(
         job_name=name, phase=JobPhase.FAILED, reason=INVALID, message=problem, ended_s=now_s
     )
     change = {
         "conditions": conditions(before.conditions, failed, now_s),
-        "observed_generation": generation,
+        "observed_generation": int(observed.job["metadata"].get("generation", 1)),
         "written_s": now_s,
     }
     note = Note(INVALID, f"{KIND} {name} is failed because {problem}", EventType.WARNING)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from elastic.controller.kinds.clocks import failures_in_a_row
 from elastic.controller.kinds.elastic_train_job.objects import job_of_record, job_of_resource
 from elastic.controller.kinds.pods import ended_s, name_of, ran_s, uid_of
+from elastic.controller.kinds.queueing import Queues, queue_of
 from elastic.controller.reconciling import Observed
 from elastic.controller.resources.base import Reading, read_spec
 from elastic.controller.resources.common import seconds_of
@@ -69,6 +70,7 @@ class View:
         written: The status as it was written last.
         before: What is remembered in it.
         objects: By type and name, what the job controls.
+        queues: Those of the cluster.
         now_s: Seconds since the epoch.
         random_hex: See `Observed`.
     """
@@ -80,6 +82,7 @@ class View:
     written: Manifest
     before: Remembered
     objects: Mapping[Resource, Mapping[str, Manifest]]
+    queues: Queues
     now_s: float
     random_hex: str
 
@@ -112,6 +115,12 @@ class View:
     def board(self) -> Manifest | None:
         """The pod of the TensorBoard, where it has one of its own."""
         return self._find(PODS, names.tensorboard_name(self.job.name))
+
+    @property
+    def group(self) -> Manifest | None:
+        """By which the cluster's queue knows the pods that have to start together."""
+        groups = [each for of in self.queues.groups for each in self.objects[of].values()]
+        return groups[0] if groups else None
 
     @property
     def workers(self) -> list[Manifest]:
@@ -215,28 +224,35 @@ def read_resource(resource: Manifest) -> tuple[Reading[ElasticTrainJobSpec], Job
         return reading, None
     metadata = resource["metadata"]
     try:
-        return reading, reading.spec.job_spec(metadata["name"], metadata["namespace"])
+        queue = queue_of(resource)
+        return reading, reading.spec.job_spec(metadata["name"], metadata["namespace"], queue)
     except JobSpecError as error:
         return Reading(None, str(error), reading.unknown), None
 
 
 def view_of(
-    observed: Observed, spec: ElasticTrainJobSpec | None, asked: JobSpec | None
+    observed: Observed, spec: ElasticTrainJobSpec | None, asked: JobSpec | None, queues: Queues
 ) -> View | None:
     """Sort what there is; None where neither a record nor the spec says what the job is.
+
+    Args:
+        observed: What there is.
+        spec: See `View`.
+        asked: See `View`.
+        queues: See `View`.
 
     Raises:
         PlatformError: The record is damaged, or of another version.
     """
     objects = {
         resource: {name_of(item): item for item in observed.children.get(resource, ())}
-        for resource in CHILDREN
+        for resource in (*CHILDREN, *queues.groups)
     }
     resource = observed.job
     record = objects[CONFIGMAPS].get(names.record_name(name_of(resource)))
     job = None if record is None else job_of_record(resource, record)
     if job is None and asked is not None:
-        job = job_of_resource(resource, asked)
+        job = job_of_resource(resource, asked, queues.system_of(asked.queue))
     if job is None:
         return None
     written = resource.get("status") or {}
@@ -248,6 +264,7 @@ def view_of(
         written=written,
         before=remembered(written),
         objects=objects,
+        queues=queues,
         now_s=observed.now_s,
         random_hex=observed.random_hex,
     )

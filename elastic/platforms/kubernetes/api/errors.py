@@ -10,6 +10,7 @@ from typing import Any, Final
 from elastic.errors import PlatformError
 
 _FORBIDDEN: Final = re.compile(r'(?:\S+(?: "[^"]*")? is )?forbidden: (?P<cause>.*)', re.DOTALL)
+_UNREADABLE: Final = "cannot be handled as a "
 MAX_RETRY_AFTER_S: Final = 3600.0
 CONFLICT: Final = "Conflict"
 """The reason of a 409 that says nothing about the request: something else changed meanwhile."""
@@ -49,6 +50,16 @@ class RefusedError(PlatformError):
         The same code comes, as `Conflict`, from a quota that others were changing just then.
         """
         return self.code == HTTPStatus.CONFLICT and self.reason != CONFLICT
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether what was sent says something that is never taken, whoever sends it, and when.
+
+        A text where a number has to be is no object at all, and bad in another way. What an
+        admission webhook denies has the same code, and may be let through another time.
+        """
+        is_unreadable = self.code == HTTPStatus.BAD_REQUEST and _UNREADABLE in self.detail
+        return self.code == HTTPStatus.UNPROCESSABLE_ENTITY or is_unreadable
 
     @property
     def cause(self) -> str:

@@ -54,10 +54,19 @@ SUBMITTER_RIGHTS: Final = {
     "serviceaccounts": ("get",),
     "persistentvolumeclaims": ("get",),
     "events": ("list",),
-    # A job that was made from one is forgotten with it.
-    f"{TRAIN_JOBS.plural}.{TRAIN_JOBS.group}": ("delete",),
 }
 """Resource → verbs that all commands on jobs together need of their user."""
+
+CONTROLLED: Final = (
+    "trainingjobs.paddlepaddle.org",
+    "elasticjobs.elastic.pytorch.org",
+    "tfjobs.kubeflow.org",
+    f"{TRAIN_JOBS.plural}.{TRAIN_JOBS.group}",
+)
+"""Types of jobs that a controller looks after, where there is one."""
+
+OBJECT_VERBS: Final = ("get", "list", "create", "patch", "delete")
+"""What users do with objects of these types: with commands on `KIND/NAME`, and with kubectl."""
 
 _KUEUE: Final = "kueue.x-k8s.io"
 
@@ -133,7 +142,13 @@ def submitter_access(
     """A role for people who run jobs, and its binding; see `master_access`."""
     subjects = [{"apiGroup": _RBAC, "kind": "User", "name": user} for user in users]
     return [
-        _role(SUBMITTER, namespace, SUBMITTER_RIGHTS, SUBMITTER_QUEUE_RIGHTS, queues),
+        _role(
+            SUBMITTER,
+            namespace,
+            {**SUBMITTER_RIGHTS, **dict.fromkeys(CONTROLLED, OBJECT_VERBS)},
+            SUBMITTER_QUEUE_RIGHTS,
+            queues,
+        ),
         _binding(SUBMITTER, namespace, subjects),
     ]
 

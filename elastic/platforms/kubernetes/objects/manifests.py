@@ -213,11 +213,9 @@ def metadata(
         references: To whom it belongs, see `owners`.
         replica: That it is, or stands before; None where it is of the job as a whole.
     """
-    labels = names.job_labels(job.name, job.submission_uid)
+    labels = job.labels
     if replica is not None:
-        labels = names.replica_labels(job.name, job.submission_uid, replica)
-    if job.owner is not None:
-        labels[names.TRAIN_JOB_LABEL] = job.owner.name
+        labels |= names.replica_labels(job.name, job.submission_uid, replica)
     made: Manifest = {"name": name, "namespace": job.namespace, "labels": labels}
     if references:
         made["ownerReferences"] = references

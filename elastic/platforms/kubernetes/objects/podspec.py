@@ -66,6 +66,12 @@ class Job:
         return self.spec.job_name
 
     @property
+    def labels(self) -> dict[str, str]:
+        """Of all its objects."""
+        labels = names.job_labels(self.name, self.submission_uid)
+        return labels if self.owner is None else labels | {names.TRAIN_JOB_LABEL: self.owner.name}
+
+    @property
     def state_of(self) -> str:
         """The submission that began what this one goes on with: the name of their common folder.
 

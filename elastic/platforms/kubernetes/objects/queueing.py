@@ -41,7 +41,7 @@ def job_group(job: Job) -> tuple[Resource, Manifest] | None:
     if made is None:
         return None
     resource, manifest = made
-    labels = names.job_labels(job.name, job.submission_uid) | manifest["metadata"]["labels"]
+    labels = job.labels | manifest["metadata"]["labels"]
     metadata = {**manifest["metadata"], "namespace": job.namespace, "labels": labels}
     return resource, {**manifest, "metadata": metadata}
 

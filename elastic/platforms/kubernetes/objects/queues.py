@@ -12,7 +12,7 @@ A group has to be there before its first pod, which names it and never changes.
 
 import copy
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -29,6 +29,11 @@ KUEUE_QUEUES: Final = tuple(
     for version in ("v1beta2", "v1beta1")
 )
 """Newest first; what we write means the same in both."""
+
+KUEUE_WORKLOADS: Final = tuple(
+    Resource(each.group, each.version, "workloads", "Workload") for each in KUEUE_QUEUES
+)
+"""What Kueue makes of each group, by the group's name; without it, Kueue lets go of its pods."""
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """On all that waits in a queue, whichever system it is of: users of several need one label."""
@@ -170,6 +175,12 @@ def is_waiting(pod: Manifest) -> bool:
     """Whether a pod waits in a queue, or for the node that its queue has to find."""
     is_queued = QUEUE_LABEL in (pod["metadata"].get("labels") or {})
     return is_queued and not (pod.get("spec") or {}).get("nodeName")
+
+
+def groups_among(pods: Iterable[Manifest]) -> list[str]:
+    """The names of the groups of Kueue that pods are of."""
+    labels = (pod["metadata"].get("labels") or {} for pod in pods)
+    return sorted({str(each[GROUP_LABEL]) for each in labels if GROUP_LABEL in each})
 
 
 def group_of(system: QueueSystem, gang: Gang) -> tuple[Resource, Manifest] | None:

@@ -1,19 +1,11 @@
 """The end of a group of pods in Kueue, which holds what has ended of it until it is told."""
 
-from collections.abc import Iterable
 from typing import Final
 
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.resources import Manifest, Resource
-from elastic.platforms.kubernetes.objects.queues import GROUP_LABEL
+from elastic.platforms.kubernetes.api.resources import Resource
 
 _GROUP: Final = "kueue.x-k8s.io"
-
-
-def groups_among(pods: Iterable[Manifest]) -> list[str]:
-    """The names of the groups that pods are of."""
-    labels = (pod["metadata"].get("labels") or {} for pod in pods)
-    return sorted({str(each[GROUP_LABEL]) for each in labels if GROUP_LABEL in each})
 
 
 def end_group(cluster: Cluster, namespace: str, name: str) -> None:

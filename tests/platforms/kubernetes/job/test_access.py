@@ -9,6 +9,7 @@ from support.kubernetes_jobs import ClusterJobs
 
 import elastic
 from elastic.cli.main import main
+from elastic.controller.inspection.kinds import KINDS
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.job import installing
@@ -55,6 +56,14 @@ def _rights(manifests, group):
         for verb in rule["verbs"]
         if rule["apiGroups"] == [group]
     }
+
+
+def test_a_submitter_may_use_the_objects_of_all_kinds():
+    known = {(each.resource.plural, each.resource.group) for each in KINDS}
+    assert {installing.split_right(each) for each in installing.CONTROLLED} == known
+    for plural, group in known:
+        of_kind = _rights(installing.submitter_access("team", ["jane"]), group)
+        assert of_kind == {(plural, verb) for verb in installing.OBJECT_VERBS}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 from support.api_objects import Place, RefusalError
 from support.api_server_in_memory import InMemoryApi
 from support.kueue_in_memory import VERSION, Kueue
+from support.making_order import order_of_making
 
 from elastic.errors import JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
@@ -31,15 +32,7 @@ class World:
 
     def __init__(self, api):
         self.api = api
-        self.made = []
-        create = api.objects.create
-
-        def created(place, manifest, dry_run=False):
-            if not dry_run:
-                self.made.append((place.plural, manifest["metadata"]["name"]))
-            return create(place, manifest, dry_run)
-
-        api.objects.create = created
+        self.made = order_of_making(api)
         self.platform = KubernetesPlatform(api.cluster(), "team")
 
     def submit(self, queue="team-a", **settings):
