@@ -4,7 +4,7 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from support.api_objects import Place
+from support.api_objects import Place, RefusalError
 from support.api_server_in_memory import InMemoryApi
 from support.kueue_in_memory import GROUP, LAST, QUEUE, VERSION, Kueue
 from support.making_order import order_of_making
@@ -17,6 +17,8 @@ from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
 from elastic.controller.kinds.queueing import Queues
 from elastic.controller.kinds.training_job import TrainingJobs
 from elastic.controller.machinery.engine import Engine
+from elastic.controller.machinery.farewell import Farewell
+from elastic.controller.machinery.index import JobKey
 from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.discovery import may
 from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, CONFIGMAPS, PODS, REPLICA_SETS
@@ -313,6 +315,7 @@ def test_a_job_that_has_begun_does_not_end_with_its_queue(world, make, spec):
     kind = kind_with(make, QueueSystem.KUEUE)
     with world.engine(kind):
         world.submit(kind, spec())
+        soon(lambda: {plural for plural, _ in world.made} - {kind.resource.plural, "events"})
         soon(lambda: world.status(kind).get("phase") not in (None, ""))
     later = kind_with(make)
     with world.engine(later) as engine:
@@ -480,6 +483,34 @@ def test_rights_to_groups_are_given_where_they_are_used_alone(used):
         if "podgroups" in rule["resources"]
     }
     assert groups == {GROUPS[system].group for system in used}
+
+
+class Heard:
+    """What is heard of pods before anything is of their jobs, as when a controller begins."""
+
+    def __init__(self, world):
+        self._world = world
+
+    def leaving_pods(self, _key):
+        pods = self._world.all(PODS).values()
+        return [pod for pod in pods if "deletionTimestamp" in pod["metadata"]]
+
+
+def test_a_group_is_ended_only_once_the_api_server_says_that_its_job_is_gone(world):
+    job = Queued(world)
+    with world.engine(job.kind):
+        job.until_phases(worker_0="Running", worker_1="Running", worker_2="Running")
+    world.api.objects.delete(world.place(PODS, "j-worker-1"), {"gracePeriodSeconds": 30})
+    workload = Place("kueue.x-k8s.io", VERSION, "workloads", TEAM, job.group)
+    world.api.serve(KUEUE_WORKLOADS[0])
+    farewell = Farewell(world.api.cluster(), Heard(world))
+    key = JobKey(job.kind.resource, TEAM, "j")
+    farewell.say(key)
+    assert world.api.objects.get(workload)
+    world.api.objects.delete(world.place(job.kind.resource, "j"), {})
+    farewell.say(key)
+    with pytest.raises(RefusalError):
+        world.api.objects.get(workload)
 
 
 @pytest.mark.parametrize("used", [(), ("volcano",), ("kueue", "volcano")])
