@@ -1,9 +1,11 @@
 """`elastic controller`: keeps true what objects such as TrainingJob and ElasticJob say."""
 
 import signal
+from typing import Any
 
 import click
 
+from elastic.cli.autoscaling import autoscaling_of, autoscaling_options
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, cluster_options, kinds_option
 from elastic.controller.settings import DEFAULTS, Settings
@@ -12,6 +14,7 @@ _EPILOG = """\b
 Examples:
   elastic controller -n team
   elastic controller --all_namespaces --kinds elasticjob,tfjob
+  elastic controller -n team --autoscale fulfillment --tf_scheduler dragon
 """
 
 
@@ -34,6 +37,7 @@ Examples:
               help="Requests to the API server, on average; twice as many at once.")  # fmt: skip
 @click.option("--lease_name", default=DEFAULTS.lease_name, show_default=True, metavar="NAME",
               help="Controllers that share this lease take turns.")  # fmt: skip
+@autoscaling_options
 @click.option("--log_level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
               default="INFO", show_default=True,
               help="What is told on standard error.")  # fmt: skip
@@ -41,6 +45,7 @@ Examples:
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     namespace: str | None,
     all_namespaces: bool,
     kinds: tuple[str, ...],
@@ -49,6 +54,7 @@ def command(
     requests_per_second: float,
     lease_name: str,
     log_level: str,
+    **options: Any,
 ) -> int:
     """Keep true what objects such as TrainingJob and ElasticJob say.
 
@@ -74,7 +80,8 @@ def command(
         num_workers=num_workers,
         lease_name=lease_name,
         requests_per_second=requests_per_second,
+        autoscaling=autoscaling_of(options),
     )
-    ended_by = run_until_asked(settings, assembled())
+    ended_by = run_until_asked(settings, assembled(settings.autoscaling))
     # Who sends SIGTERM wants nothing but the end.
     return ExitCode.DONE if ended_by == signal.SIGTERM else ExitCode.INTERRUPTED

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from elastic.cli.autoscaling import OPTIONS as AUTOSCALING
+from elastic.cli.autoscaling import autoscaling_of, autoscaling_options
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, cluster_options, kinds_option, namespace_option
 from elastic.controller.settings import IMAGE
@@ -23,6 +25,7 @@ Examples:
   elastic install -n team --submitter jane --queues kueue --apply
   elastic install -n team --controller --dry_run
   elastic install -n elastic --controller --all_namespaces --create_namespace
+  elastic install -n team --controller --autoscale fulfillment
 """
 _QUEUES_HELP = (
     "Queues that jobs are to wait in, of kueue, volcano, kai and native (the PodGroups of "
@@ -44,7 +47,7 @@ def _read_queues(
     return tuple(QueueSystem(name) for name in names)
 
 
-_OF_CONTROLLERS = ("kinds", "all_namespaces", "image")
+_OF_CONTROLLERS = ("kinds", "all_namespaces", "image", *AUTOSCALING)
 _OF_JOBS = ("service_account", "priority_classes", "submitters")
 
 
@@ -70,6 +73,7 @@ _OF_JOBS = ("service_account", "priority_classes", "submitters")
 @kinds_option
 @click.option("--all_namespaces", is_flag=True,
               help="Have the controller look after the jobs of all namespaces.")  # fmt: skip
+@autoscaling_options
 @click.option("--image", default=IMAGE, show_default=True, metavar="IMAGE",
               help="Of the controller; images/build_all.sh --only controller makes "
               "it.")  # fmt: skip
@@ -149,6 +153,7 @@ def _install_controller(
         all_namespaces=options["all_namespaces"],
         image=options["image"],
         queues=options["queues"],
+        autoscaling=autoscaling_of(options),
     )
     wanted = [installing.namespace(namespace)] if options["create_namespace"] else []
     wanted += manifests(installation)

@@ -18,9 +18,9 @@ POLICY_NAMES: Final = ("fulfillment", "dragon", "goodput", "gang", "fifo")
 def policy_options(function: _Decorated) -> _Decorated:
     """Give a command what can be said to policies."""
     for name, metavar, reader, text in (
-        ("grow_after", "TIME", _seconds,
+        ("grow_after", "TIME", seconds,
          "How long nothing has to have changed before jobs grow (dragon); 60s by default."),
-        ("starve_after", "TIME", _seconds,
+        ("starve_after", "TIME", seconds,
          "How long a job waits before others give way (dragon: 30s by default), or before nodes "
          "are kept for it (fulfillment: 5m, goodput: 1d)."),
     ):  # fmt: skip
@@ -32,7 +32,7 @@ def policy_options(function: _Decorated) -> _Decorated:
     )(function)  # fmt: skip
 
 
-def _seconds(_context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+def seconds(_context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
     """A duration such as `30s`, in seconds."""
     if text is None:
         return None

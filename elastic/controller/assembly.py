@@ -1,28 +1,74 @@
-"""The controller as it is shipped: all kinds, and the engine that runs them."""
+"""The controller as it is shipped: all kinds, what decides their sizes, and the engine."""
 
+from collections.abc import Collection, Iterator
+
+from elastic.controller.autoscaling.scaler import SCALED, ClusterScaler, Share
 from elastic.controller.kinds.elastic_job import ElasticJobs
 from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
 from elastic.controller.kinds.queueing import Queues
 from elastic.controller.kinds.tf_job import TFJobs
 from elastic.controller.kinds.training_job import TrainingJobs
+from elastic.controller.kinds.training_sizes import given_sizes, wanted_sizes
 from elastic.controller.machinery.engine import Engine
 from elastic.controller.parts import IsServed, Parts
-from elastic.controller.reconciling import Kind
+from elastic.controller.reconciling import Kind, Scaler
 from elastic.controller.resources.definitions import definitions
 from elastic.controller.resources.tf_job import SHARE_PODS
+from elastic.controller.settings import AUTOSCALERS, DRAGON, NO_AUTOSCALING, Autoscaling
+from elastic.policy.cluster.dragon import Dragon
+from elastic.policy.cluster.fulfillment import Fulfillment
+from elastic.policy.cluster.goodput import Goodput
+from elastic.policy.cluster.plan import Policy
+
+TF_JOBS = "tfjob"
 
 
-def assembled() -> Parts:
-    """All parts."""
-    return Parts(_kinds, definitions, Engine)
+def assembled(autoscaling: Autoscaling = NO_AUTOSCALING) -> Parts:
+    """All parts.
+
+    Args:
+        autoscaling: Who decides the sizes of jobs.
+    """
+
+    def make_kinds(is_served: IsServed) -> dict[str, Kind]:
+        return _kinds(is_served, autoscaling)
+
+    def make_scaler(kinds: Collection[str]) -> Scaler | None:
+        shares = tuple(_shares(autoscaling, frozenset(kinds)))
+        return ClusterScaler(shares, autoscaling.hold_s) if shares else None
+
+    return Parts(make_kinds, definitions, Engine, make_scaler)
 
 
-def _kinds(is_served: IsServed) -> dict[str, Kind]:
+def _kinds(is_served: IsServed, autoscaling: Autoscaling) -> dict[str, Kind]:
     has_kubeshare, queues = is_served(SHARE_PODS), Queues.of(is_served)
     kinds: tuple[Kind, ...] = (
-        TrainingJobs(queues=queues),
+        TrainingJobs(given_sizes if autoscaling.policy else wanted_sizes, queues=queues),
         ElasticJobs(queues),
         TFJobs(has_kubeshare),
         ElasticTrainJobs(queues),
     )
     return {kind.resource.kind.lower(): kind for kind in kinds}
+
+
+def _shares(autoscaling: Autoscaling, kinds: frozenset[str]) -> Iterator[Share]:
+    if autoscaling.policy and (scaled := kinds & SCALED):
+        yield Share(scaled, _policy(autoscaling))
+    if autoscaling.tf_scheduler == DRAGON and TF_JOBS in kinds:
+        said = {
+            "starve_after_s": autoscaling.starve_after_s,
+            "grow_after_s": autoscaling.grow_after_s,
+        }
+        yield Share(
+            frozenset({TF_JOBS}),
+            Dragon(**{name: value for name, value in said.items() if value is not None}),
+        )
+
+
+def _policy(autoscaling: Autoscaling) -> Policy:
+    assert autoscaling.policy in AUTOSCALERS, f"there is no policy {autoscaling.policy!r}"
+    if autoscaling.policy == "goodput":
+        return Goodput()
+    if autoscaling.max_load is None:
+        return Fulfillment()
+    return Fulfillment(autoscaling.max_load)

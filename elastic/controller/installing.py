@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final
 
+from elastic.controller.autoscaling.scaler import RESIZED_SPECS
 from elastic.controller.machinery.registration import definition_of
 from elastic.controller.reconciling import Kind
-from elastic.controller.settings import DEFAULTS, IMAGE, NAME
+from elastic.controller.settings import DEFAULTS, IMAGE, NAME, NO_AUTOSCALING, Autoscaling
 from elastic.platforms.kubernetes.api.resources import (
     EVENTS,
     LEASES,
@@ -38,6 +39,9 @@ GRACE_S: Final = 45
 
 JOB_VERBS: Final = ("get", "list", "watch", "delete")
 """Of jobs: they are read again before a child is adopted, and removed when their time has come."""
+
+SIZE_VERBS: Final = ("patch",)
+"""Of jobs whose size is in their spec, where somebody decides the sizes of all."""
 
 STATUS_VERBS: Final = ("patch",)
 FINALIZER_VERBS: Final = ("update",)
@@ -69,6 +73,7 @@ class Installation:
         all_namespaces: Whether it looks after the jobs of all namespaces.
         image: With elastic, and without a framework.
         queues: Names of the systems of queues that its jobs may wait in.
+        autoscaling: Who decides the sizes of jobs.
     """
 
     namespace: str
@@ -78,6 +83,7 @@ class Installation:
     all_namespaces: bool = False
     image: str = IMAGE
     queues: Collection[str] = ()
+    autoscaling: Autoscaling = NO_AUTOSCALING
 
     @property
     def cluster_name(self) -> str:
@@ -133,8 +139,10 @@ def is_ours(definition: Manifest) -> bool:
 
 def _access(installation: Installation) -> Iterator[Manifest]:
     namespace, kinds = installation.namespace, list(installation.kinds.values())
-    view = view_rules() if any(kind.sees_cluster for kind in kinds) else []
-    of_jobs = [*job_rules(kinds), *queue_rules(installation.queues)]
+    sees_cluster = installation.autoscaling.is_on or any(kind.sees_cluster for kind in kinds)
+    view = view_rules() if sees_cluster else []
+    of_queues = queue_rules(installation.queues)
+    of_jobs = [*job_rules(kinds), *of_queues, *_size_rules(installation)]
     if installation.all_namespaces:
         yield from _cluster_role(installation, [*of_jobs, *view])
         yield from _role(namespace, lease_rules())
@@ -168,6 +176,18 @@ def job_rules(kinds: Iterable[Kind]) -> list[Manifest]:
     return [
         {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}
         for (group, verbs), resources in rights.items()
+    ]
+
+
+def _size_rules(installation: Installation) -> list[Manifest]:
+    """Rights to change the sizes of jobs, beyond those to their status."""
+    if not installation.autoscaling.policy:
+        return []
+    resources = [kind.resource for kind in installation.kinds.values()]
+    return [
+        {"apiGroups": [each.group], "resources": [each.plural], "verbs": list(SIZE_VERBS)}
+        for each in resources
+        if each in RESIZED_SPECS
     ]
 
 
@@ -297,7 +317,7 @@ def _arguments(installation: Installation) -> list[str]:
         arguments.append("--all_namespaces")
     if not installation.are_all:
         arguments.append(f"--kinds={','.join(installation.kinds)}")
-    return arguments
+    return [*arguments, *installation.autoscaling.arguments()]
 
 
 def _probe(path: str, period_s: int) -> Manifest:

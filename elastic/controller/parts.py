@@ -3,12 +3,12 @@
 They are values of `Parts`, so that a controller can be run, and installed, with others.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from elastic.controller.machinery.meter import Sample
-from elastic.controller.reconciling import Kind
+from elastic.controller.reconciling import Kind, Scaler
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
@@ -48,6 +48,7 @@ class MakeEngine(Protocol):
         *,
         events_cluster: Cluster,
         instance: str,
+        scaler: Scaler | None = None,
     ) -> Engine:
         """Keep the parts.
 
@@ -58,6 +59,7 @@ class MakeEngine(Protocol):
             num_workers: Passes at once.
             events_cluster: Where events are written, at a pace of its own.
             instance: Names this process in them.
+            scaler: See `Parts`.
         """
 
 
@@ -70,6 +72,10 @@ def everything(_resource: Resource) -> bool:
     return True
 
 
+def _no_scaler(_kinds: Collection[str]) -> None:
+    """Each job has its own size."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a controller is made of.
@@ -79,11 +85,14 @@ class Parts:
             takes: that of their objects in lower case.
         definitions: The CustomResourceDefinitions of all kinds.
         make_engine: See `MakeEngine`.
+        make_scaler: Of the names of some kinds, what decides the sizes of all their jobs together;
+            None where nothing does.
     """
 
     make_kinds: Callable[[IsServed], Mapping[str, Kind]]
     definitions: Callable[[], list[Manifest]]
     make_engine: MakeEngine
+    make_scaler: Callable[[Collection[str]], Scaler | None] = _no_scaler
 
     def names(self) -> tuple[str, ...]:
         """Of all kinds."""

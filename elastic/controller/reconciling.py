@@ -183,3 +183,57 @@ class Kind(Protocol):
 
         None where the job goes on without it, as one that runs does: it is tried again and told.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All jobs at one moment, with what room there is for them, from caches.
+
+    Attributes:
+        now_s: Seconds since the epoch, by the clock of the API server.
+        nodes: Of the cluster.
+        pods: Of the cluster, in all namespaces.
+        objects: What else is watched, by type: jobs, and what they are made of.
+    """
+
+    now_s: float
+    nodes: Sequence[Manifest]
+    pods: Sequence[Manifest]
+    objects: Mapping[Resource, Sequence[Manifest]]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be written into one object, as a decision on all jobs together.
+
+    Attributes:
+        target: The object as it was looked at: if it is another one by now, nothing is written.
+        change: A merge patch of it; None where there is only something to be told.
+        part: Its subresource, such as `status`; empty for the object itself.
+        told_of: The object that events are of, where that is another one.
+    """
+
+    resource: Resource
+    target: Manifest
+    change: Manifest | None
+    component: str
+    note: Note | None = None
+    part: str = ""
+    told_of: Manifest | None = None
+
+
+class Scaler(Protocol):
+    """Decides on all jobs together.
+
+    Attributes:
+        period_s: How often it wants to be asked.
+        looks_at: Types of objects that it wants to see, where they are watched.
+    """
+
+    @property
+    def period_s(self) -> float: ...
+    @property
+    def looks_at(self) -> Sequence[Resource]: ...
+
+    def plan(self, overview: Overview) -> Sequence[Change]:
+        """What is to be written now, in this order; what gives room comes before what takes it."""

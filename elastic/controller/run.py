@@ -188,6 +188,7 @@ class _Process:
             self._settings.num_workers,
             events_cluster=self._events_cluster,
             instance=self._identity,
+            scaler=self._parts.make_scaler(self._names),
         )
         self._engine.start()
         self._election.keep(stopping)
@@ -228,7 +229,8 @@ class _Process:
     def _remedy(self) -> str:
         everywhere = " --all_namespaces" if self._settings.all_namespaces else ""
         kinds = f" --kinds {','.join(self._names)}" if self._settings.kinds else ""
-        return f"elastic install --controller -n {self._namespace}{everywhere}{kinds}"
+        sizes = "".join(f" {each}" for each in self._settings.autoscaling.arguments())
+        return f"elastic install --controller -n {self._namespace}{everywhere}{kinds}{sizes}"
 
     def _explained(self, error: RefusedError) -> PlatformError:
         if error.code == HTTPStatus.NOT_FOUND:

@@ -9,7 +9,7 @@ never matters.
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -58,12 +58,22 @@ class JobControl:
     """What users asked of a running job since it was submitted.
 
     Attributes:
-        num_workers: The size wanted by `elastic scale`, or None where nobody asked.
+        num_workers: The size that a user or an autoscaler asked for; None where nobody did.
         cancelled: `elastic kill` was called.
+        autoscaled_for: Why an autoscaler wants `num_workers`, for people; empty where that is a
+            user's wish.
+        held_until_s: Until when no autoscaler changes a user's wish, in seconds since the epoch;
+            None before one has seen it.
     """
 
     num_workers: int | None = None
     cancelled: bool = False
+    autoscaled_for: str = ""
+    held_until_s: float | None = None
+
+    def by_user(self, num_workers: int) -> "JobControl":
+        """The same, once a user has asked for a size."""
+        return replace(self, num_workers=num_workers, autoscaled_for="", held_until_s=None)
 
 
 class ReplicaRunner(Protocol):

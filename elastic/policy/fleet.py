@@ -350,8 +350,9 @@ def desired_replicas(
         room: How many of them the platform has room for, as far as it can tell.
         roles: Those whose replicas the master launches.
     """
+    first = spec.workers_at_first
     return {
-        role.name: desired_workers(role.limits(spec), wanted, room)
+        role.name: desired_workers(role.limits(spec), wanted, room if first is None else first)
         if role.is_scaled
         else role.limits(spec).maximum
         for role in roles

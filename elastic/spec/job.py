@@ -11,6 +11,7 @@ from pydantic import ConfigDict, model_validator
 
 from elastic.spec.kinds import JobKind
 from elastic.spec.model_def import SymbolNames
+from elastic.spec.platforms import PlatformName
 from elastic.spec.settings import WorkerRange
 from elastic.spec.settings.cluster import ClusterSettings
 from elastic.spec.settings.work import WorkSettings
@@ -34,6 +35,11 @@ class JobSpec(ClusterSettings, WorkSettings):
         problems = [] if self.kind is JobKind.TRAIN else self._source_problems()
         if self.num_workers.maximum < 1:
             problems.append(f"--num_workers is {self.num_workers}: allow at least one worker")
+        if self.autoscale and self.num_workers.minimum == self.num_workers.maximum:
+            problems.append(
+                f"--autoscale has nothing to choose from with --num_workers={self.num_workers}: "
+                "give a range such as 2:8, or leave it out"
+            )
         if self.master_port and self.master_port == self.served_metrics_port:
             problems.append(
                 f"--master_port={self.master_port} is the port of the metrics too: choose another, "
@@ -104,6 +110,13 @@ class JobSpec(ClusterSettings, WorkSettings):
         if self.is_async:
             return 1
         return self.grads_to_wait or self.num_workers.maximum
+
+    @property
+    def workers_at_first(self) -> int | None:
+        """With how many workers it begins; None where that is a matter of the room there is."""
+        if self.autoscale and self.platform is PlatformName.KUBERNETES:
+            return max(1, self.num_workers.minimum)
+        return None
 
     @property
     def served_metrics_port(self) -> int:

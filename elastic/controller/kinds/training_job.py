@@ -83,7 +83,7 @@ class TrainingJobs:
         queues: Those of the cluster; the trainers may wait in one.
     """
 
-    sizes: Callable[[TrainingJobSpec], Sizes] = wanted_sizes
+    sizes: Callable[[TrainingJobSpec, TrainingJobStatus], Sizes] = wanted_sizes
     resource: Resource = RESOURCE
     queues: Queues = field(default_factory=Queues)
     unwatched: Sequence[Resource] = ()
@@ -124,7 +124,7 @@ class TrainingJobs:
         # One that trains is not ended by what becomes of a queue's system.
         if status.phase is Phase.NONE and (problem := self.queues.problem(job)):
             return _unreadable(job, groups, status, problem)
-        sizes = self.sizes(reading.spec)
+        sizes = self.sizes(reading.spec, status)
         queued = self.queues.queued(job, reading.spec.trainer.min_instance)
         return _live(Look(observed, groups, status, reading, reading.spec, sizes, queued))
 

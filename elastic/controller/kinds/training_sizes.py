@@ -5,7 +5,12 @@ Every job has its minimum: what else there is room for is a matter of all jobs t
 
 from dataclasses import dataclass
 
-from elastic.controller.resources.training_job import Role, TrainingJobSpec
+from elastic.controller.resources.training_job import (
+    Role,
+    RoleScale,
+    TrainingJobSpec,
+    TrainingJobStatus,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +42,29 @@ class Sizes:
         return Size(1, "a job has one master")
 
 
-def wanted_sizes(spec: TrainingJobSpec) -> Sizes:
-    """The sizes that a job is to have now."""
+def wanted_sizes(spec: TrainingJobSpec, _status: TrainingJobStatus) -> Sizes:
+    """The sizes of a job that nobody scales: its smallest ones."""
     return Sizes(_minimum(spec.trainer.min_instance), _minimum(spec.pserver.min_instance))
+
+
+def given_sizes(spec: TrainingJobSpec, status: TrainingJobStatus) -> Sizes:
+    """The sizes that an autoscaler has written down, within the range that the job has now."""
+    if not spec.fault_tolerant:
+        return wanted_sizes(spec, status)
+    trainer, pserver, scale = spec.trainer, spec.pserver, status.scale_status
+    return Sizes(
+        _given(scale.trainer, trainer.min_instance, trainer.most),
+        _given(scale.pserver, pserver.min_instance, pserver.most),
+    )
 
 
 def _minimum(instances: int) -> Size:
     return Size(instances, f"min-instance is {instances}")
+
+
+def _given(scale: RoleScale, least: int, most: int) -> Size:
+    if scale.wanted <= least:
+        return Size(least, scale.reason) if scale.wanted == least else _minimum(least)
+    if scale.wanted > most:
+        return Size(most, f"max-instance is {most}")
+    return Size(scale.wanted, scale.reason)

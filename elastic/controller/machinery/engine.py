@@ -17,9 +17,10 @@ from elastic.controller.machinery.index import JobKey
 from elastic.controller.machinery.informers import RETRY_S, Informers
 from elastic.controller.machinery.meter import Meter, Sample
 from elastic.controller.machinery.recorder import EventRecorder
+from elastic.controller.machinery.scaling import Scaling
 from elastic.controller.machinery.work_queue import BackOff, Taken, WorkQueue
 from elastic.controller.machinery.writing import LeavingError, RejectedError, Writer
-from elastic.controller.reconciling import EventType, Kind, Note
+from elastic.controller.reconciling import EventType, Kind, Note, Scaler
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.errors import RefusedError
@@ -65,6 +66,7 @@ class Engine:
         pauses: Pauses | None = None,
         events_cluster: Cluster | None = None,
         instance: str = "",
+        scaler: Scaler | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -77,6 +79,7 @@ class Engine:
             events_cluster: Where events are written; `cluster` by default, of whose pace they then
                 take a part.
             instance: Of the controller, as its events name it.
+            scaler: Decides the sizes of all jobs together; None where each has its own alone.
         """
         self._cluster = cluster
         self._kinds = {kind.resource: kind for kind in kinds}
@@ -86,7 +89,12 @@ class Engine:
         self._meter = Meter()
         self._is_leaving = threading.Event()
         self._informers = Informers(
-            cluster, kinds, namespace, self._ask_for, self._pauses.missing_s
+            cluster,
+            kinds,
+            namespace,
+            self._ask_for,
+            self._pauses.missing_s,
+            has_overview=scaler is not None,
         )
         self._recorder = EventRecorder(events_cluster or cluster, instance)
         self._adoption = Adoption(cluster, self._informers, self._recorder, self._meter)
@@ -108,6 +116,11 @@ class Engine:
         self._threads.append(
             threading.Thread(target=self._work, args=(self._placing,), name="placing", daemon=True)
         )
+        if scaler is not None:
+            scaling = Scaling(
+                cluster, self._informers, self._recorder, self._meter, scaler, self._is_leaving
+            )
+            self._threads.append(scaling.thread)
 
     @property
     def is_synced(self) -> bool:

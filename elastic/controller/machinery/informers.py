@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from elastic.controller.machinery.caches import WrittenCache
 from elastic.controller.machinery.index import Index, JobKey, job_of
-from elastic.controller.reconciling import ClusterView, Kind, Observed
+from elastic.controller.reconciling import ClusterView, Kind, Observed, Overview
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.errors import RefusedError
@@ -90,6 +90,8 @@ class Informers:
         namespace: str | None,
         on_job: Callable[[JobKey, float], None],
         retry_s: float = RETRY_S,
+        *,
+        has_overview: bool = False,
     ) -> None:
         """Keep the parts; `start` begins to watch.
 
@@ -101,6 +103,8 @@ class Informers:
                 and in how many seconds it is to be looked at. It must return at once: it is called
                 under the lock.
             retry_s: See `RETRY_S`.
+            has_overview: Whether `overview` is to be asked for, which takes a copy of all nodes
+                and pods of the cluster.
         """
         self._cluster = cluster
         self._kinds = {kind.resource: kind for kind in kinds}
@@ -119,7 +123,8 @@ class Informers:
         # Children come before jobs: a job is looked at when all is there.
         children = dict.fromkeys(each for kind in kinds for each in kind.children)
         self._feeds = {each: self._feed(each) for each in (*children, *self._kinds)}
-        self._view_feeds = self._make_view_feeds() if self._seers else {}
+        needs_view = has_overview or bool(self._seers)
+        self._view_feeds = self._make_view_feeds() if needs_view else {}
         self._all_feeds = list(dict.fromkeys((*self._feeds.values(), *self._view_feeds.values())))
         self._thread = threading.Thread(target=self._run, name="informers", daemon=True)
 
@@ -170,6 +175,25 @@ class Informers:
         for items in found.values():
             items.sort(key=_name)
         return Observed(job, found, now_s, view, secrets.token_hex(RANDOM_BYTES))
+
+    def overview(self, resources: Sequence[Resource], now_s: float) -> Overview | None:
+        """All jobs and their room; None until nodes and pods have been listed.
+
+        Args:
+            resources: What else is wanted, as far as it is watched.
+            now_s: See `Overview`.
+        """
+        with self._lock:
+            view = self._cluster_view()
+            if view is None:
+                return None
+            feeds = {each: self._feeds[each] for each in resources if each in self._feeds}
+            objects = {each: list(feed.cache.all()) for each, feed in feeds.items()}
+            # What we have made is in the copy of our jobs' pods before that of all tells of it.
+            own = self._feeds[PODS].cache.all() if PODS in self._feeds else ()
+            pods = {pod["metadata"]["uid"]: pod for pod in (*view.pods, *own)}
+            asked = [self._as_asked(pod) for pod in pods.values()]
+        return Overview(now_s, view.nodes, asked, objects)
 
     def orphans(self, key: JobKey) -> list[tuple[Resource, Manifest]]:
         """What belongs to a job by its labels, has no controller, and is not about to go."""

@@ -1,15 +1,23 @@
 """Looks at a cluster once, and says what it looks like to a policy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from elastic.controller.resources.tf_job import SHARE_PODS
 from elastic.controller.snapshots.history import history_of
+from elastic.controller.snapshots.job_kinds import RESOURCES
 from elastic.controller.snapshots.pods import node_of
-from elastic.controller.snapshots.reading import RESOURCES, Objects, snapshot_of
+from elastic.controller.snapshots.reading import KINDS, TRAIN_JOBS, Objects, snapshot_of
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.discovery import is_served
-from elastic.platforms.kubernetes.api.resources import NODES, PODS, Manifest, Resource
+from elastic.platforms.kubernetes.api.resources import (
+    CONFIGMAPS,
+    NODES,
+    PODS,
+    Manifest,
+    Resource,
+)
+from elastic.platforms.kubernetes.objects.names import APP, APP_LABEL
 from elastic.policy.cluster.snapshot import Node, Snapshot
 from elastic.simulation.workload import Workload
 from elastic.spec.names import nearest
@@ -25,9 +33,9 @@ def check_kinds(kinds: Sequence[str]) -> None:
         JobSpecError: There is no such kind.
     """
     for kind in kinds:
-        if kind not in RESOURCES:
-            near = nearest(kind, RESOURCES)
-            hint = f": did you mean {near}?" if near else f": there are {', '.join(RESOURCES)}"
+        if kind not in KINDS:
+            near = nearest(kind, KINDS)
+            hint = f": did you mean {near}?" if near else f": there are {', '.join(KINDS)}"
             raise JobSpecError(f"--kinds {kind} is no kind of jobs that can be planned{hint}")
 
 
@@ -42,7 +50,7 @@ def look(cluster: Cluster, namespace: str | None, kinds: Sequence[str] = ()) -> 
     Raises:
         PlatformError: The cluster cannot be asked, or refuses.
     """
-    return snapshot_of(_objects(cluster, namespace, kinds or tuple(RESOURCES)))
+    return snapshot_of(_objects(cluster, namespace, kinds or KINDS))
 
 
 def look_back(
@@ -65,11 +73,14 @@ def look_back(
 
 
 def _objects(cluster: Cluster, namespace: str | None, kinds: Sequence[str]) -> Objects:
-    jobs = {kind: _listed(cluster, RESOURCES[kind], namespace) for kind in kinds}
+    jobs = {
+        kind: _listed(cluster, RESOURCES[kind], namespace) for kind in kinds if kind in RESOURCES
+    }
+    maps = _own_maps(cluster, namespace) if TRAIN_JOBS in kinds else []
     pods = _items(cluster, PODS)
     names = {_name(pod) for pod in pods}
     waiting = [each for each in _listed(cluster, SHARE_PODS, None) if _name(each) not in names]
-    return Objects(cluster.now_s(), _items(cluster, NODES), pods, jobs, waiting)
+    return Objects(cluster.now_s(), _items(cluster, NODES), pods, jobs, waiting, maps)
 
 
 def _name(item: Manifest) -> tuple[str, str]:
@@ -81,7 +92,19 @@ def _listed(cluster: Cluster, resource: Resource, namespace: str | None) -> list
     return _items(cluster, resource, namespace) if is_served(cluster, resource) else []
 
 
-def _items(cluster: Cluster, resource: Resource, namespace: str | None = None) -> list[Manifest]:
-    items: list[Manifest] = cluster.get(resource.path(namespace)).get("items") or []
+def _own_maps(cluster: Cluster, namespace: str | None) -> list[Manifest]:
+    """What our own jobs were submitted with, and what they tell."""
+    query = {"labelSelector": f"{APP_LABEL}={APP}"}
+    return _items(cluster, CONFIGMAPS, namespace, query)
+
+
+def _items(
+    cluster: Cluster,
+    resource: Resource,
+    namespace: str | None = None,
+    query: Mapping[str, str] | None = None,
+) -> list[Manifest]:
+    found = cluster.get(resource.path(namespace), dict(query or {}))
+    items: list[Manifest] = found.get("items") or []
     # A list leaves out what all of its items have in common.
     return [{"kind": resource.kind, **each} for each in items]

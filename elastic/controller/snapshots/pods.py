@@ -114,12 +114,13 @@ def other_pods(pods: Iterable[Manifest], nodes: Sequence[Node]) -> tuple[Pod, ..
     """Pods that belong to no job and are not over.
 
     Pods by which KubeShare holds cards are left out: the parts that are given out of a card count
-    for it. One that cannot be read takes no room.
+    for it. One that cannot be read takes no room, nor does one that may not have a node yet.
     """
     found = []
     for pod in pods:
         labels = pod["metadata"].get("labels") or {}
-        if is_over(pod) or CARD_ID in labels:
+        is_gated = node_name(pod) is None and bool(pod["spec"].get("schedulingGates"))
+        if is_over(pod) or is_gated or CARD_ID in labels:
             continue
         try:
             needs = needs_of_template(pod, nodes)
@@ -159,6 +160,8 @@ class Role:
         wanted: How many there are to be now; 0 where nobody has decided yet.
         asked: With how many its user would like it to start; None where nobody has said.
         first: The name of the pod of replica 0, where replicas have numbers.
+        is_as_pods_are: Whether a pod that is there tells better than the template what each needs,
+            since somebody may edit them on their way.
     """
 
     name: str
@@ -168,6 +171,7 @@ class Role:
     wanted: int
     asked: int | None = None
     first: str | None = None
+    is_as_pods_are: bool = False
 
 
 def group_of(role: Role, pods: Iterable[Manifest], nodes: Sequence[Node]) -> Group:
@@ -181,7 +185,9 @@ def group_of(role: Role, pods: Iterable[Manifest], nodes: Sequence[Node]) -> Gro
     Raises:
         pydantic.ValidationError: The template cannot be read.
     """
-    needs = needs_of_template(role.template, nodes)
+    pods = list(pods)
+    example = next((pod for pod in pods if role.is_as_pods_are), role.template)
+    needs = needs_of_template(example, nodes)
     placement: dict[str, int] = defaultdict(int)
     leaving: dict[str, int] = defaultdict(int)
     cards: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))

@@ -4,24 +4,24 @@ Jobs that have ended, and those whose spec cannot be read, are not there; what p
 left are pods that belong to no job.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
 from pydantic import ValidationError
 
-from elastic.controller.kinds.conditions import ended_as
-from elastic.controller.kinds.pods import GROUP_LABEL, JOB_LABEL, TYPE_LABEL, replica_name
-from elastic.controller.kinds.training_children import LABELS, child_of
-from elastic.controller.resources import elastic_job, tf_job, training_job
-from elastic.controller.resources.base import read_spec
-from elastic.controller.resources.common import seconds_of
-from elastic.controller.snapshots.pods import Role, group_of, node_of, other_pods
+from elastic.controller.snapshots.job_kinds import READERS, RESOURCES, Beside, JobReading
+from elastic.controller.snapshots.pods import group_of, node_of, other_pods
+from elastic.controller.snapshots.train_jobs import is_record, read_train_job
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.policy.cluster.snapshot import Job, JobPhase, Node, Snapshot
+from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
+from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node, Snapshot
 
-_WORKER: Final = "worker"
+TRAIN_JOBS: Final = "elastictrainjob"
+"""Our own jobs, whether or not a resource has been made of them."""
+
+KINDS: Final = (*RESOURCES, TRAIN_JOBS)
+"""The kinds of jobs that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class Objects:
         pods: Of all namespaces: they take room, whoever they belong to.
         jobs: Objects by the lower-case name of their kind.
         share_pods: SharePods that have no pod yet.
+        config_maps: Those of our own jobs, what they were submitted with and what they tell, where
+            such jobs are wanted.
     """
 
     now_s: float
@@ -39,23 +41,7 @@ class Objects:
     pods: Sequence[Manifest]
     jobs: Mapping[str, Sequence[Manifest]]
     share_pods: Sequence[Manifest] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """One job as its kind reads it.
-
-    Attributes:
-        workers: The role that comes and goes.
-        labels: By which the pods of each role are found, by the name of the role.
-        scaled_s: When its size was last changed; None where nobody knows.
-    """
-
-    workers: Role
-    ps: Role | None
-    others: tuple[Role, ...]
-    labels: Mapping[str, Mapping[str, str]]
-    scaled_s: float | None = None
+    config_maps: Sequence[Manifest] = ()
 
 
 def snapshot_of(objects: Objects) -> Snapshot:
@@ -64,9 +50,8 @@ def snapshot_of(objects: Objects) -> Snapshot:
     pods = _Pods([*objects.pods, *objects.share_pods])
     jobs = [
         job
-        for kind, manifests in sorted(objects.jobs.items())
-        for manifest in manifests
-        if (job := _job(_READERS[kind], manifest, pods, nodes)) is not None
+        for reading, namespace in _readings(objects)
+        if (job := _job(reading, namespace, pods, nodes)) is not None
     ]
     jobs.sort(key=lambda each: (each.submitted_s, each.key))
     changes = [each.last_scaled_s for each in jobs if each.last_scaled_s is not None]
@@ -82,8 +67,35 @@ def as_submitted(kind: str, manifest: Manifest, nodes: Sequence[Node]) -> Job | 
         manifest: The job.
         nodes: All of the cluster.
     """
-    job = _job(_READERS[kind], {**manifest, "status": {}}, _Pods(()), nodes)
+    reading = READERS[kind]({**manifest, "status": {}}, Beside(0.0))
+    if reading is None:
+        return None
+    job = _job(reading, _namespace(manifest), _Pods(()), nodes)
     return None if job is None else replace(job, workers=replace(job.workers, replicas=0))
+
+
+def _readings(objects: Objects) -> Iterator[tuple[JobReading, str]]:
+    """All jobs that have not ended, and their namespaces.
+
+    What waits in a queue of the cluster is that one's to start, and no job here.
+    """
+    maps = {(_namespace(each), str(each["metadata"]["name"])): each for each in objects.config_maps}
+    beside = Beside(objects.now_s, maps)
+    found = [
+        (READERS[kind], manifest)
+        for kind, manifests in sorted(objects.jobs.items())
+        for manifest in manifests
+    ]
+    found += [(read_train_job, each) for each in objects.config_maps if is_record(each)]
+    for read, manifest in found:
+        if QUEUE_LABEL in (manifest["metadata"].get("labels") or {}):
+            continue
+        if (reading := read(manifest, beside)) is not None:
+            yield reading, _namespace(manifest)
+
+
+def _namespace(manifest: Manifest) -> str:
+    return str(manifest["metadata"].get("namespace") or "")
 
 
 class _Pods:
@@ -113,17 +125,7 @@ class _Pods:
         yield from self._left.values()
 
 
-def _job(
-    read: Callable[[Manifest], _Reading | None],
-    manifest: Manifest,
-    pods: _Pods,
-    nodes: Sequence[Node],
-) -> Job | None:
-    reading = read(manifest)
-    if reading is None:
-        return None
-    metadata = manifest["metadata"]
-    namespace, name = str(metadata.get("namespace") or ""), str(metadata["name"])
+def _job(reading: JobReading, namespace: str, pods: _Pods, nodes: Sequence[Node]) -> Job | None:
     roles = [each for each in (reading.workers, reading.ps, *reading.others) if each is not None]
     found = {role.name: pods.find(namespace, reading.labels[role.name]) for role in roles}
     try:
@@ -132,107 +134,26 @@ def _job(
         return None
     for each in found.values():
         pods.take(each)
-    submitted_s = seconds_of(str(metadata["creationTimestamp"]))
+    if reading.is_frozen:
+        groups = {name: _frozen(group) for name, group in groups.items()}
     job = Job(
-        name,
+        reading.name,
         namespace,
-        str(manifest["kind"]),
+        reading.kind,
         groups[reading.workers.name],
-        submitted_s,
+        reading.submitted_s,
         JobPhase.WAITING,
         ps=None if reading.ps is None else groups[reading.ps.name],
         others=tuple(groups[role.name] for role in reading.others),
         last_scaled_s=reading.scaled_s,
-        waiting_since_s=submitted_s,
+        waiting_since_s=reading.submitted_s,
+        telling=reading.telling,
     )
     if job.is_waiting:
         return job
     return replace(job, phase=JobPhase.RUNNING, waiting_since_s=None)
 
 
-def _training_job(manifest: Manifest) -> _Reading | None:
-    spec = read_spec(training_job.TrainingJobSpec, manifest).spec
-    status = training_job.TrainingJobStatus.model_validate(manifest.get("status") or {})
-    if spec is None or status.phase.is_final:
-        return None
-    name = str(manifest["metadata"]["name"])
-
-    def role(which: training_job.Role, low: int, high: int, wanted: int) -> Role:
-        template = child_of(name, which, spec, low)["spec"]["template"]
-        # Without fault tolerance the job is not elastic.
-        return Role(which.value, template, low, high if spec.fault_tolerant else low, wanted)
-
-    scale = status.scale_status
-    trainer, pserver = spec.trainer, spec.pserver
-    roles = training_job.Role
-    master = (role(roles.MASTER, 1, 1, 1),) if spec.master is not None else ()
-    time = scale.trainer.time
-    return _Reading(
-        role(roles.TRAINER, trainer.min_instance, trainer.most, scale.trainer.wanted),
-        role(roles.PSERVER, pserver.min_instance, pserver.most, scale.pserver.wanted),
-        master,
-        {each.value: {LABELS[each]: name} for each in roles},
-        None if time is None else seconds_of(str(time)),
-    )
-
-
-def _elastic_job(manifest: Manifest) -> _Reading | None:
-    spec = read_spec(elastic_job.ElasticJobSpec, manifest).spec
-    status = elastic_job.ElasticJobStatus.model_validate(manifest.get("status") or {})
-    if spec is None or ended_as(status.conditions) is not None:
-        return None
-    name = str(manifest["metadata"]["name"])
-    first = replica_name(name, _WORKER, 0)
-    template = spec.worker.template
-    workers = Role(
-        _WORKER, template, spec.min_size, spec.max_size, spec.replicas, spec.replicas, first
-    )
-    labels = {JOB_LABEL: name, GROUP_LABEL: elastic_job.GROUP, TYPE_LABEL: _WORKER}
-    return _Reading(workers, None, (), {_WORKER: labels})
-
-
-def _tf_job(manifest: Manifest) -> _Reading | None:
-    spec = tf_job.read_tf_job(manifest).spec
-    status = tf_job.read_status(manifest)
-    if spec is None or ended_as(status.conditions) is not None:
-        return None
-    name = str(manifest["metadata"]["name"])
-    low, first, high = spec.worker_range
-    size = status.size or 0
-
-    def role(which: tf_job.Role, replicas: tf_job.TFReplicaSpec) -> Role:
-        task, count = which.task_type, replicas.replicas
-        begins = replica_name(name, task, 0)
-        if which is tf_job.Role.WORKER:
-            return Role(task, replicas.template, low, high, size, first, begins)
-        return Role(task, replicas.template, count, count, count if size else 0, first=begins)
-
-    roles = {which: role(which, replicas) for which, replicas in spec.roles.items()}
-    workers = roles.pop(tf_job.Role.WORKER, None)
-    if workers is None:
-        # A chief that works alone has no size to be decided.
-        return None
-    ps = roles.pop(tf_job.Role.PS, None)
-    labels = {
-        which.task_type: {
-            JOB_LABEL: name,
-            GROUP_LABEL: tf_job.RESOURCE.group,
-            TYPE_LABEL: which.task_type,
-        }
-        for which in tf_job.Role
-    }
-    return _Reading(workers, ps, tuple(roles.values()), labels)
-
-
-_READERS: Final[Mapping[str, Callable[[Manifest], _Reading | None]]] = MappingProxyType(
-    {"trainingjob": _training_job, "elasticjob": _elastic_job, "tfjob": _tf_job}
-)
-
-RESOURCES: Final = MappingProxyType(
-    {
-        "trainingjob": training_job.RESOURCE,
-        "elasticjob": elastic_job.RESOURCE,
-        "tfjob": tf_job.RESOURCE,
-    }
-)
-"""The types of jobs that can be read, by the lower-case names of their kinds."""
+def _frozen(group: Group) -> Group:
+    """What is there, and no other size."""
+    return replace(group, min=group.placed, max=group.placed, replicas=group.placed)

@@ -19,6 +19,7 @@ from elastic.spec.settings.cluster_forms import (
     Volumes,
     WorkerPriority,
 )
+from elastic.spec.settings.text_forms import Truth
 
 K8S: Final = PlatformName.KUBERNETES
 
@@ -97,6 +98,13 @@ class ClusterSettings(BaseModel):
         "",
         "queue of the cluster that the pods wait in, of Kueue, Volcano or KAI; `default` where "
         "there are the groups of Kubernetes alone",
+        group="Kubernetes",
+        only=K8S,
+    )
+    autoscale: Truth = setting(
+        False,
+        "begin with the fewest of num_workers MIN:MAX, and have as many as the autoscaler of the "
+        "cluster gives (`elastic controller --autoscale`)",
         group="Kubernetes",
         only=K8S,
     )

@@ -1,7 +1,6 @@
 """What is to be made, changed and removed of an ElasticTrainJob whose status tells all. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TypeAlias
 
 from elastic.controller.kinds.clocks import removal_in_s, soonest
@@ -101,7 +100,7 @@ def _scaling(view: View) -> Iterator[Action]:
     wanted, record = wanted_workers(view), view.record
     if wanted is None or record is None or view.asked is None:
         return
-    control = replace(view.control, num_workers=wanted)
+    control = view.control.by_user(wanted)
     change = {
         "metadata": {
             # Of two who change at once, one is refused and looks again.

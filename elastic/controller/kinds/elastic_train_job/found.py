@@ -80,7 +80,7 @@ def _unsubmitted(view: View) -> JobStatus:
         reason=SUBMITTING,
         message=message,
         submitted_s=seconds_of(view.resource["metadata"]["creationTimestamp"]),
-        desired_workers=desired_workers(spec.num_workers, None),
+        desired_workers=desired_workers(spec.num_workers, None, spec.workers_at_first),
     )
     return _suspended(found) if view.is_suspended else found
 

@@ -164,7 +164,7 @@ def _desired_workers(spec: JobSpec | None, control: JobControl) -> int:
     """What the master is going to want, before it has said so."""
     if spec is None:
         return 0
-    return desired_workers(spec.num_workers, control.num_workers)
+    return desired_workers(spec.num_workers, control.num_workers, spec.workers_at_first)
 
 
 def _cancelled(base: JobStatus, found: Finding | None, master: Manifest | None) -> Finding:

@@ -1,0 +1,136 @@
+"""Our own jobs as policies see them, by what they were submitted with and what they tell. Pure."""
+
+from typing import Final
+
+from elastic.controller.snapshots.hands import is_control_held
+from elastic.controller.snapshots.job_kinds import Beside, JobReading
+from elastic.controller.snapshots.pods import Role
+from elastic.errors import PlatformError
+from elastic.platforms.base import JobControl
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.job.status import published_status
+from elastic.platforms.kubernetes.objects.manifests import example_pod, master_pod
+from elastic.platforms.kubernetes.objects.names import (
+    APP,
+    APP_LABEL,
+    JOB_LABEL,
+    SPEC_KEY,
+    TYPE_LABEL,
+    record_name,
+    replica_pod_name,
+    status_name,
+)
+from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.record import (
+    Submission,
+    control_of,
+    spec_of,
+    submission_of,
+)
+from elastic.policy.cluster.snapshot import Telling
+from elastic.policy.fleet import desired_workers
+from elastic.spec.job import JobSpec
+from elastic.spec.roles import FLEET, MASTER, WORKER
+from elastic.spec.status import JobPhase, JobStatus
+
+SUBMITTED: Final = "train"
+"""The kind of a job that was submitted without a resource."""
+
+
+def is_record(config_map: Manifest) -> bool:
+    """Whether a ConfigMap is what a job of ours was submitted with."""
+    metadata = config_map["metadata"]
+    labels = metadata.get("labels") or {}
+    return (
+        labels.get(APP_LABEL) == APP
+        and SPEC_KEY in (config_map.get("data") or {})
+        and metadata["name"] == record_name(labels.get(JOB_LABEL, ""))
+    )
+
+
+def read_train_job(record: Manifest, beside: Beside) -> JobReading | None:
+    """A job that lets its size be chosen (`autoscale`); the others' pods are nobody's here."""
+    namespace = str(record["metadata"].get("namespace") or "")
+    try:
+        spec, submission, control = spec_of(record), submission_of(record), control_of(record)
+        status_map = beside.config_maps.get((namespace, status_name(spec.job_name)))
+        told = published_status(status_map, submission.uid)
+    except PlatformError:
+        return None
+    if not spec.autoscale or control.cancelled or _is_at_rest(told):
+        return None
+    job = Job(spec, namespace, submission.uid, submission.image, owner=submission.owner)
+    master, *others = [_role(job, name) for name in (MASTER, *(role.name for role in FLEET))]
+    workers = next(each for each in others if each.name == WORKER)
+    return JobReading(
+        kind_of(submission),
+        spec.job_name,
+        submission.submitted_s,
+        _sized(workers, spec, control, beside.now_s),
+        None,
+        (master, *(each for each in others if each.name != WORKER)),
+        {each.name: _labels(spec.job_name, each.name) for each in (master, *others)},
+        telling=_telling(told),
+    )
+
+
+def kind_of(submission: Submission) -> str:
+    """What users call such a job."""
+    return SUBMITTED if submission.owner is None else TRAIN_JOBS.kind
+
+
+def size_of(spec: JobSpec, control: JobControl) -> int:
+    """How many workers the master is to have."""
+    return desired_workers(spec.num_workers, control.num_workers, spec.workers_at_first)
+
+
+def _is_at_rest(told: JobStatus | None) -> bool:
+    """Whether nothing of the job runs, or is about to."""
+    return told is not None and (told.phase.is_final or told.phase is JobPhase.SUSPENDED)
+
+
+def _role(job: Job, role: str) -> Role:
+    if role == MASTER:
+        return Role(role, master_pod(job), 1, 1, 1, is_as_pods_are=True)
+    limits = next(each for each in FLEET if each.name == role).limits(job.spec)
+    return Role(
+        role,
+        example_pod(job, role),
+        max(1, limits.minimum),
+        limits.maximum,
+        limits.maximum,
+        first=replica_pod_name(job.name, role, 0),
+        is_as_pods_are=True,
+    )
+
+
+def _sized(workers: Role, spec: JobSpec, control: JobControl, now_s: float) -> Role:
+    size = size_of(spec, control)
+    is_held = is_control_held(control, now_s)
+    low, high = (size, size) if is_held else (workers.low, workers.high)
+    return Role(
+        workers.name,
+        workers.template,
+        low,
+        high,
+        size,
+        asked=size,
+        first=workers.first,
+        is_as_pods_are=True,
+    )
+
+
+def _labels(job_name: str, role: str) -> dict[str, str]:
+    return {JOB_LABEL: job_name, APP_LABEL: APP, TYPE_LABEL: role}
+
+
+def _telling(told: JobStatus | None) -> Telling:
+    if told is None or not told.progress.records_total:
+        return Telling()
+    done, total = told.progress.records_done, told.progress.records_total
+    return Telling(
+        remaining_samples=float(max(0, total - done)),
+        total_samples=float(total),
+        trained_samples=float(done),
+    )
