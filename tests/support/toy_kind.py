@@ -78,11 +78,13 @@ class World:
         self.kind = ToyKind()
 
     @contextmanager
-    def engine(self, *kinds, namespace=TEAM, num_workers=4):
+    def engine(self, *kinds, namespace=TEAM, num_workers=4, scaler=None):
         for kind in kinds or (self.kind,):
             self.api.serve(kind.resource, *kind.children)
         cluster = self.api.cluster(patience_s=0.2)
-        engine = Engine(cluster, kinds or (self.kind,), namespace, num_workers, PAUSES)
+        engine = Engine(
+            cluster, kinds or (self.kind,), namespace, num_workers, PAUSES, scaler=scaler
+        )
         engine.start()
         try:
             yield engine

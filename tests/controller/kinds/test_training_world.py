@@ -419,7 +419,7 @@ class TestSize:
     def test_whoever_else_decides_the_sizes_is_obeyed(self):
         world = World(
             spec(most=6, tolerant=True),
-            sizes=lambda _: Sizes(Size(5, "room was free"), Size(2, "as ever")),
+            sizes=lambda *_: Sizes(Size(5, "room was free"), Size(2, "as ever")),
         )
         world.settle()
         assert (world.phase, len(world.alive("trainer"))) == ("running", 5)

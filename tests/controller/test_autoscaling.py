@@ -1,0 +1,194 @@
+"""The engine with a policy over all jobs, against an API server over HTTP and nodes with room."""
+
+from contextlib import contextmanager
+
+import pytest
+from support.api_server_in_memory import InMemoryApi
+from support.fitting_kubelet import FittingKubelet
+from support.toy_kind import TEAM, World, soon
+from support.workloads_in_memory import Workloads
+
+from elastic.controller.assembly import assembled
+from elastic.controller.autoscaling.scaler import SCALED, ClusterScaler, Share
+from elastic.controller.parts import everything
+from elastic.controller.resources import elastic_job, training_job
+from elastic.controller.settings import Autoscaling
+from elastic.controller.snapshots.hands import AUTOSCALED, HELD
+from elastic.platforms.kubernetes.api.resources import PODS, Resource
+from elastic.policy.cluster.fulfillment import Fulfillment
+
+PERIOD_S = 0.1
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+CPU = {"limits": {"cpu": "1"}}
+
+
+class Scene:
+    """Two nodes of ten cores, on which jobs share what there is."""
+
+    def __init__(self, api):
+        self.api = api
+        self.kubelet = FittingKubelet(api, {"n0": 10, "n1": 10}).start()
+        self.workloads = Workloads(api).start()
+        self.world = World(api, self.kubelet)
+
+    def close(self):
+        self.workloads.close()
+        self.kubelet.close()
+
+    @contextmanager
+    def engine(self, hold_s=600.0, policy=None):
+        parts = assembled(Autoscaling("fulfillment"))
+        kinds = parts.kinds(parts.names(), everything)
+        scaler = ClusterScaler(
+            [Share(SCALED, policy or Fulfillment(max_load=1.0))], hold_s, PERIOD_S
+        )
+        with self.world.engine(*kinds.values(), scaler=scaler) as engine:
+            yield engine
+
+    def training_job(self, name, low=2, high=20):
+        spec = {
+            "fault_tolerant": True,
+            "pserver": {"min-instance": 1, "resources": CPU},
+            "trainer": {"min-instance": low, "max-instance": high, "resources": CPU},
+        }
+        self._create(training_job.RESOURCE, name, spec)
+
+    def elastic_job(self, name, replicas=1, **limits):
+        template = {"spec": {"containers": [{"name": "main", "image": "i", "resources": CPU}]}}
+        worker = {"replicas": replicas, "template": template}
+        spec = {"rdzvEndpoint": "etcd:2379", "replicaSpecs": {"Worker": worker}, **limits}
+        self._create(elastic_job.RESOURCE, name, spec)
+
+    def others(self, size):
+        """A ReplicaSet of pods that belong to no job."""
+        place = self.world.place("web", TEAM, REPLICA_SETS)
+        if size and not self.found(REPLICA_SETS, "web"):
+            pod = {"containers": [{"name": "main", "image": "i", "resources": CPU}]}
+            template = {"metadata": {"labels": {"app": "web"}}, "spec": pod}
+            manifest = {"metadata": {"name": "web", "namespace": TEAM}, "kind": "ReplicaSet"}
+            manifest |= {"apiVersion": "apps/v1", "spec": {"replicas": size, "template": template}}
+            self.api.objects.create(place, manifest)
+        else:
+            self.api.objects.merge(place, {"spec": {"replicas": size}})
+
+    def _create(self, resource, name, spec):
+        manifest = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+        manifest["metadata"] = {"name": name, "namespace": TEAM}
+        self.api.objects.create(self.world.place(name, TEAM, resource), manifest)
+
+    def found(self, resource, name):
+        items, _ = self.api.objects.list(self.world.place("", TEAM, resource))
+        return next((each for each in items if each["metadata"]["name"] == name), None)
+
+    def change(self, resource, name, change):
+        self.api.objects.merge(self.world.place(name, TEAM, resource), change)
+
+    def running(self, **labels):
+        items, _ = self.api.objects.list(self.world.place("", TEAM, PODS))
+        return sum(
+            labels.items() <= each["metadata"].get("labels", {}).items()
+            and each["status"]["phase"] == "Running"
+            and "deletionTimestamp" not in each["metadata"]
+            for each in items
+        )
+
+    def trainers(self, *names):
+        return [self.running(**{"paddle-job": name}) for name in names]
+
+    def workers(self, name):
+        return self.running(**{"job-name": name})
+
+    def told(self, reason):
+        return [each["message"] for each in self.world.events(reason)]
+
+
+@pytest.fixture
+def scene():
+    with InMemoryApi() as api:
+        scene = Scene(api)
+        yield scene
+        scene.close()
+
+
+def test_equal_jobs_share_equally_and_a_third_gets_its_minimum_and_then_its_part(scene):
+    with scene.engine():
+        scene.training_job("a")
+        scene.training_job("b")
+        # Twenty cores, less one for the server of each.
+        soon(lambda: scene.trainers("a", "b") == [9, 9])
+        scene.training_job("c")
+        soon(lambda: sorted(scene.trainers("a", "b", "c")) == [5, 6, 6])
+    status = scene.found(training_job.RESOURCE, "a")["status"]["scale_status"]["trainer"]
+    assert "score" in status["reason"]
+    assert any("since +" in text and "idle on n" in text for text in scene.told("Scaled"))
+
+
+def test_jobs_give_way_to_pods_of_others_and_come_back(scene):
+    with scene.engine():
+        scene.training_job("a")
+        scene.training_job("b")
+        soon(lambda: scene.trainers("a", "b") == [9, 9])
+        scene.others(8)
+        soon(lambda: scene.running(app="web") == 8 and scene.trainers("a", "b") == [5, 5])
+        scene.others(0)
+        soon(lambda: scene.trainers("a", "b") == [9, 9])
+
+
+def test_an_elastic_job_grows_and_each_change_is_an_event_with_its_reason(scene):
+    with scene.engine():
+        scene.elastic_job("ddp", 1, minReplicas=1, maxReplicas=6)
+        soon(lambda: scene.workers("ddp") == 6)
+    [text] = scene.told("Autoscaled")
+    assert text.startswith("from 1 to 6 workers, +5: ")
+    job = scene.found(elastic_job.RESOURCE, "ddp")
+    assert job["metadata"]["annotations"] == {AUTOSCALED: "6"}
+
+
+def test_a_limit_that_was_left_out_stays_where_it_was(scene):
+    with scene.engine():
+        scene.elastic_job("ddp", 2, maxReplicas=6)
+        soon(lambda: scene.workers("ddp") == 6)
+    assert scene.found(elastic_job.RESOURCE, "ddp")["spec"]["minReplicas"] == 2
+
+
+def test_a_size_that_a_user_has_set_is_left_alone_for_a_while_and_then_not(scene):
+    with scene.engine(hold_s=2.0):
+        scene.elastic_job("ddp", 1, minReplicas=1, maxReplicas=6)
+        soon(lambda: scene.workers("ddp") == 6)
+        size = {"spec": {"replicaSpecs": {"Worker": {"replicas": 2}}}}
+        scene.change(elastic_job.RESOURCE, "ddp", size)
+        soon(lambda: scene.told("Held"))
+        spec = scene.found(elastic_job.RESOURCE, "ddp")["spec"]
+        assert spec["replicaSpecs"]["Worker"]["replicas"] == 2
+        soon(lambda: scene.workers("ddp") == 6)
+    assert scene.told("Held")[0].startswith("2 workers, as a user has set them, until 20")
+    assert HELD not in scene.found(elastic_job.RESOURCE, "ddp")["metadata"]["annotations"]
+
+
+def test_who_looks_and_loses_a_race_decides_again(scene):
+    raced = []
+
+    def race(asked):
+        # Somebody else changes the job just before the first size is written.
+        place = scene.world.place("ddp", TEAM, elastic_job.RESOURCE)
+        if (asked.verb, asked.place) == ("patch", place) and not raced:
+            raced.append(asked)
+            scene.change(elastic_job.RESOURCE, "ddp", {"metadata": {"labels": {"a": "b"}}})
+
+    scene.api.on_request = race
+    with scene.engine():
+        scene.elastic_job("ddp", 1, minReplicas=1, maxReplicas=6)
+        soon(lambda: scene.workers("ddp") == 6)
+    assert raced
+    assert len(scene.told("Autoscaled")) == 1
+
+
+def test_without_a_policy_all_stay_at_their_smallest_size(scene):
+    parts = assembled()
+    kinds = parts.kinds(parts.names(), everything)
+    assert parts.make_scaler(parts.names()) is None
+    with scene.world.engine(*kinds.values()):
+        scene.training_job("a")
+        soon(lambda: scene.trainers("a") == [2])
+        soon(lambda: scene.found(training_job.RESOURCE, "a")["status"]["phase"] == "running")
+    assert scene.trainers("a") == [2]
