@@ -45,7 +45,7 @@ def _kinds(is_served: IsServed, autoscaling: Autoscaling) -> dict[str, Kind]:
     kinds: tuple[Kind, ...] = (
         TrainingJobs(given_sizes if autoscaling.policy else wanted_sizes, queues=queues),
         ElasticJobs(queues),
-        TFJobs(has_kubeshare),
+        TFJobs(has_kubeshare, is_planned=autoscaling.tf_scheduler == DRAGON),
         ElasticTrainJobs(queues),
     )
     return {kind.resource.kind.lower(): kind for kind in kinds}

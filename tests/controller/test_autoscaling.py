@@ -5,16 +5,28 @@ from contextlib import contextmanager
 import pytest
 from support.api_server_in_memory import InMemoryApi
 from support.fitting_kubelet import FittingKubelet
-from support.toy_kind import TEAM, World, soon
+from support.toy_kind import TEAM, World, is_quiet, soon
+from support.train_job_world import JOB, resource
 from support.workloads_in_memory import Workloads
 
 from elastic.controller.assembly import assembled
 from elastic.controller.autoscaling.scaler import SCALED, ClusterScaler, Share
 from elastic.controller.parts import everything
-from elastic.controller.resources import elastic_job, training_job
+from elastic.controller.resources import elastic_job, tf_job, training_job
+from elastic.controller.resources.elastic_train_job import RESOURCE as ETJ
 from elastic.controller.settings import Autoscaling
 from elastic.controller.snapshots.hands import AUTOSCALED, HELD
-from elastic.platforms.kubernetes.api.resources import PODS, Resource
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, Resource
+from elastic.platforms.kubernetes.objects.manifests import example_pod
+from elastic.platforms.kubernetes.objects.names import CONTROL_KEY
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.record import (
+    control_of,
+    dump_control,
+    spec_of,
+    submission_of,
+)
+from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.fulfillment import Fulfillment
 
 PERIOD_S = 0.1
@@ -34,6 +46,37 @@ class Scene:
     def close(self):
         self.workloads.close()
         self.kubelet.close()
+
+    @contextmanager
+    def scheduler(self, starve_after_s=3600.0, grow_after_s=3600.0):
+        parts = assembled(Autoscaling(tf_scheduler="dragon"))
+        kinds = parts.kinds(["tfjob"], everything)
+        dragon = Dragon(starve_after_s, grow_after_s)
+        scaler = ClusterScaler([Share(frozenset({"tfjob"}), dragon)], period_s=PERIOD_S)
+        with self.world.engine(*kinds.values(), scaler=scaler) as engine:
+            yield engine
+
+    def tf_job(self, name, workers, cpu=1, **limits):
+        def role(count):
+            resources = {"limits": {"cpu": str(cpu)}}
+            main = {"name": "tensorflow", "image": "i", "resources": resources}
+            return {"replicas": count, "template": {"spec": {"containers": [main]}}}
+
+        spec = {"tfReplicaSpecs": {"PS": role(1), "Worker": role(workers)}}
+        spec |= {key.replace("_", "-"): value for key, value in limits.items()}
+        self._create(tf_job.RESOURCE, name, spec)
+
+    def seats(self, name):
+        """Where the pods of a TFJob run: by node, their names without the job's."""
+        items, _ = self.api.objects.list(self.world.place("", TEAM, PODS))
+        found = {}
+        for pod in items:
+            metadata = pod["metadata"]
+            is_its = metadata["labels"].get("job-name") == name
+            if is_its and "deletionTimestamp" not in metadata:
+                short = metadata["name"].removeprefix(f"{name}-")
+                found.setdefault(pod["spec"]["nodeName"], set()).add(short)
+        return found
 
     @contextmanager
     def engine(self, hold_s=600.0, policy=None):
@@ -94,6 +137,19 @@ class Scene:
 
     def trainers(self, *names):
         return [self.running(**{"paddle-job": name}) for name in names]
+
+    def record(self):
+        return self.found(CONFIGMAPS, "elastic-night")
+
+    def control(self):
+        return control_of(self.record())
+
+    def worker_pod(self, record):
+        """The first worker of a job of ours, as its master makes it."""
+        submission = submission_of(record)
+        job = Job(spec_of(record), TEAM, submission.uid, submission.image, owner=submission.owner)
+        pod = example_pod(job)
+        self.api.objects.create(self.world.place(pod["metadata"]["name"], TEAM, PODS), pod)
 
     def workers(self, name):
         return self.running(**{"job-name": name})
@@ -166,21 +222,111 @@ def test_a_size_that_a_user_has_set_is_left_alone_for_a_while_and_then_not(scene
 
 
 def test_who_looks_and_loses_a_race_decides_again(scene):
-    raced = []
+    writes = []
 
     def race(asked):
         # Somebody else changes the job just before the first size is written.
         place = scene.world.place("ddp", TEAM, elastic_job.RESOURCE)
-        if (asked.verb, asked.place) == ("patch", place) and not raced:
-            raced.append(asked)
-            scene.change(elastic_job.RESOURCE, "ddp", {"metadata": {"labels": {"a": "b"}}})
+        if (asked.verb, asked.place) == ("patch", place):
+            writes.append(asked)
+            if len(writes) == 1:
+                scene.change(elastic_job.RESOURCE, "ddp", {"metadata": {"labels": {"a": "b"}}})
 
     scene.api.on_request = race
     with scene.engine():
         scene.elastic_job("ddp", 1, minReplicas=1, maxReplicas=6)
         soon(lambda: scene.workers("ddp") == 6)
-    assert raced
+    # The first was refused, and the second decided on what there was then.
+    assert len(writes) == 2
     assert len(scene.told("Autoscaled")) == 1
+
+
+def test_a_tf_job_is_placed_on_one_node_and_others_pass_one_that_does_not_fit(scene):
+    with scene.scheduler():
+        scene.tf_job("a", 4)
+        soon(lambda: scene.seats("a") == {"n0": {"ps-0", *workers(4)}})
+        scene.tf_job("large", 2, cpu=9)
+        scene.tf_job("b", 3)
+        soon(lambda: scene.seats("b") == {"n0": {"ps-0", *workers(3)}})
+        soon(lambda: any("lacks" in text for text in scene.told("Waiting")))
+    assert scene.seats("large") == {}
+    assert "from 0 to 4 workers, +4: there is room on n0" in scene.told("Autoscaled")
+    conditions = scene.found(tf_job.RESOURCE, "large")["status"]["conditions"]
+    [scheduled] = (each for each in conditions if each["type"] == "Scheduled")
+    assert scheduled["status"] == "False"
+
+
+def test_a_tf_job_that_starves_gets_its_room_from_lonely_workers_first(scene):
+    with scene.scheduler(starve_after_s=2.0):
+        # One server and nine workers on n0, and on n1 what is away from its server.
+        scene.tf_job("a", 14, min_instances=2, max_instances=14)
+        soon(lambda: sum(map(len, scene.seats("a").values())) == 15)
+        lonely = max(scene.seats("a").items(), key=lambda each: "ps-0" not in each[1])
+        assert lonely[0] == "n1"
+        scene.tf_job("b", 6)
+        soon(lambda: sum(map(len, scene.seats("b").values())) == 7)
+        soon(lambda: sum(map(len, scene.seats("a").values())) == 13)
+    assert scene.seats("b") == {"n1": {"ps-0", *workers(6)}}
+    assert {"ps-0", "worker-0"} <= scene.seats("a")["n0"]
+    assert len(scene.seats("a")["n0"]) == 10
+    assert any("b has waited for" in text for text in scene.told("Autoscaled"))
+
+
+def test_tf_jobs_grow_next_to_their_server_when_nothing_has_happened_for_a_while(scene):
+    with scene.scheduler(grow_after_s=2.0):
+        scene.tf_job("a", 2, max_instances=6)
+        soon(lambda: scene.seats("a") == {"n0": {"ps-0", *workers(2)}})
+        soon(lambda: scene.seats("a") == {"n0": {"ps-0", *workers(6)}})
+    assert scene.found(tf_job.RESOURCE, "a")["status"]["size"] == 6
+
+
+def test_a_scheduler_that_begins_anew_touches_no_pod(scene):
+    with scene.scheduler():
+        scene.tf_job("a", 4)
+        soon(lambda: scene.seats("a") == {"n0": {"ps-0", *workers(4)}})
+    before = scene.world.uids("a")
+    with scene.scheduler() as engine:
+        soon(lambda: engine.is_synced)
+        is_quiet(engine, scene.api)
+    assert scene.world.uids("a") == before
+
+
+def test_what_is_lost_is_made_again(scene):
+    with scene.scheduler():
+        scene.tf_job("a", 4)
+        soon(lambda: scene.seats("a") == {"n0": {"ps-0", *workers(4)}})
+        lost = scene.world.uids("a")["a-worker-2"]
+        scene.world.remove("a-worker-2", PODS)
+        soon(lambda: scene.world.uids("a").get("a-worker-2", lost) != lost)
+        scene.kubelet.end(TEAM, "a-ps-0", reason="Evicted")
+        soon(lambda: scene.seats("a") == {"n0": {"ps-0", *workers(4)}})
+
+
+def workers(count):
+    return {f"worker-{index}" for index in range(count)}
+
+
+def test_a_job_of_ours_is_asked_for_the_workers_it_is_given_and_its_resource_tells_so(scene):
+    scene.api.serve(SECRETS)
+    job = {**JOB, "autoscale": True, "num_workers": "1:4", "worker_resource_request": "cpu=2"}
+    manifest = resource("night", job)
+    manifest["metadata"]["namespace"] = TEAM
+    with scene.engine(hold_s=2.0):
+        scene.api.objects.create(scene.world.place("night", TEAM, ETJ), manifest)
+        soon(lambda: "elastic-night-master" in scene.world.pods())
+        assert scene.control().num_workers is None
+        scene.worker_pod(scene.record())
+        soon(lambda: scene.control().num_workers == 4)
+        assert scene.control().autoscaled_for.startswith("+3: ")
+        # As `elastic scale` does.
+        asked = dump_control(scene.control().by_user(2))
+        scene.change(CONFIGMAPS, "elastic-night", {"data": {CONTROL_KEY: asked}})
+        soon(lambda: scene.told("Held"))
+        assert scene.control().num_workers == 2
+        soon(lambda: scene.control().num_workers == 4)
+    [event] = scene.world.events("Held")
+    assert event["involvedObject"]["kind"] == "ElasticTrainJob"
+    assert scene.told("Autoscaled")[0].startswith("from 1 to 4 workers, +3: ")
 
 
 def test_without_a_policy_all_stay_at_their_smallest_size(scene):

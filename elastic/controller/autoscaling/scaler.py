@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from elastic.controller.autoscaling import resizing
+from elastic.controller.autoscaling.seating import tf_job_change
 from elastic.controller.reconciling import Change, Overview
 from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
 from elastic.controller.snapshots.job_kinds import RESOURCES
@@ -160,10 +161,18 @@ def _changes(seen: _Seen, decision: Decision) -> Iterator[Change]:
             change = resizing.training_job_change(job, decision, now_s)
         case elastic_job.RESOURCE.kind:
             change = resizing.elastic_job_change(job, decision)
+        case tf_job.RESOURCE.kind:
+            change = tf_job_change(job, decision, _neighbours(seen.objects, job), now_s)
         case CONFIGMAPS.kind:
             change = resizing.train_job_change(job, resource, decision)
     if change is not None:
         yield change
+
+
+def _neighbours(objects: Objects, job: Manifest) -> Iterator[Manifest]:
+    """The pods of its namespace."""
+    namespace = _place(job)[0]
+    yield from (pod for pod in (*objects.pods, *objects.share_pods) if _place(pod)[0] == namespace)
 
 
 def _waiting(seen: _Seen, key: str, text: str) -> Change:

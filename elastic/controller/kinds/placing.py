@@ -5,7 +5,7 @@ none.
 """
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Final
@@ -69,6 +69,28 @@ def place(
         if len(together.seats) >= len(spread.seats):
             return Placement(together.seats, spread.missing)
     return spread
+
+
+def take(demands: Sequence[Demand], seats: Mapping[str, Seat], rooms: Sequence[Room]) -> Placement:
+    """Those of the seats that somebody has chosen of which the room is there by now.
+
+    Args:
+        demands: Pods that are not there.
+        seats: By the names of pods; those without one wait until somebody has chosen.
+        rooms: The nodes.
+    """
+    left, taken, missing = {room.name: room for room in rooms}, [], ""
+    for demand in demands:
+        seat = seats.get(demand.name)
+        room = None if seat is None else left.get(seat.node)
+        then = None if seat is None or room is None else room.on_card(demand, seat.card)
+        if seat is None or then is None:
+            where = "for the scheduler" if seat is None else f"for its room on {seat.node}"
+            missing = missing or f"{demand.name} waits {where}"
+            continue
+        left[seat.node] = then
+        taken.append(seat)
+    return Placement(tuple(taken), missing)
 
 
 def _first_fit(

@@ -104,6 +104,34 @@ class Room:
             return "no GPU with so much left"
         return ""
 
+    def on_card(self, demand: Demand, card: str | None) -> "Room | None":
+        """The node once a pod runs here with a part of one card; None where that cannot be.
+
+        Args:
+            demand: What the pod needs.
+            card: The id of the card, of which nothing may have been given out before; None for a
+                pod without a part of any.
+        """
+        if self.why_not(demand) or (card is None) != (demand.share is None):
+            return None
+        if demand.share is None:
+            return self.with_pod(demand, "")[0]
+        known = next((each for each in self.cards if each.id == card), None)
+        # Other cards are put aside, so that there is one to be chosen, or a new one.
+        alone = replace(self, cards=() if known is None else (known,))
+        if known is not None:
+            alone = replace(alone, free={**self.free, GPU: 0})
+        if alone.why_not(demand):
+            return None
+        taken, _ = alone.with_pod(demand, card or "")
+        others = tuple(each for each in self.cards if each.id != card)
+        cards = tuple(sorted((*others, *taken.cards), key=lambda each: each.id))
+        return replace(
+            taken,
+            cards=cards,
+            free=taken.free if known is None else {**taken.free, GPU: self.free.get(GPU, 0)},
+        )
+
     def with_pod(self, demand: Demand, new_card: str) -> tuple["Room", str | None]:
         """The node once a pod runs here for which there is room, and the card of its share.
 

@@ -4,7 +4,8 @@ A pass either tells or acts. What is seen is written down first, and only a stat
 is followed by actions: so a failed pod is counted before it is removed, and once, whenever the
 controller dies; and a job whose pods the cluster refuses to make still tells how it stands.
 
-Jobs are placed one by one, each in what the pods of all leave free when it is asked.
+Jobs are placed one by one, each in what the pods of all leave free when it is asked; or where their
+status says, which a scheduler of all of them has written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,9 +51,15 @@ class TFJobs:
     component = "tfjob-controller"
     sees_cluster = True
 
-    def __init__(self, has_kubeshare: bool = False) -> None:
-        """Args: whether the cluster knows SharePods; where it does not, they cannot be watched."""
-        self._has_kubeshare = has_kubeshare
+    def __init__(self, has_kubeshare: bool = False, *, is_planned: bool = False) -> None:
+        """Keep what is known of the cluster.
+
+        Args:
+            has_kubeshare: Whether it knows SharePods; where it does not, they cannot be watched.
+            is_planned: Whether a scheduler of all jobs together writes their sizes and places
+                into their status; else each is placed where it fits first.
+        """
+        self._has_kubeshare, self._is_planned = has_kubeshare, is_planned
         self._rooms = Rooms()
         self.children: Sequence[Resource] = (PODS, SERVICES)
         if has_kubeshare:
@@ -75,7 +82,15 @@ class TFJobs:
         if reading.spec is None:
             return _told(refused(before, reading.problem, observed.now_s))
         replicas = replicas_of(observed)
-        view = View(observed, reading.spec, before, replicas, self._has_kubeshare, self._rooms)
+        view = View(
+            observed,
+            reading.spec,
+            before,
+            replicas,
+            self._has_kubeshare,
+            self._rooms,
+            self._is_planned,
+        )
         account = account_of(view, reading.unknown)
         if account.status != before:
             return _told(account)

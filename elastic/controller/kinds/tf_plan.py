@@ -1,12 +1,12 @@
 """Which replicas a TFJob is to have, and where those go that are not there. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.controller.kinds.placing import Placement, Seat, place
+from elastic.controller.kinds.placing import Placement, Seat, place, take
 from elastic.controller.kinds.pods import name_of, replica_name, uid_of
-from elastic.controller.kinds.rooms import Demand, Rooms, demand_of
+from elastic.controller.kinds.rooms import Demand, Room, Rooms, demand_of
 from elastic.controller.kinds.tf_replicas import Replica
 from elastic.controller.reconciling import Observed
 from elastic.controller.resources.tf_job import SHARE_PODS, Role, TFJobSpec, TFJobStatus
@@ -20,6 +20,7 @@ class View:
     Attributes:
         has_kubeshare: Whether the cluster knows SharePods.
         rooms: Remembers those of the pass before.
+        is_planned: Whether a scheduler of all jobs gives sizes and places, by the status.
     """
 
     observed: Observed
@@ -28,6 +29,7 @@ class View:
     replicas: Sequence[Replica]
     has_kubeshare: bool
     rooms: Rooms
+    is_planned: bool = False
 
     @property
     def name(self) -> str:
@@ -84,6 +86,9 @@ def plan_of(view: View) -> Plan:
     room, one by one.
     """
     low, first, _ = view.spec.worker_range
+    # A chief that works alone has no size that anybody could decide.
+    if view.is_planned and Role.WORKER in view.spec.roles:
+        return _planned(view)
     if view.has_started:
         size = size_of(view.spec, view.before)
         wanted = wanted_of(view.name, view.spec, size)
@@ -97,6 +102,37 @@ def plan_of(view: View) -> Plan:
         return Plan(None, least, {}, found.missing)
     size = low + len(found.seats) - len(least)
     return Plan(size, wanted_of(view.name, view.spec, size), _by_pod(found))
+
+
+def _planned(view: View) -> Plan:
+    """The size and the places that are written down, as far as there is room for them by now."""
+    if view.before.size is None:
+        least = wanted_of(view.name, view.spec, view.spec.worker_range[0])
+        return Plan(None, least, {}, "waits for the scheduler: there is no room for it yet")
+    size, seats = size_of(view.spec, view.before), view.before.seats
+    wanted = seated_of(view.name, view.spec, size, seats)
+    lacking = _lacking(view, wanted)
+    if not lacking:
+        return Plan(size, wanted, {})
+    known = {name: Seat(name, each.node, each.card) for name, each in seats.items()}
+    found = take(_demands(view, lacking), known, _rooms(view))
+    return Plan(size, wanted, _by_pod(found), found.missing)
+
+
+def seated_of(job: str, spec: TFJobSpec, workers: int, seats: Collection[str]) -> Wanted:
+    """All replicas of a job with so many workers: those that have seats, and others beside them."""
+    high = max(workers, spec.worker_range[2])
+    ordered = sorted(
+        range(high),
+        key=lambda index: (replica_name(job, Role.WORKER.task_type, index) not in seats, index),
+    )
+    kept = set(ordered[:workers])
+    every = wanted_of(job, spec, high)
+    return {
+        name: (role, index)
+        for name, (role, index) in every.items()
+        if role is not Role.WORKER or index in kept
+    }
 
 
 def size_of(spec: TFJobSpec, status: TFJobStatus) -> int:
@@ -130,11 +166,14 @@ def _find(view: View, required: Wanted, optional: Wanted) -> Placement:
     least, more = _demands(view, required), _demands(view, optional)
     if not view.has_kubeshare and any(each.share is not None for each in (*least, *more)):
         return Placement((), _NO_KUBESHARE)
+    near = {replica.node for replica in view.replicas if not replica.is_deleted}
+    return place(least, more, _rooms(view), near)
+
+
+def _rooms(view: View) -> Sequence[Room]:
     cluster = view.observed.cluster
     assert cluster is not None, "this kind sees the cluster"
-    near = {replica.node for replica in view.replicas if not replica.is_deleted}
-    rooms = view.rooms.of(cluster.nodes, _taking_room(view, cluster.pods))
-    return place(least, more, rooms, near)
+    return view.rooms.of(cluster.nodes, _taking_room(view, cluster.pods))
 
 
 def _demands(view: View, wanted: Wanted) -> list[Demand]:

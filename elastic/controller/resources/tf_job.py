@@ -127,6 +127,13 @@ class TFJobSpec(RunPolicy):
         return self.min_instances or first, first, self.max_instances or first
 
 
+class SeatStatus(Fields):
+    """Where a replica is to be."""
+
+    node: str = Field(description="The name of its node.")
+    card: str | None = Field(None, description="The id of the GPU of which it has a part.")
+
+
 class TFJobStatus(Fields):
     """What is known of a job; all that its controller remembers is here."""
 
@@ -144,6 +151,14 @@ class TFJobStatus(Fields):
     )
     size_asked: Count | None = Field(
         None, description="The Worker.replicas that `size` was chosen for."
+    )
+    seats: dict[str, SeatStatus] = Field(
+        {},
+        description="By the names of their pods, where replicas are to be; where a scheduler "
+        "decides on all jobs together.",
+    )
+    last_scale_time: Time | None = Field(
+        None, description="When such a scheduler last gave the job a size or places."
     )
     restarts: Count = Field(
         0, description="Restarts and replacements that were counted against backoffLimit."

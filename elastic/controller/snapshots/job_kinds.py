@@ -8,7 +8,13 @@ from typing import Final, TypeAlias
 from pydantic import ValidationError
 
 from elastic.controller.kinds.conditions import ended_as
-from elastic.controller.kinds.pods import GROUP_LABEL, JOB_LABEL, TYPE_LABEL, replica_name
+from elastic.controller.kinds.pods import (
+    GROUP_LABEL,
+    JOB_LABEL,
+    TYPE_LABEL,
+    index_of,
+    replica_name,
+)
 from elastic.controller.kinds.training_children import LABELS, child_of
 from elastic.controller.kinds.training_telling import status_of
 from elastic.controller.resources import elastic_job, tf_job, training_job
@@ -134,7 +140,18 @@ def _elastic_status(manifest: Manifest) -> elastic_job.ElasticJobStatus:
         return elastic_job.ElasticJobStatus.model_validate({})
 
 
-def read_tf_job(manifest: Manifest, _beside: Beside) -> JobReading | None:
+SEAT_S: Final = 60.0
+"""How long a place is kept for a pod that is to be made there; then another one is looked for."""
+
+
+def fresh_seats(status: tf_job.TFJobStatus, now_s: float) -> Mapping[str, tf_job.SeatStatus]:
+    """Places that are kept, by the names of pods, whether or not these are there."""
+    at = status.last_scale_time
+    is_fresh = at is not None and now_s - seconds_of(at) < SEAT_S
+    return status.seats if is_fresh else {}
+
+
+def read_tf_job(manifest: Manifest, beside: Beside) -> JobReading | None:
     """See `ReadJob`."""
     spec = tf_job.read_tf_job(manifest).spec
     status = tf_job.read_status(manifest)
@@ -142,14 +159,21 @@ def read_tf_job(manifest: Manifest, _beside: Beside) -> JobReading | None:
         return None
     name = str(manifest["metadata"]["name"])
     low, first, high = spec.worker_range
-    size = status.size or 0
+    size, scaled = status.size or 0, status.last_scale_time
+    seats = fresh_seats(status, beside.now_s)
 
     def role(which: tf_job.Role, replicas: tf_job.TFReplicaSpec) -> Role:
         task, count = which.task_type, replicas.replicas
         begins = replica_name(name, task, 0)
+        kept = {
+            pod: (seat.node, seat.card)
+            for pod, seat in seats.items()
+            if index_of(pod, name, task) is not None
+        }
         if which is tf_job.Role.WORKER:
-            return Role(task, replicas.template, low, high, size, first, begins)
-        return Role(task, replicas.template, count, count, count if size else 0, first=begins)
+            return Role(task, replicas.template, low, high, size, first, begins, seats=kept)
+        wanted = count if size else 0
+        return Role(task, replicas.template, count, count, wanted, first=begins, seats=kept)
 
     roles = {which: role(which, replicas) for which, replicas in spec.roles.items()}
     workers = roles.pop(tf_job.Role.WORKER, None)
@@ -173,6 +197,7 @@ def read_tf_job(manifest: Manifest, _beside: Beside) -> JobReading | None:
         ps,
         tuple(roles.values()),
         labels,
+        None if scaled is None else seconds_of(scaled),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pydantic import ValidationError
@@ -162,6 +162,7 @@ class Role:
         first: The name of the pod of replica 0, where replicas have numbers.
         is_as_pods_are: Whether a pod that is there tells better than the template what each needs,
             since somebody may edit them on their way.
+        seats: By the names of pods that are about to be made, the node and the card of each.
     """
 
     name: str
@@ -172,6 +173,7 @@ class Role:
     asked: int | None = None
     first: str | None = None
     is_as_pods_are: bool = False
+    seats: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
 
 
 def group_of(role: Role, pods: Iterable[Manifest], nodes: Sequence[Node]) -> Group:
@@ -192,17 +194,21 @@ def group_of(role: Role, pods: Iterable[Manifest], nodes: Sequence[Node]) -> Gro
     leaving: dict[str, int] = defaultdict(int)
     cards: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     first_node = None
-    for pod in pods:
+    there: dict[str, tuple[str, str | None]] = {}
+    for number, pod in enumerate(pods):
         node = node_name(pod)
         if node is None or is_over(pod):
             continue
         if pod["metadata"].get("deletionTimestamp"):
             leaving[node] += 1
             continue
+        there[str(pod["metadata"].get("name") or number)] = node, card_of(pod)
+    # What is about to be made is as good as there: nobody else may have its room.
+    for name, (node, card) in {**_usable(role.seats, nodes), **there}.items():
         placement[node] += 1
-        if (card := card_of(pod)) is not None:
+        if card is not None:
             cards[node][card] += 1
-        if pod["metadata"]["name"] == role.first:
+        if name == role.first:
             first_node = node
     return Group(
         role.low,
@@ -219,3 +225,11 @@ def group_of(role: Role, pods: Iterable[Manifest], nodes: Sequence[Node]) -> Gro
         asked=role.asked,
         role=role.name,
     )
+
+
+def _usable(
+    seats: Mapping[str, tuple[str, str | None]], nodes: Sequence[Node]
+) -> Mapping[str, tuple[str, str | None]]:
+    """Those on nodes that still take pods."""
+    able = {node.name for node in nodes if node.is_ready and not node.is_unschedulable}
+    return {name: seat for name, seat in seats.items() if seat[0] in able}

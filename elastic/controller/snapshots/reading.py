@@ -10,7 +10,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from elastic.controller.snapshots.job_kinds import READERS, RESOURCES, Beside, JobReading
+from elastic.controller.snapshots.job_kinds import (
+    READERS,
+    RESOURCES,
+    Beside,
+    JobReading,
+    read_tf_job,
+)
 from elastic.controller.snapshots.pods import group_of, node_of, other_pods
 from elastic.controller.snapshots.train_jobs import is_record, read_train_job
 from elastic.platforms.kubernetes.api.resources import Manifest
@@ -77,7 +83,8 @@ def as_submitted(kind: str, manifest: Manifest, nodes: Sequence[Node]) -> Job | 
 def _readings(objects: Objects) -> Iterator[tuple[JobReading, str]]:
     """All jobs that have not ended, and their namespaces.
 
-    What waits in a queue of the cluster is that one's to start, and no job here.
+    What waits in a queue of the cluster is that one's to start, and no job here; TFJobs wait in
+    none.
     """
     maps = {(_namespace(each), str(each["metadata"]["name"])): each for each in objects.config_maps}
     beside = Beside(objects.now_s, maps)
@@ -88,7 +95,8 @@ def _readings(objects: Objects) -> Iterator[tuple[JobReading, str]]:
     ]
     found += [(read_train_job, each) for each in objects.config_maps if is_record(each)]
     for read, manifest in found:
-        if QUEUE_LABEL in (manifest["metadata"].get("labels") or {}):
+        is_queued = QUEUE_LABEL in (manifest["metadata"].get("labels") or {})
+        if is_queued and read is not read_tf_job:
             continue
         if (reading := read(manifest, beside)) is not None:
             yield reading, _namespace(manifest)
