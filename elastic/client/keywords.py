@@ -115,6 +115,9 @@ class JobKeywords(TypedDict, total=False):
     # queue of the cluster that the pods wait in, of Kueue, Volcano or KAI; `default` where there
     # are the groups of Kubernetes alone
     queue: str | None
+    # begin with the fewest of num_workers MIN:MAX, and have as many as the autoscaler of the
+    # cluster gives (`elastic controller --autoscale`)
+    autoscale: bool | None
     # volumes, as claim_name=…,mount_path=…;host_path=…,mount_path=…
     volume: str | None
     # when nodes pull the image
