@@ -83,6 +83,7 @@ class Replica:
 
     Attributes:
         is_queued: Whether a queue of the platform holds it back, as long as that may take.
+        node: The machine that it is on; empty where that is not told.
     """
 
     id: ReplicaId
@@ -93,6 +94,7 @@ class Replica:
     pid: int | None = None
     started_s: float | None = None
     is_queued: bool = False
+    node: str = ""
 
     def entering(self, phase: ReplicaPhase, **change: Any) -> "Replica":
         """The same launch in its next phase.

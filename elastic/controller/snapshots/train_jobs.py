@@ -28,7 +28,7 @@ from elastic.platforms.kubernetes.objects.record import (
     spec_of,
     submission_of,
 )
-from elastic.policy.cluster.snapshot import Telling
+from elastic.policy.cluster.snapshot import Speed, Telling
 from elastic.policy.fleet import desired_workers
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET, MASTER, WORKER
@@ -71,7 +71,7 @@ def read_train_job(record: Manifest, beside: Beside) -> JobReading | None:
         None,
         (master, *(each for each in others if each.name != WORKER)),
         {each.name: _labels(spec.job_name, each.name) for each in (master, *others)},
-        telling=_telling(told),
+        telling=_telling(spec, told),
     )
 
 
@@ -125,12 +125,21 @@ def _labels(job_name: str, role: str) -> dict[str, str]:
     return {JOB_LABEL: job_name, APP_LABEL: APP, TYPE_LABEL: role}
 
 
-def _telling(told: JobStatus | None) -> Telling:
+def _telling(spec: JobSpec, told: JobStatus | None) -> Telling:
+    """What goodput is made of: its speeds, what is left of it, what a change costs."""
     if told is None or not told.progress.records_total:
         return Telling()
     done, total = told.progress.records_done, told.progress.records_total
+    batch = spec.minibatch_size * spec.gradients_per_update
     return Telling(
+        speeds=tuple(
+            Speed(each.workers, max(1, each.nodes), each.samples_per_s, batch)
+            for each in told.scaling.speeds
+        ),
         remaining_samples=float(max(0, total - done)),
         total_samples=float(total),
+        rescale_s=told.scaling.rescale_s,
+        global_batch_size=batch,
+        max_local_batch=spec.minibatch_size,
         trained_samples=float(done),
     )

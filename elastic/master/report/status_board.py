@@ -24,6 +24,7 @@ from elastic.platforms.base import (
 from elastic.policy.epochs import EpochResult
 from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import told_id, told_phase
+from elastic.policy.size_speeds import SizeSpeeds
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import WORKER
 from elastic.spec.status import (
@@ -39,6 +40,8 @@ from elastic.spec.status import (
     JobStatus,
     MasterHistory,
     Progress,
+    ScalingStatus,
+    SizeSpeed,
     WorkerStatus,
     with_present_speed,
 )
@@ -112,6 +115,7 @@ class StatusBoard:
         self._started_s = self._base.started_s or time.time()
         self._ended_s: float | None = None
         self.time = TimeKeeper(self._base, was_running)
+        self._speeds = _speeds_of(self._base.scaling)
         self._events = list(self._base.events)
         self._audits = (self._base.audits, self._base.audits_left_out)
         self._num_audited: int | None = None
@@ -203,6 +207,7 @@ class StatusBoard:
     def publish(self) -> bool:
         """Publish, if anything but the time has changed; False if that has to be tried again."""
         self.time.look(self.phase, self._job)
+        self._look_at_speed()
         status = self.build()
         if self._published is None or _differ(status, self._published):
             try:
@@ -251,6 +256,7 @@ class StatusBoard:
             workers_lost=self.workers_lost,
             events=tuple(self._events),
             evaluation=self._evaluation(),
+            scaling=_scaling(self._speeds),
             time_split=self.time.split(now_s if self._ended_s is None else self._ended_s),
         )
         return with_present_speed(status)
@@ -280,6 +286,19 @@ class StatusBoard:
             + job.tasks.failures.computed_alone,
             shrunk_minibatch_size=ledger.shrunk_to,
         )
+
+    def _look_at_speed(self) -> None:
+        """Have the speed at the present size measured, while nothing else is computed."""
+        job, ledger = self._job, self._counting()
+        if job is None or ledger is None:
+            return
+        is_elsewhere = job.tasks.round is not None and self._own_ledger is None
+        is_working = self.phase is JobPhase.RUNNING and not is_elsewhere
+        at_work = {session.replica for session in job.sessions.all()}
+        nodes = {each.node for each in self.replicas if each.id in at_work} - {""}
+        records = ledger.epoch * ledger.num_records + ledger.records_done
+        size = (len(at_work), len(nodes)) if is_working else None
+        self._speeds.look(time.monotonic(), size, records)
 
     def _counting(self) -> Ledger | None:
         """The ledger of the job's own records: of its one pass, else of training."""
@@ -401,6 +420,22 @@ class StatusBoard:
         if session is not None and session.replica.launch == launch.number:
             launch.add(session)
         return launch.records_done
+
+
+def _speeds_of(told: ScalingStatus) -> SizeSpeeds:
+    speeds = (((each.workers, each.nodes), each.samples_per_s) for each in told.speeds)
+    return SizeSpeeds.of(speeds, told.rescale_s)
+
+
+def _scaling(speeds: SizeSpeeds) -> ScalingStatus:
+    rescale_s = speeds.rescale_s
+    return ScalingStatus(
+        speeds=tuple(
+            SizeSpeed(workers=workers, nodes=nodes, samples_per_s=round(each, 1))
+            for (workers, nodes), each in speeds.told.items()
+        ),
+        rescale_s=None if rescale_s is None else round(rescale_s, 1),
+    )
 
 
 def _epoch_status(result: EpochResult) -> EpochStatus:

@@ -289,6 +289,26 @@ NO_MASTERS: Final = MasterHistory()
 """None has ended yet."""
 
 
+class SizeSpeed(_Published):
+    """How fast a job was at one size."""
+
+    workers: int = Field(description="Workers that took part.")
+    nodes: int = Field(description="On how many nodes they were; 0 where nobody knows.")
+    samples_per_s: float = Field(description="Records a second of all of them together.")
+
+
+class ScalingStatus(_Published):
+    """What was measured of a job's sizes, over all lives of its master."""
+
+    speeds: tuple[SizeSpeed, ...] = Field(
+        default=(), description="By size, the one that was measured last at the end."
+    )
+    rescale_s: float | None = Field(
+        default=None,
+        description="Seconds of work that a change of size costs; `null` before one was measured.",
+    )
+
+
 class JobStatus(_Published):
     """All of a job at one moment. `_s` ends durations in seconds, and moments in seconds since the
     Unix epoch: `submitted_s`, `started_s`, `ended_s`, `updated_s`, `until_s` and `time_s`.
@@ -363,6 +383,9 @@ class JobStatus(_Published):
     )
     evaluation: EvaluationProgress | None = Field(
         default=None, description="The evaluation that goes on, or `null`."
+    )
+    scaling: ScalingStatus = Field(
+        default_factory=ScalingStatus, description="How fast it was at each size that it has had."
     )
     time_split: TimeSplit = Field(
         default_factory=TimeSplit, description="What the time of the job was spent on."

@@ -74,7 +74,8 @@ def observe(pod: Manifest, replica: ReplicaId, now_s: float | None = None) -> Re
         message = f"its node {_node(pod)} does not answer: {containers.deletion_words(pod)}"
         return _ended(replica, ExitReason.KILLED, message, None, started_s)
     if "running" in state:
-        return Replica(replica, ReplicaPhase.RUNNING, started_s=started_s)
+        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        return Replica(replica, ReplicaPhase.RUNNING, started_s=started_s, node=node)
     return Replica(
         replica,
         ReplicaPhase.PENDING,
