@@ -88,8 +88,9 @@ def stand_in(folder):
 class Controller:
     """A process of `elastic controller`, that can be ended and started again."""
 
-    def __init__(self, namespace, log):
+    def __init__(self, namespace, log, *flags):
         self._namespace = namespace
+        self._flags = flags
         self._log = log
         self._process = None
         self._began_at = 0
@@ -97,7 +98,7 @@ class Controller:
     def start(self):
         self._began_at = len(self.log()) if self._log.exists() else 0
         command = [sys.executable, "-m", "elastic.cli", "controller", "-n", self._namespace]
-        command += ["--port", "0", "--kubeconfig", KUBECONFIG]
+        command += ["--port", "0", "--kubeconfig", KUBECONFIG, *self._flags]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 

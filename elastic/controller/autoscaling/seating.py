@@ -1,4 +1,4 @@
-"""Which replica of a TFJob goes where: a decision counts replicas by nodes, and pods have names. Pure.
+"""Which replica of a TFJob goes where: decisions count replicas by nodes, pods have names. Pure.
 
 Replicas stay where they are. Where a node is to have fewer of a role, those with the highest
 numbers leave, which are never number 0; new ones take the lowest numbers that are free.
