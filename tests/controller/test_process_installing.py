@@ -11,8 +11,10 @@ from support.process_controller import KINDS, parts
 
 from elastic.cli.main import main
 from elastic.controller import assembly
+from elastic.controller.assembly import assembled as real_parts
 from elastic.controller.installing import Installation, manifests
 from elastic.controller.machinery.registration import full_name, register
+from elastic.controller.settings import NO_AUTOSCALING, Autoscaling
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -99,6 +101,24 @@ class TestRights:
         kinds = {manifest["kind"] for manifest in manifests(made)}
         assert not {"ClusterRole", "ClusterRoleBinding"} & kinds
         assert "otherjobs" not in json.dumps(manifests(made))
+
+    def test_whoever_decides_sizes_may_change_them_and_see_all_nodes_and_pods(self):
+        kinds = real_parts().kinds(["elasticjob", "trainingjob"])
+
+        def made(autoscaling):
+            types = real_parts().definitions()
+            whole = manifests(Installation("team", kinds, types, autoscaling=autoscaling))
+            return {(m["kind"], m["metadata"]["name"]): m for m in whole}
+
+        off, on = made(NO_AUTOSCALING), made(Autoscaling("fulfillment", max_load=0.9))
+        role = ("Role", "elastic-controller")
+        more = rights(on[role]) - rights(off[role])
+        assert more == {("elastic.pytorch.org", "elasticjobs", "patch", None)}
+        assert rights(on["ClusterRole", "elastic-controller-team"]) == ON_VIEW
+        assert ("ClusterRole", "elastic-controller-team") not in off
+        pod = on["Deployment", "elastic-controller"]["spec"]["template"]["spec"]
+        flags = pod["containers"][0]["args"]
+        assert flags[-2:] == ["--autoscale=fulfillment", "--max_load=0.9"]
 
     @pytest.mark.parametrize("all_namespaces", [False, True])
     def test_every_role_is_bound_to_the_account_of_the_pods(self, all_namespaces):

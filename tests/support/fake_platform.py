@@ -74,9 +74,11 @@ class FakeReplicaRunner:
         del self._replicas[replica]
         self._wake()
 
-    def ask(self, num_workers: int | None = None, cancelled: bool = False) -> None:
-        """Ask for something as a user does."""
-        self._control = JobControl(num_workers, cancelled)
+    def ask(
+        self, num_workers: int | None = None, cancelled: bool = False, autoscaled_for: str = ""
+    ) -> None:
+        """Ask for something as a user does, or an autoscaler that says why."""
+        self._control = JobControl(num_workers, cancelled, autoscaled_for)
         self._wake()
 
     def restart(self) -> None:

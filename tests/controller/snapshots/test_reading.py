@@ -275,3 +275,45 @@ def test_a_share_pod_without_a_pod_takes_its_part():
     share_pod = pod("s", "n0", annotations={**SHARED, "kubeshare/GPUID": "abc"})
     [seen] = snapshot_of(objects(share_pods=[share_pod])).pods
     assert (seen.share, seen.card) == (Share(500, 1024), "abc")
+
+
+def test_a_training_job_of_which_a_trainer_has_succeeded_keeps_what_it_has():
+    statuses = [{"training_resource_type": "trainer", "succeeded": 1}]
+    status = TRAINING["status"] | {"replica_statuses": statuses}
+    [job] = snapshot_of(
+        objects({"trainingjob": [TRAINING | {"status": status}]}, paddle_pods())
+    ).jobs
+    assert (job.workers.min, job.workers.max, job.workers.replicas) == (2, 2, 2)
+    assert not job.is_waiting
+
+
+def test_a_size_that_a_user_has_set_is_no_range():
+    held = {"elastic.dev/autoscaled": "4"}
+    metadata = {**ELASTIC["metadata"], "annotations": held}
+    [job] = snapshot_of(objects({"elasticjob": [{**ELASTIC, "metadata": metadata}]})).jobs
+    assert job.workers.min == job.workers.max == job.workers.replicas
+
+
+def test_a_job_in_a_queue_is_its_queues_and_its_gated_pods_wait_for_no_node():
+    metadata = {**ELASTIC["metadata"], "labels": {"kueue.x-k8s.io/queue-name": "q"}}
+    gated = pod("w", spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]})
+    seen = snapshot_of(
+        objects({"elasticjob": [{**ELASTIC, "metadata": metadata}]}, [gated, pod("v")])
+    )
+    assert seen.jobs == ()
+    assert len(seen.pods) == 1
+
+
+def test_seats_that_were_just_given_are_taken_and_old_ones_are_not():
+    seats = {"tf-ps-0": {"node": "n0"}, "tf-worker-0": {"node": "n1"}, "tf-worker-1": {"node": "x"}}
+
+    def placements(at):
+        status = {"size": 2, "seats": seats, "lastScaleTime": at}
+        name = tf_job()["metadata"]["name"]
+        named = {each.replace("tf-", f"{name}-"): seat for each, seat in seats.items()}
+        [job] = snapshot_of(objects({"tfjob": [tf_job(**status | {"seats": named})]})).jobs
+        return job.workers.placement, job.ps.placement, job.last_scaled_s
+
+    # Ninety seconds after the job was made.
+    assert placements("2026-01-01T00:01:00Z") == ({"n1": 1}, {"n0": 1}, CREATED_S + 50)
+    assert placements("2026-01-01T00:00:30Z") == ({}, {}, CREATED_S + 20)

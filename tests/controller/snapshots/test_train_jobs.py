@@ -1,0 +1,117 @@
+"""Jobs of ours are planned where they say so, by their submission and by what they tell."""
+
+import pytest
+
+from elastic.controller.snapshots.reading import Objects, snapshot_of
+from elastic.platforms.base import JobControl
+from elastic.platforms.kubernetes.objects.manifests import example_pod, record, status
+from elastic.platforms.kubernetes.objects.owners import ResourceOwner
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.record import Submission
+from elastic.policy.cluster.snapshot import Speed
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobPhase, JobStatus, Progress, ScalingStatus, SizeSpeed
+
+NOW_S = 1_767_225_600.0
+SETTINGS = {
+    "job_name": "night",
+    "model_zoo": "/model_zoo",
+    "model_def": "m.M",
+    "training_data_dir": "/data",
+    "minibatch_size": 8,
+    "num_workers": "2:6",
+    "autoscale": True,
+    "platform": "kubernetes",
+    "worker_resource_request": "cpu=3,memory=1Gi",
+}
+OWNER = ResourceOwner("elastic.dev/v1", "ElasticTrainJob", "night", "uid-2")
+
+
+def job_of(**settings):
+    return Job(JobSpec(**SETTINGS | settings), "team", "uid-1", "image:1")
+
+
+def seen(*, control=None, owner=None, told=None, pods=(), **settings):
+    job = job_of(**settings)
+    maps = [record(job, Submission("uid-1", NOW_S - 60, "image:1", owner), control)]
+    if told is not None:
+        maps.append(status(job, JobStatus(job_name="night", **told)))
+    return snapshot_of(Objects(NOW_S, [], pods, {}, config_maps=maps))
+
+
+def worker(node):
+    pod = example_pod(job_of())
+    pod["spec"]["nodeName"] = node
+    return pod
+
+
+def test_it_begins_with_its_fewest_and_may_have_its_most():
+    [job] = seen(pods=[worker("n0")]).jobs
+    assert job.key == "train/team/night"
+    group = job.workers
+    assert (group.min, group.max, group.replicas, group.asked) == (2, 6, 2, 2)
+    assert (group.requests["cpu"], group.placement) == (3000, {"n0": 1})
+    assert [(each.role, each.min, each.max) for each in job.others] == [("master", 1, 1)]
+    assert job.submitted_s == NOW_S - 60
+
+
+def test_one_that_was_made_from_a_resource_has_its_kind():
+    [job] = seen(owner=OWNER).jobs
+    assert job.key == "ElasticTrainJob/team/night"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"autoscale": False}, id="not-to-be-scaled"),
+        pytest.param({"control": JobControl(cancelled=True)}, id="cancelled"),
+        pytest.param({"told": {"phase": JobPhase.SUCCEEDED}}, id="over"),
+        pytest.param({"told": {"phase": JobPhase.SUSPENDED}}, id="suspended"),
+    ],
+)
+def test_others_are_no_jobs_and_their_pods_are_nobodys(more):
+    snapshot = seen(pods=[worker("n0")], **more)
+    assert snapshot.jobs == ()
+    assert [each.node for each in snapshot.pods] == ["n0"]
+
+
+@pytest.mark.parametrize(
+    ("control", "limits"),
+    [
+        (JobControl(4, autoscaled_for="+2: idle"), (2, 6, 4)),
+        (JobControl().by_user(4), (4, 4, 4)),
+        (JobControl(4, held_until_s=NOW_S + 1), (4, 4, 4)),
+        (JobControl(4, held_until_s=NOW_S), (2, 6, 4)),
+    ],
+)
+def test_whose_size_it_is(control, limits):
+    [job] = seen(control=control).jobs
+    assert (job.workers.min, job.workers.max, job.workers.replicas) == limits
+
+
+def test_none_at_all_is_no_size_for_an_autoscaler():
+    [job] = seen(num_workers="0:6").jobs
+    assert (job.workers.min, job.workers.replicas) == (1, 1)
+
+
+def test_what_it_tells_of_itself():
+    speeds = (SizeSpeed(workers=2, nodes=1, samples_per_s=70.0),)
+    told = {
+        "phase": JobPhase.RUNNING,
+        "progress": Progress(records_done=100, records_total=400),
+        "scaling": ScalingStatus(speeds=speeds, rescale_s=1.5),
+    }
+    telling = seen(told=told).jobs[0].telling
+    # Of six workers' gradients of eight records each.
+    assert telling.speeds == (Speed(2, 1, 70.0, 48),)
+    assert (telling.remaining_samples, telling.trained_samples, telling.rescale_s) == (
+        300,
+        100,
+        1.5,
+    )
+    assert (telling.global_batch_size, telling.max_local_batch) == (48, 8)
+
+
+def test_before_it_tells_anything_nothing_is_known():
+    telling = seen().jobs[0].telling
+    assert (telling.speeds, telling.remaining_samples) == ((), None)
