@@ -482,7 +482,7 @@ class TestEdits:
         world.edit(suspend=True)
         world.ask(cancelled=False)
         world.edit(suspend=False, job={"num_workers": 2})
-        assert world.control == {"cancelled": False, "num_workers": 2}
+        assert world.control.items() >= {"cancelled": False, "num_workers": 2}.items()
 
     def test_more_than_it_may_have_is_refused_once(self):
         world = begun()
