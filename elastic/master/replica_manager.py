@@ -39,6 +39,8 @@ POLL_S = 0.5
 SET_UP_GRACE_S = 1.0
 """For workers still in set-up when the job has its end: they hold nothing, and one may hang."""
 
+AUTOSCALED = "Autoscaled"
+
 _OURS = frozenset(role.name for role in FLEET)
 
 
@@ -80,7 +82,6 @@ class ReplicaManager:
         self._stopping = threading.Event()
         self._is_away = False
         self._noted_waits: set[ReplicaId] = set()
-        self._autoscaled_for = ""
         self._thread = threading.Thread(target=self._run, name="replica-manager", daemon=True)
         self._on_exit = on_exit
         self.failed = asyncio.Event()
@@ -204,7 +205,7 @@ class ReplicaManager:
         if self.failed.is_set():
             return []
         desired = desired_replicas(self._spec, control.num_workers, self._room)
-        self._note_autoscaling(control, desired[WORKER], is_first)
+        self._note_autoscaling(control, desired[WORKER])
         self._board.desired_workers = desired[WORKER]
         fenced = self._fence_hung(observed)
         planned = self._fleet.plan(observed, desired, time.monotonic())
@@ -215,12 +216,13 @@ class ReplicaManager:
         self._note_waits(observed)
         return fenced + planned
 
-    def _note_autoscaling(self, control: JobControl, wanted: int, is_first: bool) -> None:
-        """Tell why there are to be more or fewer; each life tells what it has seen change."""
-        why, self._autoscaled_for = self._autoscaled_for, control.autoscaled_for
-        if control.autoscaled_for not in ("", why) and not is_first:
+    def _note_autoscaling(self, control: JobControl, wanted: int) -> None:
+        """Tell why there are to be more or fewer, unless a life before this one has."""
+        if control.autoscaled_for:
             workers = "1 worker" if wanted == 1 else f"{wanted} workers"
-            self._board.note("Autoscaled", f"{workers} from now on: {control.autoscaled_for}")
+            message = f"{workers} from now on: {control.autoscaled_for}"
+            if message != self._board.last_note(AUTOSCALED):
+                self._board.note(AUTOSCALED, message)
 
     def _note(self, action: Action, desired: Mapping[str, int]) -> None:
         match action:

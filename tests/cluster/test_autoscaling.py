@@ -194,10 +194,6 @@ def workshop():
 @pytest.mark.soak
 def test_a_job_of_ours_grows_and_gives_way_and_counts_exactly(workshop, run):
     """A minute and a half: it starts, grows, gives way to a pod, and trains to its end."""
-    run(
-        workshop.namespace, "--kinds", elastic_train_job.RESOURCE.kind.lower(),
-        "--autoscale", "fulfillment",
-    )  # fmt: skip
     job = workshop.submit(
         "counted",
         num_workers="1:2",
@@ -208,7 +204,12 @@ def test_a_job_of_ours_grows_and_gives_way_and_counts_exactly(workshop, run):
         worker_resource_request="cpu=0.3,memory=256Mi",
         worker_resource_limit="cpu=0.7,memory=512Mi",
     )
-    assert job.until(lambda s: any(w.records_done for w in s.workers)).desired_workers >= 1
+    status = job.until(lambda s: any(w.records_done for w in s.workers))
+    assert (status.desired_workers, len(status.workers)) == (1, 1)
+    run(
+        workshop.namespace, "--kinds", elastic_train_job.RESOURCE.kind.lower(),
+        "--autoscale", "fulfillment",
+    )  # fmt: skip
     job.until(lambda s: len([w for w in s.workers if w.records_done]) == 2)
     pod = {
         "containers": [container("main", "1500m") | {"image": IMAGE, "command": ["sleep", "1h"]}]

@@ -335,3 +335,19 @@ def test_a_part_of_a_card_is_taken_of_that_card_alone():
     # Both cards are given out, so there is no third.
     seats["c"] = Seat("c", "n0", "z")
     assert len(take(small, seats, rooms).seats) == 2
+
+
+def test_items_of_lists_are_told_of_by_what_they_are():
+    """An API server leaves out of each item what all of a list have in common."""
+    job = an_elastic_job(1, minReplicas=1, maxReplicas=3)
+    del job["kind"]
+    job["metadata"]["creationTimestamp"] = time_text(NOW_S)
+    labels = {"job-name": "job", "group-name": "elastic.pytorch.org", "replica-type": "worker"}
+    pod = {"metadata": {"name": "job-worker-0", "namespace": "team", "labels": labels}}
+    pod |= {"spec": {"nodeName": "n0", "containers": []}, "status": {"phase": "Running"}}
+    overview = Overview(NOW_S, [a_node("n0")], [pod], {elastic_job.RESOURCE: [job]})
+    [change] = ClusterScaler([Share(SCALED, Fulfillment())]).plan(overview)
+    assert (change.target["kind"], change.target["apiVersion"]) == (
+        "ElasticJob",
+        "elastic.pytorch.org/v1alpha1",
+    )

@@ -16,7 +16,7 @@ from elastic.controller.snapshots.job_kinds import RESOURCES
 from elastic.controller.snapshots.reading import TRAIN_JOBS, Objects, snapshot_of
 from elastic.controller.snapshots.train_jobs import is_record, kind_of
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest, Resource
 from elastic.platforms.kubernetes.objects.names import JOB_LABEL
 from elastic.platforms.kubernetes.objects.record import submission_of
 from elastic.policy.cluster.plan import Decision, Policy
@@ -100,10 +100,10 @@ class ClusterScaler:
 
 def _seen(overview: Overview) -> _Seen:
     found = {
-        kind: [_named(each, resource.kind) for each in overview.objects.get(resource, ())]
+        kind: [_named(each, resource) for each in overview.objects.get(resource, ())]
         for kind, resource in RESOURCES.items()
     }
-    maps = [_named(each, CONFIGMAPS.kind) for each in overview.objects.get(CONFIGMAPS, ())]
+    maps = [_named(each, CONFIGMAPS) for each in overview.objects.get(CONFIGMAPS, ())]
     pods = {_place(pod) for pod in overview.pods}
     share_pods = overview.objects.get(tf_job.SHARE_PODS, ())
     objects = Objects(
@@ -118,7 +118,7 @@ def _seen(overview: Overview) -> _Seen:
         _key(str(job["kind"]), job): (job, None) for each in found.values() for job in each
     }
     resources = {
-        str(each["metadata"]["uid"]): _named(each, elastic_train_job.RESOURCE.kind)
+        str(each["metadata"]["uid"]): _named(each, elastic_train_job.RESOURCE)
         for each in overview.objects.get(elastic_train_job.RESOURCE, ())
     }
     for record in filter(is_record, maps):
@@ -187,9 +187,9 @@ def _waiting(seen: _Seen, key: str, text: str) -> Change:
     )
 
 
-def _named(item: Manifest, kind: str) -> Manifest:
+def _named(item: Manifest, resource: Resource) -> Manifest:
     """An item of a list, which leaves out what all of it have in common."""
-    return item if "kind" in item else {"kind": kind, **item}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **item}
 
 
 def _key(kind: str, job: Manifest) -> str:

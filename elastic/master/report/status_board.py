@@ -169,6 +169,10 @@ class StatusBoard:
         if len(self._events) > MAX_EVENTS:
             del self._events[_most_dispensable(self._events)]
 
+    def last_note(self, kind: str) -> str:
+        """The message of the newest event of a kind that is remembered; empty where none is."""
+        return next((each.message for each in reversed(self._events) if each.kind == kind), "")
+
     def evaluated(self, version: int, num_records: int, metrics: dict[str, float]) -> None:
         """Keep the newest metrics, and tell them."""
         self.metrics = metrics
