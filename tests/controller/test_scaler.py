@@ -10,7 +10,7 @@ from elastic.controller.kinds.placing import Seat, take
 from elastic.controller.kinds.rooms import demand_of, rooms_of
 from elastic.controller.kinds.training_sizes import given_sizes
 from elastic.controller.reconciling import Overview
-from elastic.controller.resources import training_job
+from elastic.controller.resources import elastic_job, training_job
 from elastic.controller.resources.common import time_text
 from elastic.controller.snapshots.hands import AUTOSCALED, HELD, given, holding, is_held, is_news
 from elastic.platforms.base import JobControl
