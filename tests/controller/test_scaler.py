@@ -8,10 +8,12 @@ from elastic.controller.autoscaling.scaler import SCALED, ClusterScaler, Share
 from elastic.controller.autoscaling.seating import tf_job_change
 from elastic.controller.kinds.placing import Seat, take
 from elastic.controller.kinds.rooms import demand_of, rooms_of
+from elastic.controller.kinds.tf_plan import seated_of
 from elastic.controller.kinds.training_sizes import given_sizes
 from elastic.controller.reconciling import Overview
 from elastic.controller.resources import elastic_job, training_job
 from elastic.controller.resources.common import time_text
+from elastic.controller.resources.tf_job import read_tf_job
 from elastic.controller.snapshots.hands import AUTOSCALED, HELD, given, holding, is_held, is_news
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
@@ -265,6 +267,19 @@ def test_new_replicas_take_the_lowest_free_numbers():
         "job1-worker-1": "n0",
         "job1-worker-2": "n1",
     }
+
+
+def test_workers_with_seats_are_kept_whatever_their_numbers():
+    job = tf_job(workers=2, max_instances=5)
+    spec = read_tf_job(job).spec
+
+    def workers(size, *seats):
+        wanted = seated_of("job1", spec, size, {f"job1-worker-{index}" for index in seats})
+        return {index for role, index in wanted.values() if role == "Worker"}
+
+    assert workers(2, 0, 3) == {0, 3}
+    assert workers(3, 0, 3) == {0, 1, 3}
+    assert workers(1, 0, 3) == {0}
 
 
 def test_seats_that_are_given_up_are_removed_from_the_status():
