@@ -145,6 +145,8 @@ def _install_controller(
 
     parts = assembled()
     names = parts.chosen(options["kinds"])
+    autoscaling = autoscaling_of(options)
+    assembled(autoscaling).make_scaler(names)
     installation = Installation(
         namespace,
         parts.kinds(names, everything_but_groups(options["queues"])),
@@ -153,7 +155,7 @@ def _install_controller(
         all_namespaces=options["all_namespaces"],
         image=options["image"],
         queues=options["queues"],
-        autoscaling=autoscaling_of(options),
+        autoscaling=autoscaling,
     )
     wanted = [installing.namespace(namespace)] if options["create_namespace"] else []
     wanted += manifests(installation)

@@ -1,6 +1,7 @@
 """The controller as it is shipped: all kinds, what decides their sizes, and the engine."""
 
 from collections.abc import Collection, Iterator
+from typing import Final
 
 from elastic.controller.autoscaling.scaler import SCALED, ClusterScaler, Share
 from elastic.controller.kinds.elastic_job import ElasticJobs
@@ -15,12 +16,13 @@ from elastic.controller.reconciling import Kind, Scaler
 from elastic.controller.resources.definitions import definitions
 from elastic.controller.resources.tf_job import SHARE_PODS
 from elastic.controller.settings import AUTOSCALERS, DRAGON, NO_AUTOSCALING, Autoscaling
+from elastic.errors import JobSpecError
 from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.policy.cluster.goodput import Goodput
 from elastic.policy.cluster.plan import Policy
 
-TF_JOBS = "tfjob"
+TF_JOBS: Final = "tfjob"
 
 
 def assembled(autoscaling: Autoscaling = NO_AUTOSCALING) -> Parts:
@@ -34,6 +36,7 @@ def assembled(autoscaling: Autoscaling = NO_AUTOSCALING) -> Parts:
         return _kinds(is_served, autoscaling)
 
     def make_scaler(kinds: Collection[str]) -> Scaler | None:
+        _refuse_idle_flags(autoscaling, kinds)
         shares = tuple(_shares(autoscaling, frozenset(kinds)))
         return ClusterScaler(shares, autoscaling.hold_s) if shares else None
 
@@ -49,6 +52,25 @@ def _kinds(is_served: IsServed, autoscaling: Autoscaling) -> dict[str, Kind]:
         ElasticTrainJobs(queues),
     )
     return {kind.resource.kind.lower(): kind for kind in kinds}
+
+
+def _refuse_idle_flags(autoscaling: Autoscaling, kinds: Collection[str]) -> None:
+    """Refuse who is to decide, and has nothing to decide on.
+
+    Raises:
+        JobSpecError: See above.
+    """
+    looked_after = ", ".join(kinds)
+    if autoscaling.policy and not SCALED & frozenset(kinds):
+        raise JobSpecError(
+            f"--autoscale {autoscaling.policy} decides on {', '.join(sorted(SCALED))}, and --kinds "
+            f"has {looked_after}: add one of them, or leave --autoscale out"
+        )
+    if autoscaling.tf_scheduler == DRAGON and TF_JOBS not in kinds:
+        raise JobSpecError(
+            f"--tf_scheduler {DRAGON} places the replicas of {TF_JOBS}, and --kinds has "
+            f"{looked_after}: add it, or leave --tf_scheduler out"
+        )
 
 
 def _shares(autoscaling: Autoscaling, kinds: frozenset[str]) -> Iterator[Share]:

@@ -86,7 +86,7 @@ class Parts:
         definitions: The CustomResourceDefinitions of all kinds.
         make_engine: See `MakeEngine`.
         make_scaler: Of the names of some kinds, what decides the sizes of all their jobs together;
-            None where nothing does.
+            None where nothing does. It raises `JobSpecError` where it has nothing to decide on.
     """
 
     make_kinds: Callable[[IsServed], Mapping[str, Kind]]

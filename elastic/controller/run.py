@@ -130,6 +130,7 @@ class _Process:
         self._settings = settings
         self._names = names
         self._parts = parts
+        self._scaler = parts.make_scaler(names)
         self._namespace = settings.namespace or access.namespace
         self._identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self._election = _election(settings, access, self._namespace, self._identity)
@@ -188,7 +189,7 @@ class _Process:
             self._settings.num_workers,
             events_cluster=self._events_cluster,
             instance=self._identity,
-            scaler=self._parts.make_scaler(self._names),
+            scaler=self._scaler,
         )
         self._engine.start()
         self._election.keep(stopping)

@@ -3,6 +3,7 @@
 import pytest
 from support.tf_job_world import tf_job
 
+from elastic.controller.assembly import assembled
 from elastic.controller.autoscaling import resizing
 from elastic.controller.autoscaling.scaler import SCALED, ClusterScaler, Share
 from elastic.controller.autoscaling.seating import tf_job_change
@@ -14,7 +15,9 @@ from elastic.controller.reconciling import Overview
 from elastic.controller.resources import elastic_job, training_job
 from elastic.controller.resources.common import time_text
 from elastic.controller.resources.tf_job import read_tf_job
+from elastic.controller.settings import Autoscaling
 from elastic.controller.snapshots.hands import AUTOSCALED, HELD, given, holding, is_held, is_news
+from elastic.errors import JobSpecError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
 from elastic.platforms.kubernetes.objects.manifests import record
@@ -366,3 +369,31 @@ def test_items_of_lists_are_told_of_by_what_they_are():
         "ElasticJob",
         "elastic.pytorch.org/v1alpha1",
     )
+
+
+@pytest.mark.parametrize(
+    ("autoscaling", "kinds", "flag"),
+    [
+        (Autoscaling("fulfillment"), ["tfjob"], "--autoscale fulfillment"),
+        (Autoscaling(tf_scheduler="dragon"), ["elasticjob"], "--tf_scheduler dragon"),
+    ],
+)
+def test_who_has_nothing_to_decide_on_is_refused(autoscaling, kinds, flag):
+    with pytest.raises(JobSpecError, match=flag):
+        assembled(autoscaling).make_scaler(kinds)
+
+
+def test_each_decides_alone_or_beside_the_other():
+    every = assembled().names()
+    assert assembled().make_scaler(every) is None
+    for autoscaling in (Autoscaling("goodput"), Autoscaling("fulfillment", "dragon", 0.9, 5, 6)):
+        assert assembled(autoscaling).make_scaler(every) is not None
+
+
+def test_flags_say_what_differs_from_the_default():
+    assert Autoscaling().arguments() == []
+    whole = Autoscaling("goodput", "dragon", 0.9, 20, 90, 60)
+    assert whole.arguments() == [
+        "--autoscale=goodput", "--tf_scheduler=dragon", "--max_load=0.9",
+        "--starve_after=20s", "--grow_after=90s", "--hold=60s",
+    ]  # fmt: skip
