@@ -2,8 +2,9 @@
 
 An object tells when it was submitted, started and completed, and not which sizes it had meanwhile:
 it is taken to have had the one that its user asked for. An ElasticJob starts when it is first seen,
-so that what it waited for its pods counts as work. Kinds that tell no times, and jobs that have not
-succeeded, are left out.
+so that what it waited for its pods counts as work. Jobs of our own tell how fast they were at each
+size, and are replayed by that. Kinds that tell no times, and jobs that have not succeeded, are left
+out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,16 +15,21 @@ from pydantic import ValidationError
 from elastic.controller.kinds.conditions import JobCondition, ended_as
 from elastic.controller.resources import elastic_job, tf_job
 from elastic.controller.resources.common import seconds_of
-from elastic.controller.snapshots.reading import as_submitted
+from elastic.controller.snapshots.job_kinds import Beside
+from elastic.controller.snapshots.reading import as_submitted, maps_by_place, unplaced
+from elastic.controller.snapshots.train_jobs import is_record, read_succeeded
 from elastic.errors import DescriptionError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.policy.cluster.snapshot import Node
-from elastic.simulation.speeds import Amdahl
-from elastic.simulation.workload import Submission, Work, Workload
+from elastic.simulation.speeds import Amdahl, Measured
+from elastic.simulation.workload import Submission, Tells, Work, Workload
 
 
 def history_of(
-    jobs: Mapping[str, Sequence[Manifest]], nodes: Sequence[Node], serial: float
+    jobs: Mapping[str, Sequence[Manifest]],
+    nodes: Sequence[Node],
+    serial: float,
+    config_maps: Sequence[Manifest] = (),
 ) -> Workload:
     """The jobs that have succeeded, from the first submission on.
 
@@ -31,6 +37,7 @@ def history_of(
         jobs: Objects by the lower-case names of their kinds.
         nodes: Of the same cluster, which affinity refers to.
         serial: The part of one worker's time that others do not shorten.
+        config_maps: Those of our own jobs.
 
     Raises:
         DescriptionError: There are none.
@@ -41,9 +48,13 @@ def history_of(
         for manifest in manifests
         for submission in _submission(kind, manifest, nodes, serial)
     ]
+    beside = Beside(0.0, maps_by_place(config_maps))
+    for record in filter(is_record, config_maps):
+        found.extend(_own_submission(record, beside, nodes, serial))
     if not found:
         raise DescriptionError(
-            "no ElasticJob or TFJob of the cluster has succeeded: there is nothing to replay"
+            "no ElasticJob, TFJob or job of elastic train of the cluster has succeeded: there is "
+            "nothing to replay"
         )
     return Workload.of(found)
 
@@ -59,6 +70,29 @@ def _submission(
     work = Work(max(0.0, ended_s - began_s), Amdahl(serial))
     # Names may have been used again, and those of a workload are its own.
     yield Submission(replace(job, name=f"{job.name}-{manifest['metadata']['uid'][:8]}"), work)
+
+
+def _own_submission(
+    record: Manifest, beside: Beside, nodes: Sequence[Node], serial: float
+) -> Iterator[Submission]:
+    succeeded = read_succeeded(record, beside)
+    if succeeded is None:
+        return
+    reading, told = succeeded
+    job = unplaced(reading, str(record["metadata"].get("namespace") or ""), nodes)
+    if job is None or told.started_s is None or told.ended_s is None:
+        return
+    work = Work(max(0.0, told.ended_s - told.started_s), Amdahl(serial), Tells.ALL)
+    # Of several numbers of nodes, the newest measurement.
+    speeds = {each.workers: each.samples_per_s for each in told.scaling.speeds}
+    if speeds and told.progress.records_total:
+        measured = Measured.of(speeds)
+        per_s = measured.at(job.workers.size_at_start, 1)
+        if per_s > 0:
+            seconds = told.progress.records_total / per_s
+            work = Work(seconds, measured, Tells.ALL, per_s)
+    uid = str(record["metadata"]["uid"])[:8]
+    yield Submission(replace(job, name=f"{job.name}-{uid}"), work, told.scaling.rescale_s)
 
 
 def _times(kind: str, manifest: Manifest) -> tuple[float, float] | None:

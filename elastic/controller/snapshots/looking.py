@@ -69,7 +69,7 @@ def look_back(
     """
     nodes = tuple(node_of(each) for each in _items(cluster, NODES))
     jobs = {kind: _listed(cluster, RESOURCES[kind], namespace) for kind in RESOURCES}
-    return history_of(jobs, nodes, serial), nodes
+    return history_of(jobs, nodes, serial, _own_maps(cluster, namespace)), nodes
 
 
 def _objects(cluster: Cluster, namespace: str | None, kinds: Sequence[str]) -> Objects:

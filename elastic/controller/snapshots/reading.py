@@ -74,10 +74,18 @@ def as_submitted(kind: str, manifest: Manifest, nodes: Sequence[Node]) -> Job | 
         nodes: All of the cluster.
     """
     reading = READERS[kind]({**manifest, "status": {}}, Beside(0.0))
-    if reading is None:
-        return None
-    job = _job(reading, _namespace(manifest), _Pods(()), nodes)
+    return None if reading is None else unplaced(reading, _namespace(manifest), nodes)
+
+
+def unplaced(reading: JobReading, namespace: str, nodes: Sequence[Node]) -> Job | None:
+    """A job of which nothing is there yet; None where it cannot be read."""
+    job = _job(reading, namespace, _Pods(()), nodes)
     return None if job is None else replace(job, workers=replace(job.workers, replicas=0))
+
+
+def maps_by_place(config_maps: Sequence[Manifest]) -> dict[tuple[str, str], Manifest]:
+    """By namespace and name."""
+    return {(_namespace(each), str(each["metadata"]["name"])): each for each in config_maps}
 
 
 def _readings(objects: Objects) -> Iterator[tuple[JobReading, str]]:
@@ -86,8 +94,7 @@ def _readings(objects: Objects) -> Iterator[tuple[JobReading, str]]:
     What waits in a queue of the cluster is that one's to start, and no job here; TFJobs wait in
     none.
     """
-    maps = {(_namespace(each), str(each["metadata"]["name"])): each for each in objects.config_maps}
-    beside = Beside(objects.now_s, maps)
+    beside = Beside(objects.now_s, maps_by_place(objects.config_maps))
     found = [
         (READERS[kind], manifest)
         for kind, manifests in sorted(objects.jobs.items())

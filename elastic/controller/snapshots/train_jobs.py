@@ -1,5 +1,6 @@
 """Our own jobs as policies see them, by what they were submitted with and what they tell. Pure."""
 
+from dataclasses import dataclass, replace
 from typing import Final
 
 from elastic.controller.snapshots.hands import is_control_held
@@ -51,6 +52,53 @@ def is_record(config_map: Manifest) -> bool:
 
 def read_train_job(record: Manifest, beside: Beside) -> JobReading | None:
     """A job that lets its size be chosen (`autoscale`); the others' pods are nobody's here."""
+    found = _recorded(record, beside)
+    if found is None or not found.spec.autoscale or found.control.cancelled:
+        return None
+    if _is_at_rest(found.told):
+        return None
+    return found.reading(beside.now_s)
+
+
+def read_succeeded(record: Manifest, beside: Beside) -> tuple[JobReading, JobStatus] | None:
+    """A job that has succeeded, as it came, and what it told last; None of all others."""
+    found = _recorded(record, beside)
+    if found is None or found.told is None or found.told.phase is not JobPhase.SUCCEEDED:
+        return None
+    # As it was submitted, whoever has resized it since.
+    return replace(found, control=JobControl()).reading(beside.now_s), found.told
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What the ConfigMaps of a job say."""
+
+    namespace: str
+    spec: JobSpec
+    submission: Submission
+    control: JobControl
+    told: JobStatus | None
+
+    def reading(self, now_s: float) -> JobReading:
+        """The job, with the size that it is to have now."""
+        spec, submission = self.spec, self.submission
+        job = Job(spec, self.namespace, submission.uid, submission.image, owner=submission.owner)
+        master, *others = [_role(job, name) for name in (MASTER, *(role.name for role in FLEET))]
+        workers = next(each for each in others if each.name == WORKER)
+        return JobReading(
+            kind_of(submission),
+            spec.job_name,
+            submission.submitted_s,
+            _sized(workers, spec, self.control, now_s),
+            None,
+            (master, *(each for each in others if each.name != WORKER)),
+            {each.name: _labels(spec.job_name, each.name) for each in (master, *others)},
+            telling=_telling(spec, self.told),
+        )
+
+
+def _recorded(record: Manifest, beside: Beside) -> _Recorded | None:
+    """None where another version has written what this one cannot read."""
     namespace = str(record["metadata"].get("namespace") or "")
     try:
         spec, submission, control = spec_of(record), submission_of(record), control_of(record)
@@ -58,21 +106,7 @@ def read_train_job(record: Manifest, beside: Beside) -> JobReading | None:
         told = published_status(status_map, submission.uid)
     except PlatformError:
         return None
-    if not spec.autoscale or control.cancelled or _is_at_rest(told):
-        return None
-    job = Job(spec, namespace, submission.uid, submission.image, owner=submission.owner)
-    master, *others = [_role(job, name) for name in (MASTER, *(role.name for role in FLEET))]
-    workers = next(each for each in others if each.name == WORKER)
-    return JobReading(
-        kind_of(submission),
-        spec.job_name,
-        submission.submitted_s,
-        _sized(workers, spec, control, beside.now_s),
-        None,
-        (master, *(each for each in others if each.name != WORKER)),
-        {each.name: _labels(spec.job_name, each.name) for each in (master, *others)},
-        telling=_telling(spec, told),
-    )
+    return _Recorded(namespace, spec, submission, control, told)
 
 
 def kind_of(submission: Submission) -> str:

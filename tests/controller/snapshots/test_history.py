@@ -4,7 +4,13 @@ import pytest
 
 from elastic.controller.snapshots.history import history_of
 from elastic.errors import DescriptionError
+from elastic.platforms.base import JobControl
+from elastic.platforms.kubernetes.objects.manifests import record, status
+from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.simulation.speeds import Amdahl
+from elastic.spec.job import JobSpec
+from elastic.spec.status import JobPhase, JobStatus, Progress, ScalingStatus, SizeSpeed
 
 
 def moment(second):
@@ -58,6 +64,38 @@ def test_jobs_that_have_succeeded_are_replayed():
     workers = first.job.workers
     assert (workers.min, workers.max, first.asked, workers.replicas) == (1, 4, 2, 0)
     assert workers.requests["cpu"] == 2000
+
+
+def test_a_job_of_ours_is_replayed_by_what_it_told():
+    values = {
+        "job_name": "night", "model_zoo": "/model_zoo", "model_def": "m.M", "minibatch_size": 8,
+        "training_data_dir": "/data", "num_workers": "1:4", "platform": "kubernetes",
+        "autoscale": True,
+    }  # fmt: skip
+    job = Job(JobSpec(**values), "team", "uid-1", "image:1")
+    speeds = ((1, 10.0), (2, 18.0))
+    told = JobStatus(
+        job_name="night",
+        phase=JobPhase.SUCCEEDED,
+        started_s=1030.0,
+        ended_s=1100.0,
+        progress=Progress(records_done=900, records_total=900),
+        scaling=ScalingStatus(
+            speeds=tuple(SizeSpeed(workers=n, nodes=1, samples_per_s=each) for n, each in speeds),
+            rescale_s=2.5,
+        ),
+    )
+    resized = JobControl(3, autoscaled_for="+2: idle")
+    maps = [record(job, Submission("uid-1", 1000.0, "image:1"), resized), status(job, told)]
+    maps[0]["metadata"]["uid"] = "record-uid"
+    [one] = history_of({}, (), 0.1, maps).submissions
+    assert (one.job.name, one.asked, one.rescale_s) == ("night-record-u", 1, 2.5)
+    assert (one.job.workers.min, one.job.workers.max) == (1, 4)
+    assert (one.work.seconds, one.work.samples_per_s) == (90.0, 10.0)
+    assert one.work.speed.at(2, 1) == 18.0
+    untold = told.model_copy(update={"scaling": ScalingStatus()})
+    [one] = history_of({}, (), 0.1, [maps[0], status(job, untold)]).submissions
+    assert (one.work.seconds, one.work.speed) == (70.0, Amdahl(0.1))
 
 
 def test_nothing_to_replay_is_said():
