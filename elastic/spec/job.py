@@ -40,6 +40,11 @@ class JobSpec(ClusterSettings, WorkSettings):
                 f"--autoscale has nothing to choose from with --num_workers={self.num_workers}: "
                 "give a range such as 2:8, or leave it out"
             )
+        if self.autoscale and self.queue:
+            problems.append(
+                f"--autoscale and --queue={self.queue} would both decide when there are more "
+                "workers: leave one of them out"
+            )
         if self.master_port and self.master_port == self.served_metrics_port:
             problems.append(
                 f"--master_port={self.master_port} is the port of the metrics too: choose another, "

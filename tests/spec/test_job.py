@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from elastic.policy.fleet import desired_replicas
 from elastic.spec.job import JobSpec, WorkerRange
 from elastic.spec.model_def import SymbolNames
 
@@ -238,3 +239,31 @@ PLAIN = st.recursive(
 def test_replicas_receive_the_very_same_job(params):
     sent = spec(model_params=params, num_workers="2:8", max_staleness=3)
     assert JobSpec.model_validate_json(sent.model_dump_json()) == sent
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        ({"num_workers": "2:8", "autoscale": True, "platform": "kubernetes"}, 2),
+        ({"num_workers": "0:8", "autoscale": True, "platform": "kubernetes"}, 1),
+        ({"num_workers": "2:8", "platform": "kubernetes"}, None),
+        # One machine has nobody who would give it more.
+        ({"num_workers": "2:8", "autoscale": True, "platform": "local"}, None),
+    ],
+)
+def test_a_job_that_is_autoscaled_begins_with_its_fewest_workers(settings, first):
+    job = spec(**settings)
+    assert job.workers_at_first == first
+    assert desired_replicas(job, None, None)["worker"] == (first or 8)
+    assert desired_replicas(job, 5, None)["worker"] == 5
+
+
+def test_what_an_autoscaler_cannot_decide_is_refused():
+    assert problems(num_workers="2", autoscale=True) == [
+        "--autoscale has nothing to choose from with --num_workers=2: give a range such as 2:8, or "
+        "leave it out"
+    ]
+    assert problems(num_workers="2:8", autoscale=True, queue="team-a") == [
+        "--autoscale and --queue=team-a would both decide when there are more workers: leave one "
+        "of them out"
+    ]
