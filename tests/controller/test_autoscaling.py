@@ -1,5 +1,6 @@
 """The engine with a policy over all jobs, against an API server over HTTP and nodes with room."""
 
+from collections import Counter
 from contextlib import contextmanager
 
 import pytest
@@ -14,11 +15,12 @@ from elastic.controller.autoscaling.scaler import SCALED, ClusterScaler, Share
 from elastic.controller.parts import everything
 from elastic.controller.resources import elastic_job, tf_job, training_job
 from elastic.controller.resources.elastic_train_job import RESOURCE as ETJ
+from elastic.controller.resources.tf_job import SHARE_PODS
 from elastic.controller.settings import Autoscaling
 from elastic.controller.snapshots.hands import AUTOSCALED, HELD
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, Resource
 from elastic.platforms.kubernetes.objects.manifests import example_pod
-from elastic.platforms.kubernetes.objects.names import CONTROL_KEY
+from elastic.platforms.kubernetes.objects.names import CONTROL_KEY, STATUS_KEY
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import (
     control_of,
@@ -28,6 +30,8 @@ from elastic.platforms.kubernetes.objects.record import (
 )
 from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.fulfillment import Fulfillment
+from elastic.policy.cluster.goodput import Goodput
+from elastic.spec.status import JobPhase, JobStatus, Progress, ScalingStatus, SizeSpeed
 
 PERIOD_S = 0.1
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
@@ -56,11 +60,20 @@ class Scene:
         with self.world.engine(*kinds.values(), scaler=scaler) as engine:
             yield engine
 
-    def tf_job(self, name, workers, cpu=1, **limits):
+    def share_pods(self):
+        """The node and the card of each."""
+        items, _ = self.api.objects.list(self.world.place("", TEAM, SHARE_PODS))
+        return [
+            (each["spec"]["nodeName"], each["metadata"]["annotations"]["kubeshare/GPUID"])
+            for each in items
+        ]
+
+    def tf_job(self, name, workers, cpu=1, annotations=None, **limits):
         def role(count):
             resources = {"limits": {"cpu": str(cpu)}}
             main = {"name": "tensorflow", "image": "i", "resources": resources}
-            return {"replicas": count, "template": {"spec": {"containers": [main]}}}
+            template = {"metadata": {"annotations": annotations or {}}}
+            return {"replicas": count, "template": template | {"spec": {"containers": [main]}}}
 
         spec = {"tfReplicaSpecs": {"PS": role(1), "Worker": role(workers)}}
         spec |= {key.replace("_", "-"): value for key, value in limits.items()}
@@ -150,6 +163,19 @@ class Scene:
         job = Job(spec_of(record), TEAM, submission.uid, submission.image, owner=submission.owner)
         pod = example_pod(job)
         self.api.objects.create(self.world.place(pod["metadata"]["name"], TEAM, PODS), pod)
+
+    def tell(self, speeds):
+        """What the master of a job of ours publishes, by its speeds."""
+        sizes = [SizeSpeed(workers=n, nodes=1, samples_per_s=each) for n, each in speeds.items()]
+        told = JobStatus(
+            job_name="night",
+            phase=JobPhase.RUNNING,
+            started_s=1.0,
+            progress=Progress(records_done=1000, records_total=1_000_000),
+            scaling=ScalingStatus(speeds=tuple(sizes), rescale_s=1.0),
+        )
+        change = {"data": {STATUS_KEY: told.model_dump_json()}}
+        self.change(CONFIGMAPS, "elastic-night-status", change)
 
     def workers(self, name):
         return self.running(**{"job-name": name})
@@ -302,6 +328,17 @@ def test_a_scheduler_that_begins_anew_touches_no_pod(scene):
     assert scene.world.uids("a") == before
 
 
+def test_parts_of_one_card_are_given_out_before_another_is_begun(scene):
+    scene.kubelet.change("n0", {"nvidia.com/gpu": "2"})
+    parts = {"kubeshare/gpu_request": "0.4", "kubeshare/gpu_limit": "1.0", "kubeshare/gpu_mem": "1"}
+    with scene.scheduler():
+        scene.tf_job("a", 3, annotations=parts)
+        soon(lambda: len(scene.share_pods()) == 4)
+    # A server and three workers, each with two fifths of a card.
+    assert {node for node, _ in scene.share_pods()} == {"n0"}
+    assert sorted(Counter(card for _, card in scene.share_pods()).values()) == [2, 2]
+
+
 def test_what_is_lost_is_made_again(scene):
     with scene.scheduler():
         scene.tf_job("a", 4)
@@ -338,6 +375,20 @@ def test_a_job_of_ours_is_asked_for_the_workers_it_is_given_and_its_resource_tel
     [event] = scene.world.events("Held")
     assert event["involvedObject"]["kind"] == "ElasticTrainJob"
     assert scene.told("Autoscaled")[0].startswith("from 1 to 4 workers, +3: ")
+
+
+def test_goodput_learns_from_what_a_job_of_ours_tells(scene):
+    scene.api.serve(SECRETS)
+    job = {**JOB, "autoscale": True, "num_workers": "1:4", "worker_resource_request": "cpu=2"}
+    manifest = resource("night", job)
+    manifest["metadata"]["namespace"] = TEAM
+    with scene.engine(policy=Goodput()):
+        scene.api.objects.create(scene.world.place("night", TEAM, ETJ), manifest)
+        soon(lambda: "elastic-night-master" in scene.world.pods())
+        scene.worker_pod(scene.record())
+        # Two are no faster than one, so it has to have no more.
+        scene.tell({1: 10.0, 2: 20.0, 3: 20.0, 4: 20.0})
+        soon(lambda: scene.control().num_workers == 2)
 
 
 def test_without_a_policy_all_stay_at_their_smallest_size(scene):

@@ -20,6 +20,11 @@ class FittingKubelet(Kubelet):
             api.objects.create(NODES, made)
             api.objects.merge(Place("", "v1", "nodes", "", name, "status"), made)
 
+    def change(self, name, allocatable):
+        """Have a node give more, or other things."""
+        place = Place("", "v1", "nodes", "", name, "status")
+        self._objects.merge(place, {"status": {"allocatable": allocatable}})
+
     def step(self):
         is_news = super().step()
         return is_news or any(self._fits(pod) for pod in self._waiting.values())
