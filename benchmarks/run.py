@@ -30,6 +30,7 @@ NAMES: Final = (
     "columns",
     "epoch_input",
     "controller",
+    "plans",
 )
 
 

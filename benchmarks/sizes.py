@@ -21,6 +21,8 @@ class Size:
         num_epochs: Epochs that are timed.
         job_counts: Numbers of jobs of a controller.
         num_failures: Pods of these that fail.
+        plan_jobs: Numbers of jobs of a cluster that is planned.
+        plan_rounds: Clusters of each number.
         model_params: Arguments of the language model.
     """
 
@@ -35,6 +37,8 @@ class Size:
     num_epochs: int
     job_counts: tuple[int, ...]
     num_failures: int
+    plan_jobs: tuple[int, ...]
+    plan_rounds: int
     model_params: dict[str, int] = field(default_factory=dict)
 
 
@@ -50,6 +54,8 @@ FULL: Final = Size(
     num_epochs=2,
     job_counts=(100, 300, 1_000),
     num_failures=300,
+    plan_jobs=(100, 1_000, 10_000),
+    plan_rounds=3,
 )
 
 QUICK: Final = Size(
@@ -64,6 +70,8 @@ QUICK: Final = Size(
     num_epochs=2,
     job_counts=(30, 100, 300),
     num_failures=100,
+    plan_jobs=(100, 1_000, 10_000),
+    plan_rounds=1,
 )
 
 TINY: Final = Size(
@@ -78,6 +86,8 @@ TINY: Final = Size(
     num_epochs=1,
     job_counts=(3, 6),
     num_failures=3,
+    plan_jobs=(10, 40),
+    plan_rounds=2,
     model_params={"d_model": 16, "n_layers": 1, "n_heads": 2},
 )
 """For the tests of the benchmarks themselves: the figures mean nothing."""

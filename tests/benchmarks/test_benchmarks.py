@@ -10,6 +10,7 @@ from benchmarks import (
     dispatch,
     epoch_input,
     one_worker,
+    plans,
     push,
     reading,
     recovery,
@@ -23,6 +24,8 @@ from benchmarks.apply import measure_apply
 from benchmarks.jobs import prepared
 from benchmarks.measure import Bar, Ratio, Series, take_turns
 from benchmarks.sizes import TINY
+from elastic.planning.policies import POLICIES, PolicyOptions
+from elastic.policy.cluster.carrying_out import carried_out
 
 
 def check(ratios, num_rounds):
@@ -40,6 +43,22 @@ def test_dispatch():
         "dispatch, flatness",
     ]
     check(ratios, TINY.rounds)
+
+
+def test_plans():
+    ratios = plans.run(TINY)
+    assert len(ratios) == 4 * len(POLICIES)
+    assert all(len(ratio.ratios) == TINY.plan_rounds for ratio in ratios)
+    # Of so little work the time is that of nothing; growth can be any.
+    assert all(value > 0 for ratio in ratios for value in ratio.numerator.values if not ratio.bar)
+
+
+def test_plans_are_of_clusters_in_which_jobs_come_and_go():
+    new = plans.empty_cluster(40, 1)
+    after = carried_out(new, POLICIES["fulfillment"].policy(PolicyOptions()).plan(new))
+    later = plans.turned_over(after, 1)
+    assert sum(each.is_waiting for each in after.jobs) == 0
+    assert sum(each.is_waiting for each in later.jobs) == 2
 
 
 def test_push():

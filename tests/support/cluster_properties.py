@@ -4,8 +4,8 @@ from collections import Counter
 from dataclasses import replace
 
 from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI, PODS
+from elastic.policy.cluster.carrying_out import carried_out
 from elastic.policy.cluster.snapshot import JobPhase
-from support.clusters import carried_out
 from support.random_clusters import RULES
 
 

@@ -1,6 +1,4 @@
-"""Snapshots of small clusters, and what becomes of them when a plan is carried out."""
-
-from dataclasses import replace
+"""Snapshots of small clusters, and what is decided about them."""
 
 from elastic.policy.cluster.amounts import needed_of
 from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node, Pod, Share, Snapshot
@@ -66,42 +64,6 @@ def reason(plan, name):
 def note(plan, name):
     [found] = [each.text for each in plan.notes if each.job.endswith(f"/{name}")]
     return found
-
-
-def carried_out(before, plan):
-    """The cluster once all that was decided has been done, at the same moment."""
-    by_job = {each.job: each for each in plan.decisions}
-    jobs = tuple(
-        _changed(each, by_job[each.key], before.now_s) if each.key in by_job else each
-        for each in before.jobs
-    )
-    if by_job:
-        return replace(before, jobs=jobs, last_change_s=before.now_s)
-    return before
-
-
-def _changed(job, decision, now_s):
-    roles = decision.cards
-    ps = job.ps
-    if decision.ps_placement is not None:
-        ps = _placed(ps, decision.ps_replicas, decision.ps_placement, roles)
-    others = tuple(
-        _placed(each, each.replicas or each.min, decision.other_placements[each.role], roles)
-        if each.role in decision.other_placements
-        else each
-        for each in job.others
-    )
-    workers = _placed(job.workers, decision.replicas, decision.placement, roles)
-    changed = replace(job, workers=workers, ps=ps, others=others, last_scaled_s=now_s)
-    if changed.is_waiting:
-        return replace(changed, phase=JobPhase.WAITING)
-    return replace(changed, phase=JobPhase.RUNNING, waiting_since_s=None)
-
-
-def _placed(group, replicas, placement, cards):
-    return replace(
-        group, replicas=replicas, placement=placement, leaving={}, cards=cards.get(group.role, {})
-    )
 
 
 def share(milli, memory_bytes=0):

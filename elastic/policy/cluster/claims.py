@@ -56,7 +56,11 @@ class Claims:
 
     def is_short(self, job: JobSeats) -> bool:
         """Whether it has less than its minimum."""
-        return any(each.placed < each.group.min for each in job.all)
+        # Asked of each job many times: a generator would cost more than the comparing.
+        for each in job.all:  # noqa: SIM110
+            if each.placed < each.group.min:
+                return True
+        return False
 
     def is_begun(self, job: JobSeats) -> bool:
         """Whether it has something, or is to be started without having all of its minimum."""

@@ -13,13 +13,13 @@ def decisions_of(board: Board, reasons: Mapping[str, str]) -> tuple[Decision, ..
     Args:
         reasons: By the key of the job, for people.
     """
-    changed = [job for job in board.jobs if any(_has_changed(board, each) for each in job.all)]
-    left = {
-        name
-        for job in board.jobs
-        for seats in job.all
-        for name in (*seats.group.leaving, *_lost(board, seats))
-    }
+    touched = {seats for seats, _ in board.touched}
+    seats_of = ((job, seats) for job in board.jobs for seats in job.all)
+    # Most are as they were, which is seen without looking where they are.
+    able = [(job, each) for job, each in seats_of if each in touched or _has_other_size(each)]
+    changed = list(dict.fromkeys(job for job, each in able if _has_changed(board, each)))
+    left = {name for job in board.jobs for seats in job.all for name in seats.group.leaving}
+    left.update(name for _, each in able for name in _lost(board, each))
     decisions = [_decision(board, job, reasons, left) for job in changed]
     gives = {job.job.key: job.workers.placed <= job.workers.group.placed for job in changed}
     # What gives room comes before what takes it.
@@ -46,6 +46,10 @@ def _decision(board: Board, job: JobSeats, reasons: Mapping[str, str], left: set
         cards=cards,
         is_after_others=not gained.isdisjoint(left),
     )
+
+
+def _has_other_size(seats: Seats) -> bool:
+    return seats.size != seats.group.replicas or seats.placed != seats.group.placed
 
 
 def _has_changed(board: Board, seats: Seats) -> bool:

@@ -90,6 +90,8 @@ class Serving:
         self._num_jobs = len(jobs)
         self._free = FreeNodes(snapshot.nodes)
         self._shapes = shapes_of(snapshot.nodes)
+        self._needs: dict[int, Need] = {}
+        self._kept_of: dict[int, Mapping[str, int]] = {}
         self._shares: dict[Need, float] = {}
         self._per_node: dict[Need, int] = {}
         self._notes: list[Note] = []
@@ -151,7 +153,11 @@ class Serving:
                     self._free.hold(node, need, count)
 
     def _need(self, group: Group) -> Need:
-        return self._free.need(group.requests, group.rules)
+        # Groups live as long as the snapshot, and looking at what they request takes longer.
+        found = self._needs.get(id(group))
+        if found is None:
+            found = self._needs[id(group)] = self._free.need(group.requests, group.rules)
+        return found
 
     def _stays(self, job: Job) -> bool:
         """Whether a job is not weighed: it was changed at this very moment, or has parts of cards.
@@ -169,9 +175,13 @@ class Serving:
         workers = job.workers
         if not workers.placement or (self._terms.preempts and tells_work(job)):
             return {}
-        if workers.placed <= workers.min:
-            return workers.placement
-        return placed_by_fullness(workers.placement, workers.min)
+        kept = self._kept_of.get(id(job))
+        if kept is None:
+            is_least = workers.placed <= workers.min
+            all_of_it = workers.placement
+            kept = all_of_it if is_least else placed_by_fullness(all_of_it, workers.min)
+            self._kept_of[id(job)] = kept
+        return kept
 
     def _may_change(self, job: Job) -> bool:
         """Whether a job could have more than it has, or lose some of it."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import mul
 from typing import Final
 
 from elastic.policy.cluster.snapshot import Speed
@@ -259,4 +260,4 @@ def _error(steps: Sequence[_Step], overlap: float, parts: Sequence[float]) -> fl
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    return sum(a * b for a, b in zip(left, right, strict=True))
+    return sum(map(mul, left, right))

@@ -17,9 +17,9 @@ from support.cluster_properties import (
     out_of_range,
     overfull,
 )
-from support.clusters import carried_out
 from support.random_clusters import clusters, shuffled, without_parts
 
+from elastic.policy.cluster.carrying_out import carried_out
 from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.policy.cluster.goodput import Goodput

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from support.clusters import (
-    carried_out,
     decided,
     group,
     job,
@@ -21,6 +20,7 @@ from support.clusters import (
     snapshot,
 )
 
+from elastic.policy.cluster.carrying_out import carried_out
 from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.policy.cluster.scores import score
