@@ -10,7 +10,11 @@ from support.kueue_in_memory import GROUP, LAST, QUEUE, VERSION, Kueue
 from support.making_order import order_of_making
 from support.toy_kind import PAUSES, is_quiet, soon
 
+from elastic.cli.main import main
 from elastic.controller.assembly import assembled
+from elastic.controller.inspection.changing import kill
+from elastic.controller.inspection.kinds import parse_reference
+from elastic.controller.inspection.objects import Objects
 from elastic.controller.installing import everything_but_groups, job_rules, queue_rules
 from elastic.controller.kinds.elastic_job import ElasticJobs
 from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
@@ -483,6 +487,23 @@ def test_rights_to_groups_are_given_where_they_are_used_alone(used):
         if "podgroups" in rule["resources"]
     }
     assert groups == {GROUPS[system].group for system in used}
+
+
+def test_elastic_kill_lets_go_of_the_pods_that_kueue_holds_without_a_controller(world):
+    job = Queued(world)
+    world.api.serve(KUEUE_WORKLOADS[0])
+    with world.engine(job.kind):
+        job.until_phases(worker_0="Running", worker_1="Running", worker_2="Running")
+    objects = Objects(world.api.cluster(), TEAM, tell=lambda _: None)
+    reference = parse_reference("elasticjob/j")
+    kill(objects, reference, 20.0, on_wait=lambda _: job.kueue.settle())
+    assert job.phases() == {}
+
+
+@pytest.mark.parametrize("queues", [(), ("--queues=kueue",)])
+def test_the_command_that_installs_a_controller_gives_the_right_to_end_groups(queues, capsys):
+    assert main(["install", "--controller", "-n", TEAM, "--dry_run", *queues]) == 0
+    assert ("workloads" in capsys.readouterr().out) is bool(queues)
 
 
 class Heard:

@@ -12,7 +12,7 @@ from support.played_kind import START_S, CrashError
 from support.train_job_world import JOB, TEMPLATE, UID, World, begun, resource
 
 from elastic.controller.kinds.elastic_train_job.judgement import PROGRESS_S
-from elastic.controller.reconciling import Create, Delete
+from elastic.controller.reconciling import Create, Delete, Rejection
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, SERVICES
 from elastic.platforms.kubernetes.api.resources import PERSISTENT_VOLUME_CLAIMS as CLAIMS
 from elastic.platforms.kubernetes.objects.names import TOKEN_KEY
@@ -78,6 +78,19 @@ class TestBeginning:
         assert len(token) == 64
         world.lose_master()
         assert world.objects[SECRETS]["elastic-night-token"]["stringData"][TOKEN_KEY] == token
+
+    def test_what_cannot_be_made_ends_the_job_but_beside_a_master(self):
+        world = World().settle()
+        create = next(each for each in world.actions if isinstance(each, Create))
+        rejection = Rejection(create, 'spec.ports: Invalid value: "x"')
+        assert world.kind.rejected(world.observe(), rejection) is None
+        world.pods.clear()
+        end = world.kind.rejected(world.observe(), rejection).status
+        assert (end["phase"], end["reason"]) == ("Failed", "InvalidSpec")
+        assert 'spec.ports: Invalid value: "x"' in end["message"]
+        world = begun()
+        world.pods.clear()
+        assert world.kind.rejected(world.observe(), rejection) is None, "it has begun"
 
     def test_a_second_look_does_nothing(self):
         world = World().settle()

@@ -6,6 +6,7 @@ from elastic.controller.kinds.elastic_train_job.judgement import KIND, condition
 from elastic.controller.kinds.elastic_train_job.view import remembered, written_phase
 from elastic.controller.kinds.pods import name_of
 from elastic.controller.reconciling import EventType, Note, Observed, Outcome
+from elastic.platforms.kubernetes.api.resources import PODS
 from elastic.spec.status import JobPhase, JobStatus
 
 INVALID: Final = "InvalidSpec"
@@ -41,7 +42,9 @@ def rejected(observed: Observed, problem: str) -> Outcome | None:
         problem: Which object cannot be made, and why.
     """
     phase = written_phase(observed.job.get("status") or {})
-    return _failed(observed, problem) if phase in (None, JobPhase.PENDING) else None
+    # What comes beside a master, as a TensorBoard, is no reason to end it.
+    is_there = bool(observed.children.get(PODS))
+    return None if is_there or phase not in (None, JobPhase.PENDING) else _failed(observed, problem)
 
 
 def _failed(observed: Observed, problem: str) -> Outcome:
