@@ -112,6 +112,8 @@ class Controller:
         self._process.wait()
 
     def end(self):
+        # One that has just been started knows no signals yet.
+        eventually(lambda: "looks after " in self.log()[self._began_at :])
         self._process.terminate()
         code = self._process.wait(30)
         assert code == 0, self.log()
