@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +101,28 @@ class Picks:
         told = ", ".join(tell_range(shard.name, start, end) for shard, start, end in runs[:_TOLD])
         left = sum(end - start for _, start, end in runs[_TOLD:])
         return f"{told} and {left} more" if left else told
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Records side by side: what they are where nobody wants an object of each.
+
+    Attributes:
+        arrays: Field → (n, …): the first dimension counts records.
+        num_records: n, also where no field is left.
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    num_records: int
+
+    def __len__(self) -> int:
+        return self.num_records
+
+    def part(self, start: int, end: int) -> "Columns":
+        """The records `[start, end)`, as views."""
+        end = min(end, self.num_records)
+        parts = {name: array[start:end] for name, array in self.arrays.items()}
+        return Columns(parts, max(0, end - start))
 
 
 def tell_range(name: str, start: int, end: int) -> str:

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
-from elastic.data.formats.columns import RecentlyUsed, record_maker
+from elastic.data.columns import VALUE_FIELD
+from elastic.data.formats.columns import RecentlyUsed, made_records
 from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import (
     FAR_BYTES,
@@ -25,13 +26,14 @@ from elastic.data.picking import (
     by_shard,
     chunk_bytes,
     cut_shard,
+    is_in_long_runs,
     is_in_runs,
     mixed_of,
     read_runs,
 )
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Picks, Shard
+from elastic.policy.records import Columns, Picks, Shard
 
 _MAX_HEADER_BYTES: Final = 1 << 16
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
@@ -280,12 +282,20 @@ class ArrayReader:
         """Rows in any order: some at a time, copied from the chunks that they are of."""
         if is_in_runs(picks):
             return read_runs(self.read_records, picks)
-        return chain.from_iterable(self._picked_blocks(picks))
+        return chain.from_iterable(map(self._records_of, self._picked_blocks(picks)))
 
-    def _picked_blocks(self, picks: Picks) -> Iterator[Iterable[Any]]:
+    def pick_columns(self, picks: Picks) -> Iterator[Columns]:
+        """The same as columns."""
+        if is_in_long_runs(picks):
+            return read_runs(self.read_columns, picks)
+        return self._picked_blocks(picks)
+
+    def _records_of(self, columns: Columns) -> Iterable[Any]:
+        return made_records(columns) if self._is_archive else columns.arrays[VALUE_FIELD]
+
+    def _picked_blocks(self, picks: Picks) -> Iterator[Columns]:
         layouts = self._layouts_of(self._files.get(picks.shards[0].name))
         row_bytes = sum(layout.row_bytes for layout in layouts)
-        make = record_maker(tuple(layout.key for layout in layouts))
         large = self._large(picks)
         large_bytes = sum(layout.row_bytes for layout in layouts if layout.key in large)
         step = max(1, min(_PICKED_ROWS, _PICKED_BYTES // max(1, row_bytes - large_bytes)))
@@ -304,13 +314,15 @@ class ArrayReader:
             offsets = {key: self._offsets(sources, owners, part.indices, key) for key in large}
             for begin in range(0, len(part), at_once):
                 end = min(begin + at_once, len(part))
-                columns = [
-                    self._read_each(sources, owners[begin:end], offsets[key][begin:end], key)
+                columns = {
+                    key or VALUE_FIELD: self._read_each(
+                        sources, owners[begin:end], offsets[key][begin:end], key
+                    )
                     if key in large
                     else small[key][begin:end]
                     for key in keys
-                ]
-                yield make(*columns) if self._is_archive else columns[0]
+                }
+                yield Columns(columns, end - begin)
 
     def _large(self, picks: Picks) -> frozenset[str]:
         """The arrays whose rows are read by themselves, straight to where they are wanted."""
@@ -390,20 +402,22 @@ class ArrayReader:
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         # Chained in C: a generator between a record and who wants it costs as much as the record.
-        return chain.from_iterable(self._blocks(task))
+        return chain.from_iterable(map(self._records_of, self.read_columns(task)))
 
-    def _blocks(self, task: ReadTask) -> Iterator[Iterable[Any]]:
+    def read_columns(self, task: ReadTask) -> Iterator[Columns]:
         """The records, some at a time; the file is looked at when the first are asked for."""
         file = self._files.get(task.shard.name)
         layouts = self._layouts_of(file)
         self._check_length(file, task.end)
         row_bytes = sum(layout.row_bytes for layout in layouts)
         step = max(1, _BLOCK_BYTES // max(1, row_bytes))
-        make = record_maker(tuple(layout.key for layout in layouts))
         for start in range(task.start, task.end, step):
             end = min(start + step, task.end)
-            columns = [self._rows(file, layout, start, end) for layout in layouts]
-            yield make(*columns) if self._is_archive else columns[0]
+            columns = {
+                layout.key or VALUE_FIELD: self._rows(file, layout, start, end)
+                for layout in layouts
+            }
+            yield Columns(columns, end - start)
 
     def _whole(self, file: SourceFile, layout: ArrayLayout) -> NDArray[Any]:
         if layout.offset is None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+from elastic.policy.records import Columns
+
 _Value = TypeVar("_Value")
 
 RecordMaker = Callable[..., Iterator[dict[str, Any]]]
@@ -30,6 +32,11 @@ def record_maker(fields: tuple[str, ...]) -> RecordMaker:
         f"lambda {keys}: lambda {columns}: ({{{items}}} for {values} in zip({columns}))"
     )(*fields)
     return make
+
+
+def made_records(columns: Columns) -> Iterator[dict[str, Any]]:
+    """Columns as records."""
+    return record_maker(tuple(columns.arrays))(*columns.arrays.values())
 
 
 class RecentlyUsed(Generic[_Value]):

@@ -13,7 +13,8 @@ from elastic.callbacks import Callback
 from elastic.checkpoints.cuts import list_cuts, read_cut
 from elastic.checkpoints.manifest import MANIFEST
 from elastic.data import open_reader
-from elastic.data.base import Chunks, DataReader, read_task
+from elastic.data.base import Chunks, DataReader
+from elastic.data.taking import read_whole
 from elastic.errors import CheckpointError, DataError, ModelDefError, UserError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch, Framework, Model
@@ -80,7 +81,7 @@ def sample_batch(
     Raises:
         UserError: The reader or dataset_fn fails on the first records already.
     """
-    records = list(read_task(reader, sample, sample.records.start, sample.records.end))
+    records = read_whole(reader, sample, by_columns=model_def.takes_columns)
     batch = framework.make_batch(model_def, records, mode)
     if batch.num_examples == 0 and not may_be_empty:
         raise ModelDefError(
