@@ -158,15 +158,21 @@ class FileReader:
 
     def _format(self, name: str) -> FormatReader:
         if name not in self._formats:
-            self._formats[name] = _build(name, self._files, self._options)
+            self._formats[name] = _build(name, self._files, self._options, self._first)
         return self._formats[name]
+
+    def _first(self) -> str:
+        """The first file, whose columns tell what those of all hold."""
+        return list_files(self._origin)[0]
 
 
 def _empty(name: str) -> DataError:
     return DataError(f"{name} holds no records: fill it, or take it out of the data")
 
 
-def _build(name: str, files: OpenFiles, options: ReaderOptions) -> FormatReader:
+def _build(
+    name: str, files: OpenFiles, options: ReaderOptions, first: Callable[[], str]
+) -> FormatReader:
     """Make the reader of a format.
 
     Raises:
@@ -183,7 +189,7 @@ def _build(name: str, files: OpenFiles, options: ReaderOptions) -> FormatReader:
         case "csv" | "tsv":
             from elastic.data.formats.delimited import CsvReader
 
-            return CsvReader(files, options, "," if name == "csv" else "\t")
+            return CsvReader(files, options, "," if name == "csv" else "\t", first)
         case "lines":
             from elastic.data.formats.lines import LinesReader
 
