@@ -307,7 +307,8 @@ class ArrayReader:
             for shard, _, _ in groups:
                 self._check_length(files[shard.name], shard.end)
             keys = [layout.key for layout in layouts]
-            small = {key: self._picked(files, groups, key) for key in keys if key not in large}
+            wanted = _Wanted(files, groups)
+            small = {key: self._picked(wanted, key) for key in keys if key not in large}
             numbers = {name: number for number, name in enumerate(files)}
             owners = np.array([numbers[shard.name] for shard in part.shards])[part.owners]
             sources = list(files.values())
@@ -363,29 +364,22 @@ class ArrayReader:
         found: NDArray[Any] = np.ndarray((len(offsets), *form.shape[1:]), form.dtype, buffer)
         return found.astype(form.dtype.newbyteorder("="), copy=False)
 
-    def _picked(
-        self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks], key: str
-    ) -> NDArray[Any]:
+    def _picked(self, wanted: "_Wanted", key: str) -> NDArray[Any]:
         """One array of the records, in memory of its own."""
+        files = wanted.files
         layouts = {name: self._layout_of(file, key) for name, file in files.items()}
         # Texts of several files may have several lengths.
         dtype = np.result_type(*(each.dtype.newbyteorder("=") for each in layouts.values()))
-        num_rows = sum(len(places) for _, places, _ in groups)
-        rows = np.empty((num_rows, *next(iter(layouts.values())).shape[1:]), dtype)
+        rows = np.empty((wanted.num_rows, *next(iter(layouts.values())).shape[1:]), dtype)
         row_bytes = dtype.itemsize * prod(rows.shape[1:])
         if row_bytes * max(layout.shape[0] for layout in layouts.values()) <= _WHOLE_BYTES:
-            for name, layout in layouts.items():
-                chosen = [group for group in groups if group[0].name == name]
-                if not chosen:
-                    continue
+            for name, (places, indices) in wanted.by_file.items():
                 whole = self._cache.get(
-                    (name, layout.key), partial(self._whole, files[name], layout)
+                    (name, layouts[name].key), partial(self._whole, files[name], layouts[name])
                 )
-                rows[_together(places for _, places, _ in chosen)] = whole[
-                    _together(indices for _, _, indices in chosen)
-                ]
+                rows[places] = whole[indices]
             return rows
-        for shard, places, indices in groups:
+        for shard, places, indices in wanted.groups:
             file, layout = files[shard.name], layouts[shard.name]
             chunk = self._chunks.get(
                 (shard.name, shard.start, layout.key),
@@ -454,8 +448,23 @@ class ArrayReader:
         return layouts
 
 
-def _together(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
-    return np.concatenate(list(arrays))
+class _Wanted:
+    """Records of many chunks, and the same by the files that these are of."""
+
+    def __init__(self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks]) -> None:
+        self.files = files
+        self.groups = groups
+        self.num_rows = sum(len(places) for _, places, _ in groups)
+        parts: dict[str, list[ShardPicks]] = {}
+        for group in groups:
+            parts.setdefault(group[0].name, []).append(group)
+        self.by_file = {
+            name: (
+                np.concatenate([places for _, places, _ in chosen]),
+                np.concatenate([indices for _, _, indices in chosen]),
+            )
+            for name, chosen in parts.items()
+        }
 
 
 def _check_alike(
