@@ -97,7 +97,7 @@ class Picks:
 
     def __str__(self) -> str:
         """For people: the first ones by name."""
-        # Of shuffled records each is a range: to look at all of them takes longer than to read some.
+        # Of shuffled records each is a range: to look at all costs more than to read some.
         ends = self._breaks()[_TOLD - 1 : _TOLD].tolist() or [len(self)]
         runs = self.part(0, ends[0]).runs()
         told = ", ".join(tell_range(shard.name, start, end) for shard, start, end in runs)
