@@ -57,8 +57,9 @@ def inferred(names: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, K
 
     Whole numbers that begin with a zero, as codes do, are text.
     """
-    columns = list(zip(*rows, strict=False)) or [()] * len(names)
-    return {name: _inferred(column) for name, column in zip(names, columns, strict=False)}
+    # A row with another number of fields is an error of who reads it.
+    whole = [row for row in rows if len(row) == len(names)]
+    return {name: _inferred([row[at] for row in whole]) for at, name in enumerate(names)}
 
 
 def chosen(found: Mapping[str, Kind], declared: Mapping[str, Kind], where: str) -> dict[str, Kind]:
