@@ -64,7 +64,7 @@ def as_tensor(value: Any) -> Any:
     if array.dtype.kind not in _AS_NUMBERS and array.dtype != ml_dtypes.bfloat16:
         return array
     # Of this machine's byte order and with steps that torch takes, such as none back.
-    return to_tensor(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
+    return to_tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
 
 
 def size_of(value: torch.Tensor | Array) -> int | None:
