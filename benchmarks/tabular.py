@@ -1,4 +1,7 @@
-"""A small model of a table: a job by columns and by records, against a plain loop in memory."""
+"""A small model of a table: a job by columns and by records, against a plain loop in memory.
+
+What of a job's time is its input is told by the same loop over a worker's minibatches.
+"""
 
 import tempfile
 from functools import partial
@@ -34,28 +37,29 @@ def run(size: Size) -> list[Ratio]:
 
 
 def _measure(size: Size, origin: Path) -> list[Ratio]:
-    columns, plain, records = take_turns(
+    form = origin.suffix.removeprefix(".")
+    of_jobs = [COLUMNS, RECORDS] if form == FORMATS[0] else [COLUMNS]
+    plain, read, *jobs = take_turns(
         size.job_rounds,
-        partial(_job_records_s, size, origin, COLUMNS),
         partial(_plain_records_s, size, origin),
-        partial(_job_records_s, size, origin, RECORDS),
+        partial(_read_records_s, size, origin),
+        *(partial(_job_records_s, size, origin, module) for module in of_jobs),
         warmups=0,
     )
     loop = Series("plain loop, table in memory", "records/s", plain)
-    name = origin.suffix.removeprefix(".")
+    sides = [
+        ("reading by columns", "the same loop over a worker's minibatches", read, BAR),
+        *zip(
+            ("job by columns", "job by records"),
+            ("job, 1 worker, batch_fn", "job, 1 worker, dataset_fn"),
+            jobs,
+            (BAR, None),
+            strict=False,
+        ),
+    ]
     return [
-        Ratio(
-            f"table from {name}, by columns, minibatches of {MINIBATCH_SIZE}",
-            Series("job, 1 worker, batch_fn", "records/s", columns),
-            loop,
-            BAR,
-        ),
-        Ratio(
-            f"table from {name}, by records, minibatches of {MINIBATCH_SIZE}",
-            Series("job, 1 worker, dataset_fn", "records/s", records),
-            loop,
-            None,
-        ),
+        Ratio(f"table from {form}, {name}", Series(what, "records/s", values), loop, bar)
+        for name, what, values, bar in sides
     ]
 
 
@@ -80,6 +84,15 @@ def _job_records_s(size: Size, origin: Path, module: str) -> float:
     )
     with job:
         return _num_records(size) / steady_epoch_s(job.finish())
+
+
+def _read_records_s(size: Size, origin: Path) -> float:
+    command = [
+        *("-m", "benchmarks.table_process", "--model_def", f"{COLUMNS}.custom_model"),
+        *("--data", origin, "--minibatch_size", MINIBATCH_SIZE, "--epochs", size.num_epochs),
+    ]
+    result = run_json(command, threads_environment(1))
+    return _num_records(size) / result["seconds_per_epoch"]
 
 
 def _plain_records_s(size: Size, origin: Path) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 NAMES = tuple(f"x{index}" for index in range(10))
 
 
-def custom_model(hidden: int = 64) -> nn.Module:
+def custom_model(hidden: int = 128) -> nn.Module:
     return nn.Sequential(
         nn.Linear(len(NAMES), hidden),
         nn.ReLU(),
