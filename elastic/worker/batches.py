@@ -124,6 +124,11 @@ class BatchStream:
         self._readers = readers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
 
+    @property
+    def records_fn(self) -> str:
+        """What makes examples of records, for people."""
+        return self._model_def.records_fn
+
     def open(self, task: Task) -> Minibatches:
         """The minibatches of a task, in order, to be closed.
 

@@ -85,8 +85,8 @@ def sample_batch(
     batch = framework.make_batch(model_def, records, mode)
     if batch.num_examples == 0 and not may_be_empty:
         raise ModelDefError(
-            f"dataset_fn made no example of the first {sample.records.num_records} records of "
-            f"{sample.shard.name!r}: the model cannot be built without one"
+            f"{model_def.records_fn} made no example of the first {sample.records.num_records} "
+            f"records of {sample.shard.name!r}: the model cannot be built without one"
         )
     return batch
 
@@ -302,7 +302,7 @@ def choose_sample(spec: JobSpec, sources: Sources, at: Callable[[str], None] = _
     """
     model_def = sources.model_def
     framework = load_framework(model_def.framework)
-    at(f"dataset_fn of {model_def.module_name} on the first records")
+    at(f"{model_def.records_fn} of {model_def.module_name} on the first records")
     sample, _ = first_part(
         _first_minibatch(spec, sources.shards, TaskKind(spec.kind.mode)),
         lambda part: sample_batch(framework, model_def, sources.reader, part, spec.kind.mode),

@@ -76,6 +76,11 @@ class ModelDef:
         """Whether minibatches are made of columns, and of no object a record."""
         return self.batch_fn is not None
 
+    @property
+    def records_fn(self) -> str:
+        """What makes examples of records, for people."""
+        return "batch_fn" if self.takes_columns else "dataset_fn"
+
 
 def load_model_def(model_zoo: Path, model_def: str, names: SymbolNames) -> ModelDef:
     """Import a user's module and resolve the symbols of the contract.
