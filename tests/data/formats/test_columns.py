@@ -303,3 +303,10 @@ def test_parts_of_columns():
 
 def test_options_of_types():
     assert parse_options({"types": {"x": "str"}}).types == (("x", None),)
+
+
+@pytest.mark.parametrize(
+    "data", [b"0x1F\n", b"0X1F\n", b'"1"\n', b"1_0\n", b"\n", b"1.0\n", b"1\n2\n"]
+)
+def test_what_arrow_may_read_otherwise_is_left_to_python(data):
+    assert read_rows(data, {"a": np.dtype(np.int64)}, ",", 1) is None
