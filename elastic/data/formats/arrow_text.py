@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from elastic.data.formats.typed import Kind
+from elastic.data.formats.typed import Kind, narrowed
 from elastic.policy.records import Columns
 
 _OTHERWISE: Final = (b'"', b"0x", b"0X")
@@ -60,4 +59,4 @@ def _array(column: Any, kind: Kind) -> NDArray[Any] | None:
         return None
     # In memory of its own, which may be changed.
     array: NDArray[Any] = column.to_numpy()
-    return array if kind is None else np.array(array, kind)
+    return array if kind is None else narrowed(array, kind)

@@ -104,6 +104,12 @@ def typed_columns(kinds: Mapping[str, Kind], rows: Sequence[Sequence[str]]) -> C
     return Columns(arrays, len(rows))
 
 
+def narrowed(numbers: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
+    """A copy in a type that may be narrower: what is too large for it is infinite."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(kind)
+
+
 def _inferred(fields: Sequence[str]) -> Kind:
     told = [field for field in fields if field.strip()]
     if not told or not all(_can_be(_real, field) for field in told):
@@ -126,7 +132,7 @@ def _converted(fields: Sequence[str], kind: np.dtype[Any]) -> NDArray[Any] | Non
         return None
     try:
         if kind.kind == "f":
-            return np.array(list(map(_real, fields)), _REAL).astype(kind)
+            return narrowed(np.array(list(map(_real, fields)), _REAL), kind)
         numbers = list(map(int, fields))
     except ValueError:
         return None
