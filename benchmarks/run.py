@@ -28,6 +28,7 @@ NAMES: Final = (
     "two_workers",
     "recovery",
     "columns",
+    "tabular",
     "epoch_input",
     "controller",
     "plans",

@@ -33,6 +33,9 @@ class JobKeywords(TypedDict, total=False):
     model_params: str | Mapping[str, Any] | None
     # symbol that turns raw records into (features, labels)
     dataset_fn: str | None
+    # symbol that turns the columns of a minibatch into (features, labels); used where the module
+    # has it, in place of the dataset_fn
+    batch_fn: str | None
     # symbol of the loss function
     loss: str | None
     # symbol that makes the optimizer

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.errors import DataError
-from elastic.policy.records import Picks, Shard, Task
+from elastic.policy.records import Columns, Picks, Shard, Task
 from elastic.spec.packages import pip_install
 
 
@@ -66,6 +66,13 @@ class DataReader(Protocol):
     def read_picks(self, picks: Picks) -> Iterator[Any]:
         """Yield records of any shards in any order; as `read_records` but for that."""
 
+    def read_columns(self, wanted: "ReadTask | Picks") -> Iterator[Columns] | None:
+        """The same records as columns, in blocks of any size; raises the same, when asked for.
+
+        Those before a record that cannot be read come first, and all blocks have the same fields.
+        Arrays belong to the caller. None where a source has records alone.
+        """
+
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """Yield the `task.end - task.start` records of the range, in order.
 
@@ -83,6 +90,14 @@ def read_task(reader: DataReader, task: Task, start: int, end: int) -> Iterator[
     if picked is None:
         return reader.read_records(ReadTask(task.shard, start, end))
     return reader.read_picks(picked)
+
+
+def read_task_columns(
+    reader: DataReader, task: Task, start: int, end: int
+) -> Iterator[Columns] | None:
+    """What `read_task` gives as blocks of columns; None where the source has records alone."""
+    picked = task.picked(start, end)
+    return reader.read_columns(ReadTask(task.shard, start, end) if picked is None else picked)
 
 
 class FormatReader(Protocol):
@@ -142,6 +157,17 @@ class PickReader(Protocol):
 
     def read_picks(self, picks: Picks) -> Iterator[Any]:
         """The records in their order."""
+
+
+@runtime_checkable
+class ColumnReader(Protocol):
+    """A format that has its records as columns."""
+
+    def read_columns(self, task: ReadTask) -> Iterator[Columns]:
+        """The records of a task in order, in blocks."""
+
+    def pick_columns(self, picks: Picks) -> Iterator[Columns]:
+        """Records in any order, in blocks."""
 
 
 @dataclass(frozen=True, slots=True)

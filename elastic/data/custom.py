@@ -79,6 +79,9 @@ class CustomReader:
         """
         return self._picking.read(self.read_records, picks)
 
+    def read_columns(self, wanted: ReadTask | Picks) -> None:
+        """There are none: the user's reader gives records."""
+
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         """Yield what the user's `read_records` yields for the range.
 

@@ -4,7 +4,7 @@ The latter is what somebody who writes a `dataset_fn` wants to know.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import DataReader, ReadTask
+from elastic.data.columns import fields_of
 from elastic.data.formats.registry import is_folder
 from elastic.data.image_folders import class_names, list_images
 from elastic.policy.records import Shard
-
-VALUE_FIELD = "value"
-"""What the one field of a record is called that is no dict and no tuple."""
 
 SAMPLE: Final = 100
 """Records that the forms of fields are told from."""
@@ -54,15 +52,6 @@ class FieldForm:
             pairs = zip(self.shape or (), other.shape or (), strict=True)
             shape = tuple(one if one == another else None for one, another in pairs)
         return FieldForm("|".join(kinds), shape)
-
-
-def fields_of(record: Any) -> Mapping[str, Any]:
-    """A record as a dict: tuples have the fields `c0`, `c1`, …, everything else has one."""
-    if isinstance(record, Mapping):
-        return record
-    if isinstance(record, tuple):
-        return {f"c{index}": value for index, value in enumerate(record)}
-    return {"text" if isinstance(record, str) else VALUE_FIELD: record}
 
 
 def form_of_value(value: Any) -> FieldForm:

@@ -66,6 +66,7 @@ _BLOCK: Final = 1 << 13
 
 _FEW_RUNS: Final = 4
 _LONG_RUN: Final = 8
+_LONG_COLUMNS: Final = 1 << 10
 
 
 def chunk_bytes(total_bytes: int, least: int = CHUNK_BYTES) -> int:
@@ -111,6 +112,11 @@ def is_in_runs(picks: Picks) -> bool:
     return picks.num_runs <= _FEW_RUNS or len(picks) >= _LONG_RUN * picks.num_runs
 
 
+def is_in_long_runs(picks: Picks) -> bool:
+    """The same for columns, of which a range costs as much as hundreds of records."""
+    return picks.num_runs <= _FEW_RUNS or len(picks) >= _LONG_COLUMNS * picks.num_runs
+
+
 def by_shard(picks: Picks) -> Iterator[ShardPicks]:
     """For each shard the places of its records among all, and their indices."""
     order = np.argsort(picks.owners, kind="stable")
@@ -120,7 +126,7 @@ def by_shard(picks: Picks) -> Iterator[ShardPicks]:
 
 
 def read_runs(read: Read, picks: Picks) -> Iterator[Any]:
-    """The records, a range at a time."""
+    """The records, or blocks of columns, a range at a time."""
     return chain.from_iterable(read(ReadTask(*run)) for run in picks.runs())
 
 

@@ -1,11 +1,19 @@
 """The built-in reader: files of one format."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from elastic.data.base import Chunks, FormatReader, PickReader, RawReader, ReadTask, check_extra
+from elastic.data.base import (
+    Chunks,
+    ColumnReader,
+    FormatReader,
+    PickReader,
+    RawReader,
+    ReadTask,
+    check_extra,
+)
 from elastic.data.formats.registry import (
     FORMATS,
     ReaderOptions,
@@ -18,7 +26,7 @@ from elastic.data.picking import RawPicking
 from elastic.data.sources import common_format, list_files, open_files
 from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError
-from elastic.policy.records import Picks, Shard
+from elastic.policy.records import Columns, Picks, Shard
 
 
 class FileReader:
@@ -83,10 +91,8 @@ class FileReader:
         Raises:
             DataError: A record cannot be read, or its file has changed.
         """
-        for shard in picks.shards:
-            self._expect(shard)
+        form = self._format_of(picks)
         names = {shard.name for shard in picks.shards}
-        form = self._format(self._options.format or format_of(picks.shards[0].name))
         if isinstance(form, PickReader):
             return form.read_picks(picks)
         if isinstance(form, RawReader):
@@ -100,40 +106,73 @@ class FileReader:
         Raises:
             DataError: A record cannot be read, or the file has changed.
         """
-        shard = task.shard
-        if not shard.start <= task.start <= task.end <= shard.end:
-            raise DataError(
-                f"{shard.name}: records [{task.start}, {task.end}) are outside the shard "
-                f"[{shard.start}, {shard.end})"
-            )
+        form = self._format_of(task)
         if task.start == task.end:
             return iter(())
-        format_name = self._options.format or format_of(shard.name)
-        self._expect(shard)
-        records = self._format(format_name).read_records(task)
+        records = form.read_records(task)
         # Chained in C: a generator between a record and who wants it costs as much as the record.
-        return records if is_folder(shard.name) else chain(records, self._look_again(shard.name))
+        return chain(records, self._look_again({task.shard.name}))
+
+    def read_columns(self, wanted: ReadTask | Picks) -> Iterator[Columns] | None:
+        """Records as columns; None where a format has none.
+
+        Raises:
+            DataError: As `read_records` and `read_picks`.
+        """
+        form = self._format_of(wanted)
+        if not isinstance(form, ColumnReader):
+            return None
+        if isinstance(wanted, Picks):
+            blocks, names = form.pick_columns(wanted), {shard.name for shard in wanted.shards}
+        else:
+            blocks, names = form.read_columns(wanted), {wanted.shard.name}
+        return chain(blocks, self._look_again(names))
+
+    def _format_of(self, wanted: ReadTask | Picks) -> FormatReader:
+        """What reads these records, of files that are what they were."""
+        if isinstance(wanted, Picks):
+            shards: Sequence[Shard] = wanted.shards
+        else:
+            shard = wanted.shard
+            if not shard.start <= wanted.start <= wanted.end <= shard.end:
+                raise DataError(
+                    f"{shard.name}: records [{wanted.start}, {wanted.end}) are outside the shard "
+                    f"[{shard.start}, {shard.end})"
+                )
+            shards = (shard,)
+        form = self._format(self._options.format or format_of(shards[0].name))
+        for shard in shards:
+            self._expect(shard)
+        return form
 
     def _expect(self, shard: Shard) -> None:
         if shard.fingerprint and not is_folder(shard.name):
             self._files.expect(shard.name, shard.fingerprint)
 
-    def _look_again(self, name: str) -> Iterator[Any]:
-        """Gives nothing, once a task's records are read, unless the file has changed meanwhile."""
-        self._files.get(name)
+    def _look_again(self, names: Collection[str]) -> Iterator[Any]:
+        """Gives nothing, once a task's records are read, unless a file has changed meanwhile."""
+        for name in names:
+            if not is_folder(name):
+                self._files.get(name)
         yield from ()
 
     def _format(self, name: str) -> FormatReader:
         if name not in self._formats:
-            self._formats[name] = _build(name, self._files, self._options)
+            self._formats[name] = _build(name, self._files, self._options, self._first)
         return self._formats[name]
+
+    def _first(self) -> str:
+        """The first file, whose columns tell what those of all hold."""
+        return list_files(self._origin)[0]
 
 
 def _empty(name: str) -> DataError:
     return DataError(f"{name} holds no records: fill it, or take it out of the data")
 
 
-def _build(name: str, files: OpenFiles, options: ReaderOptions) -> FormatReader:
+def _build(
+    name: str, files: OpenFiles, options: ReaderOptions, first: Callable[[], str]
+) -> FormatReader:
     """Make the reader of a format.
 
     Raises:
@@ -150,7 +189,7 @@ def _build(name: str, files: OpenFiles, options: ReaderOptions) -> FormatReader:
         case "csv" | "tsv":
             from elastic.data.formats.delimited import CsvReader
 
-            return CsvReader(files, options, "," if name == "csv" else "\t")
+            return CsvReader(files, options, "," if name == "csv" else "\t", first)
         case "lines":
             from elastic.data.formats.lines import LinesReader
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from numpy.typing import NDArray
 
 from elastic.callbacks import Callback
+from elastic.policy.records import Columns
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -22,13 +23,13 @@ Tensors: TypeAlias = dict[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One minibatch after the user's `dataset_fn`.
+    """One minibatch after the user's `dataset_fn` or `batch_fn`.
 
     Attributes:
         features: What the model is called with: a tensor of the framework, or a nested structure
             of them; first dimension `num_examples`.
         labels: What the loss is called with, or None where the mode has none.
-        num_examples: Examples that `dataset_fn` made of the records; 0 where it filtered all.
+        num_examples: Examples that it made of the records; 0 where it filtered all.
     """
 
     features: Any
@@ -168,14 +169,21 @@ class Framework(Protocol):
 
     name: str
 
-    def make_batch(self, model_def: ModelDef, records: Sequence[Any], mode: Mode) -> Batch:
+    def make_batch(
+        self, model_def: ModelDef, records: Sequence[Any] | Columns, mode: Mode
+    ) -> Batch:
         """Run the user's `dataset_fn` over the raw records of exactly one minibatch.
 
         The function sees these records and no others, so whatever it does (filter, shuffle,
         augment), its examples come from the records that the gradient is accounted to.
 
+        Args:
+            model_def: The user's module.
+            records: Columns where it takes columns: then its `batch_fn` is run over them.
+            mode: What it is asked for.
+
         Raises:
-            ModelDefError: `dataset_fn` failed or returned something else than
+            ModelDefError: The function failed or returned something else than
                 (features, labels) pairs; the user's exception is the cause.
         """
 

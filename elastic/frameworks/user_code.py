@@ -13,6 +13,7 @@ from elastic.callbacks import HOOKS, Callback
 from elastic.errors import ElasticError, ModelDefError
 from elastic.frameworks.base import Array, Batch
 from elastic.policy.failing import FaultSearch
+from elastic.policy.records import Columns
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 from elastic.spec.model_def.contract import TOTAL_STEPS
@@ -60,6 +61,87 @@ def dataset_code(records: Sequence[Any]) -> Iterator[None]:
         if records and cause is not None and _may_be_of_a_record(cause):
             raise ModelDefError(f"{error}; a record is {_told(records[0])}") from cause
         raise
+
+
+@contextmanager
+def batch_code(columns: Columns) -> Iterator[None]:
+    """`user_code` for `batch_fn`: where it looked for what is not there, say what there is."""
+    try:
+        with user_code("batch_fn"):
+            yield
+    except ModelDefError as error:
+        cause = error.__cause__
+        if cause is not None and _may_be_of_a_record(cause):
+            raise ModelDefError(f"{error}; the columns are {_told_columns(columns)}") from cause
+        raise
+
+
+def run_batch_fn(
+    model_def: ModelDef,
+    columns: Columns,
+    mode: Mode,
+    to_tensor: Callable[[Any], Any],
+    size_of: Callable[[Any], int | None],
+) -> Batch:
+    """What `batch_fn` makes of the columns of one minibatch.
+
+    Args:
+        model_def: Has a `batch_fn`.
+        columns: Of the records of exactly one minibatch.
+        mode: What it is asked for.
+        to_tensor: A tensor of the framework for a leaf of what it gives, or the leaf itself.
+        size_of: The first dimension of such a leaf; None where it has none.
+
+    Raises:
+        ModelDefError: It failed, or gave something else than features and labels of one size.
+    """
+    assert model_def.batch_fn is not None, "columns are read where there is a batch_fn"
+    if not len(columns):
+        return Batch(None, None, 0)
+    with batch_code(columns):
+        # A dict of its own, which may be changed as the arrays may.
+        made = model_def.batch_fn(dict(columns.arrays), mode)
+    is_pair = isinstance(made, tuple) and len(made) == 2
+    if not is_pair and mode is not Mode.PREDICTION:
+        size = f" of {len(made)}" if isinstance(made, (tuple, list)) else ""
+        raise ModelDefError(
+            f"batch_fn gave a {type(made).__name__}{size} in mode {mode.value}: return a tuple "
+            "(features, labels), whose first dimension is that of the columns"
+        )
+    features, labels = made if is_pair else (made, None)
+    with batch_code(columns):
+        features, labels = _mapped(features, to_tensor), _mapped(labels, to_tensor)
+    found = [size_of(leaf) for leaf in leaves((features, labels)) if leaf is not None]
+    sizes = [size for size in found if size is not None]
+    if not sizes or len(sizes) < len(found) or len(set(sizes)) > 1:
+        told = ", ".join("none" if size is None else str(size) for size in dict.fromkeys(found))
+        raise ModelDefError(
+            f"batch_fn gave features and labels with first dimensions of {told or 'none'}, of "
+            f"{len(columns)} records: all arrays need one for each example, and the same number"
+        )
+    if sizes[0] > max_examples(len(columns)):
+        raise too_many_examples(len(columns), "batch_fn")
+    return Batch(features, labels, sizes[0]) if sizes[0] else Batch(None, None, 0)
+
+
+def _mapped(structure: Any, function: Callable[[Any], Any]) -> Any:
+    """A nested structure with what a function makes of each of its leaves; None stays."""
+    match structure:
+        case None:
+            return None
+        case Mapping():
+            return {name: _mapped(value, function) for name, value in structure.items()}
+        case tuple() if hasattr(structure, "_fields"):
+            return type(structure)(*(_mapped(value, function) for value in structure))
+        case tuple() | list():
+            return type(structure)(_mapped(value, function) for value in structure)
+    return function(structure)
+
+
+def _told_columns(columns: Columns) -> str:
+    names = list(columns.arrays)
+    more = f" and {len(names) - MAX_FIELDS} more" if len(names) > MAX_FIELDS else ""
+    return f"{', '.join(names[:MAX_FIELDS])}{more}"
 
 
 def _may_be_of_a_record(error: BaseException) -> bool:
@@ -202,10 +284,10 @@ def max_examples(num_records: int) -> int:
     return MAX_EXAMPLES_PER_RECORD * num_records + MAX_EXAMPLES_BESIDE
 
 
-def too_many_examples(num_records: int) -> ModelDefError:
+def too_many_examples(num_records: int, function: str = "dataset_fn") -> ModelDefError:
     """It has made more, and may never end."""
     return ModelDefError(
-        f"dataset_fn has made more than {max_examples(num_records)} examples of the {num_records} "
+        f"{function} has made more than {max_examples(num_records)} examples of the {num_records} "
         "records of one minibatch, and seems to have no end: go through them once, epochs are "
         "counted by the job"
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,10 +97,34 @@ class Picks:
 
     def __str__(self) -> str:
         """For people: the first ones by name."""
-        runs = list(self.runs())
-        told = ", ".join(tell_range(shard.name, start, end) for shard, start, end in runs[:_TOLD])
-        left = sum(end - start for _, start, end in runs[_TOLD:])
+        # Of shuffled records each is a range: to look at all costs more than to read some.
+        ends = self._breaks()[_TOLD - 1 : _TOLD].tolist() or [len(self)]
+        runs = self.part(0, ends[0]).runs()
+        told = ", ".join(tell_range(shard.name, start, end) for shard, start, end in runs)
+        left = len(self) - ends[0]
         return f"{told} and {left} more" if left else told
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Records side by side: what they are where nobody wants an object of each.
+
+    Attributes:
+        arrays: Field → (n, …): the first dimension counts records.
+        num_records: n, also where no field is left.
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    num_records: int
+
+    def __len__(self) -> int:
+        return self.num_records
+
+    def part(self, start: int, end: int) -> "Columns":
+        """The records `[start, end)`, as views."""
+        end = min(end, self.num_records)
+        parts = {name: array[start:end] for name, array in self.arrays.items()}
+        return Columns(parts, max(0, end - start))
 
 
 def tell_range(name: str, start: int, end: int) -> str:

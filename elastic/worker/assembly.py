@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elastic.data import open_reader
-from elastic.data.base import read_task
 from elastic.data.predictions.folder import SystemFiles
+from elastic.data.taking import read_whole
 from elastic.frameworks import load_framework
 from elastic.policy.records import TaskKind
 from elastic.policy.replicas import ReplicaId
@@ -55,8 +55,8 @@ def assemble(
 
     def build(session: Session) -> Parts:
         sample = session.sample
-        begin, end = sample.records.start, sample.records.end
-        records = list(read_task(readers[sample.kind], sample, begin, end))
+        by_columns = model_def.takes_columns
+        records = read_whole(readers[sample.kind], sample, by_columns=by_columns)
         batch = framework.make_batch(model_def, records, Mode(sample.kind))
         model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
         local = spec.get_model_steps > 1

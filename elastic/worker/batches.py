@@ -2,19 +2,19 @@
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final, Protocol
 
 import numpy as np
 
-from elastic.data.base import DataReader, read_task
+from elastic.data.base import DataReader
+from elastic.data.taking import Taking, open_task
 from elastic.errors import DataError
 from elastic.frameworks.base import Array, Batch, Framework
 from elastic.policy.oddities import FirstMinibatches, Looked, Oddity
-from elastic.policy.records import RecordRange, Task, TaskKind
+from elastic.policy.records import Columns, RecordRange, Task, TaskKind
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -124,6 +124,11 @@ class BatchStream:
         self._readers = readers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
 
+    @property
+    def records_fn(self) -> str:
+        """What makes examples of records, for people."""
+        return self._model_def.records_fn
+
     def open(self, task: Task) -> Minibatches:
         """The minibatches of a task, in order, to be closed.
 
@@ -133,10 +138,15 @@ class BatchStream:
         mode = Mode(task.kind)
         reader = self._readers[task.kind]
 
-        def make(records: list[Any]) -> Batch:
+        def open_records() -> Taking:
+            records = task.records
+            by_columns = self._model_def.takes_columns
+            return open_task(reader, task, records.start, records.end, by_columns=by_columns)
+
+        def make(records: Sequence[Any] | Columns) -> Batch:
             return self._framework.make_batch(self._model_def, records, mode)
 
-        maker = _TaskReading(self._thread, reader, task, make)
+        maker = _TaskReading(self._thread, task, open_records, make)
         size = min(self._minibatch_size, task.minibatch_size or self._minibatch_size)
         return Minibatches(task.records, size, maker)
 
@@ -147,16 +157,17 @@ class _TaskReading:
     def __init__(
         self,
         thread: ThreadPoolExecutor,
-        reader: DataReader,
         task: Task,
-        make: Callable[[list[Any]], Batch],
+        open_records: Callable[[], Taking],
+        make: Callable[[Sequence[Any] | Columns], Batch],
     ) -> None:
         self._thread = thread
-        self._reader = reader
         self._task = task
+        self._open = open_records
         self._make = make
         self._next = task.records.start
-        self._records: Iterator[Any] | None = None
+        self._records: Taking = _Nothing()
+        self._is_open = False
 
     def submit(self, count: int) -> "Future[Batch]":
         return self._thread.submit(self._load, count)
@@ -166,12 +177,11 @@ class _TaskReading:
 
     def _load(self, count: int) -> Batch:
         start, self._next = self._next, self._next + count
-        if self._records is None:
+        if not self._is_open:
             # Nothing is read after an error, which a second beginning would be.
-            self._records = iter(())
-            end = self._task.records.end
-            self._records = iter(read_task(self._reader, self._task, start, end))
-        records = list(islice(self._records, count))
+            self._is_open = True
+            self._records = self._open()
+        records = self._records.take(count)
         if len(records) < count:
             # What is not there must not count: a generator ends when it has raised.
             raise DataError(
@@ -184,19 +194,27 @@ class _TaskReading:
 
     def _check_end(self) -> None:
         """Have the reader end by itself: it may have seen that the records were changed."""
-        for _ in self._records or ():
+        if len(self._records.take(1)):
             raise DataError(
                 f"{self._task.tell(self._task.records.start, self._task.records.end)} were asked "
                 "for, and more came"
             )
 
     def _close(self) -> None:
-        # A reader's generator closes its file; plain iterators have nothing to close. And what is
-        # behind other iterators ends here, in the thread that it was used in.
-        records, self._records = self._records, iter(())
-        close = getattr(records, "close", None)
-        if close is not None:
-            close()
+        # What is behind other iterators ends here, in the thread that it was used in.
+        self._is_open = True
+        records, self._records = self._records, _Nothing()
+        records.close()
+
+
+class _Nothing:
+    """No records: those of a task that is not read yet, or not any more."""
+
+    def take(self, count: int) -> Sequence[Any]:  # noqa: ARG002 (there is nothing to count)
+        return ()
+
+    def close(self) -> None:
+        pass
 
 
 class FirstLook:

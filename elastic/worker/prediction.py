@@ -296,9 +296,9 @@ class Predictor:
         if batch.num_examples != num_records:
             # Of which records the examples are is told by asking for each record alone.
             raise _FilteredError(
-                f"dataset_fn made {batch.num_examples} examples of {num_records} records of "
-                f"{task.shard.name!r}, from {loaded.start} on: in mode prediction make one of "
-                "each record, in their order, or none"
+                f"{self._stream.records_fn} made {batch.num_examples} examples of {num_records} "
+                f"records of {task.shard.name!r}, from {loaded.start} on: in mode prediction make "
+                "one of each record, in their order, or none"
             )
         indices = np.arange(loaded.start, loaded.end, dtype=np.int64)
         self._outputs.take(Predictions(task.shard.name, indices, self._trainer.predict(batch)))

@@ -3,10 +3,13 @@
 Records: rows with 30 numbers in any columns but `diagnosis`, which is `M` or `B`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 NUM_FEATURES = 30
 
@@ -33,15 +36,13 @@ def optimizer() -> keras.optimizers.Optimizer:
     return keras.optimizers.Adam(learning_rate=0.01)
 
 
-def dataset_fn(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:
-    """Turn the text of a row into numbers."""
-
-    def parse(record: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        names = [name for name in record if name != "diagnosis"]
-        measurements = tf.stack([tf.strings.to_number(record[name]) for name in names])
-        return measurements, tf.cast(tf.equal(record["diagnosis"], ["M"]), tf.float32)
-
-    return dataset.map(parse)
+def batch_fn(columns: Mapping[str, NDArray[Any]], mode: str) -> Any:
+    """Stack the measurements of each row, and say whether it is malignant."""
+    names = [name for name in columns if name != "diagnosis"]
+    measurements = np.stack([columns[name] for name in names], axis=1, dtype=np.float32)
+    if mode == "prediction":
+        return measurements
+    return measurements, (columns["diagnosis"] == "M").astype(np.float32)[:, None]
 
 
 def eval_metrics_fn() -> dict[str, Any]:

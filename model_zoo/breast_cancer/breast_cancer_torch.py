@@ -3,9 +3,12 @@
 Records: rows with 30 numbers in any columns but `diagnosis`, which is `M` or `B`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 NUM_FEATURES = 30
@@ -40,11 +43,13 @@ def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=0.01)
 
 
-def dataset_fn(dataset: Iterable[Mapping[str, str]], mode: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """Turn the text of a row into numbers."""
-    for record in dataset:
-        numbers = [float(text) for name, text in record.items() if name != "diagnosis"]
-        yield torch.tensor(numbers), torch.tensor([float(record["diagnosis"] == "M")])
+def batch_fn(columns: Mapping[str, NDArray[Any]], mode: str) -> Any:
+    """Stack the measurements of each row, and say whether it is malignant."""
+    names = [name for name in columns if name != "diagnosis"]
+    measurements = np.stack([columns[name] for name in names], axis=1, dtype=np.float32)
+    if mode == "prediction":
+        return measurements
+    return measurements, (columns["diagnosis"] == "M").astype(np.float32)[:, None]
 
 
 def accuracy(labels: Tensor, predictions: Tensor) -> Tensor:

@@ -3,17 +3,20 @@
 Put the names of your own columns and classes below, and it trains on your own files.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 FEATURES = ("x", "y")
 """Columns that hold numbers."""
 LABEL = "spiral"
 """The column to predict."""
 CLASSES = ("red", "green", "blue")
-"""What can stand in it."""
+"""What can stand in it; numbers where it holds numbers."""
 
 
 # The model: a function or class that makes a keras.Model. `--model_def` names it, and
@@ -43,17 +46,15 @@ def optimizer() -> keras.optimizers.Optimizer:
     return keras.optimizers.Adam(learning_rate=0.01)
 
 
-# Turns the raw records of one minibatch into pairs (features, label). A record of a CSV file is a
-# dict of strings. Do not batch, repeat or shuffle over all the data: the job does. `mode` is
-# "training", "evaluation" or "prediction": augment only what is trained on.
-def dataset_fn(dataset: tf.data.Dataset, mode: str) -> tf.data.Dataset:
-    """Turn the text of a row into numbers; a class becomes its place in `CLASSES`."""
-
-    def parse(record: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        features = tf.stack([tf.strings.to_number(record[name]) for name in FEATURES])
-        return features, tf.argmax(tf.equal(record[LABEL], CLASSES))
-
-    return dataset.map(parse)
+# Turns the columns of one minibatch, a dict of NumPy arrays, into features and labels: numbers are
+# numbers, all else is text. Do not repeat or shuffle over all the data, which is the affair of the
+# job. `mode` is "training", "evaluation" or "prediction": augment only what is trained on.
+def batch_fn(columns: Mapping[str, NDArray[Any]], mode: str) -> Any:
+    """Stack the numbers of each row; a class becomes its place in `CLASSES`."""
+    features = np.stack([columns[name] for name in FEATURES], axis=1, dtype=np.float32)
+    if mode == "prediction":
+        return features
+    return features, np.array([CLASSES.index(name) for name in columns[LABEL]])
 
 
 # May be left out. What is measured on --evaluation_data_dir, beside the loss: metric objects of

@@ -3,9 +3,12 @@
 Put the names of your own columns and classes below, and it trains on your own files.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 FEATURES = ("x", "y")
@@ -13,7 +16,7 @@ FEATURES = ("x", "y")
 LABEL = "spiral"
 """The column to predict."""
 CLASSES = ("red", "green", "blue")
-"""What can stand in it."""
+"""What can stand in it; numbers where it holds numbers."""
 
 
 # The model: a class or function that makes a torch.nn.Module. `--model_def` names it, and
@@ -48,14 +51,15 @@ def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=0.01)
 
 
-# Turns the raw records of one minibatch into pairs (features, label). A record of a CSV file is a
-# dict of strings. Do not batch, repeat or shuffle over all the data: the job does. `mode` is
-# "training", "evaluation" or "prediction": augment only what is trained on.
-def dataset_fn(dataset: Iterable[Mapping[str, str]], mode: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """Turn the text of a row into numbers; a class becomes its place in `CLASSES`."""
-    for record in dataset:
-        features = torch.tensor([float(record[name]) for name in FEATURES])
-        yield features, torch.tensor(CLASSES.index(record[LABEL]))
+# Turns the columns of one minibatch, a dict of NumPy arrays, into features and labels: numbers are
+# numbers, all else is text. Do not repeat or shuffle over all the data, which is the affair of the
+# job. `mode` is "training", "evaluation" or "prediction": augment only what is trained on.
+def batch_fn(columns: Mapping[str, NDArray[Any]], mode: str) -> Any:
+    """Stack the numbers of each row; a class becomes its place in `CLASSES`."""
+    features = np.stack([columns[name] for name in FEATURES], axis=1, dtype=np.float32)
+    if mode == "prediction":
+        return features
+    return features, np.array([CLASSES.index(name) for name in columns[LABEL]])
 
 
 # May be left out. What is measured on --evaluation_data_dir, beside the loss: functions

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.datasets import prepared_dir
-from support.format_table import FORMATS, FormatCase, parquet
+from support.format_table import FORMATS, FormatCase, parquet, taking
 from support.gate import Gate
 from support.local_job import LocalJob, break_at_random, make_spec
 from support.seeds import drawn
@@ -103,18 +103,21 @@ SOURCES = {
     },
 }
 NUM_SOURCES_DRAWN = 2
+RECORDS, COLUMNS = FORMS = ("records", "columns")
 
 
 def _source_cases():
-    cases = [f"{name}/{mode}" for name, mode in product(SOURCES, MODES)]
+    cases = [f"{name}/{mode}/{form}" for form, name, mode in product(FORMS, SOURCES, MODES)]
     now = drawn(cases, NUM_SOURCES_DRAWN, "formats")
+    by_columns = [case for case in cases if case.endswith(COLUMNS)]
+    now = {*now, *drawn(by_columns, NUM_SOURCES_DRAWN, "columns")}
     for number, case in enumerate(cases):
         marks = [] if case in now else [pytest.mark.soak]
-        yield pytest.param(*case.split("/"), number, id=case.replace("/", "-"), marks=marks)
+        yield pytest.param(*case.split("/"), number % 100, id=case.replace("/", "-"), marks=marks)
 
 
-@pytest.mark.parametrize(("source", "mode", "seed"), list(_source_cases()))
-def test_every_record_of_every_format_counts_once_whatever_dies(source, mode, seed, tmp_path):
+@pytest.mark.parametrize(("source", "mode", "form", "seed"), list(_source_cases()))
+def test_every_record_of_every_format_counts_once_whatever_dies(source, mode, form, seed, tmp_path):
     """Shuffled over several windows of many chunks, where the format has such."""
     write, dataset_fn, params = SOURCES[source]
     folder = tmp_path / "records"
@@ -131,7 +134,7 @@ def test_every_record_of_every_format_counts_once_whatever_dies(source, mode, se
             "gate": str(gate.folder),
             "free_records": NUM_RECORDS * (NUM_EPOCHS - 1),
         },
-        dataset_fn=dataset_fn,
+        **taking(form, dataset_fn),
         data_reader_params=params,
         num_epochs=NUM_EPOCHS,
         num_workers="1:3",

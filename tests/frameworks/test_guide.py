@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elastic.data.columns import columns_of
 from elastic.frameworks import load_framework
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import SymbolNames, load_model_def
@@ -44,13 +45,17 @@ def guide_model(framework, tmp_path, monkeypatch, changed=None, symbol="CustomMo
         ("schedule", "CustomModel"),
         ("total_steps", "CustomModel"),
         ("functional", "custom_model"),
+        ("columns", "CustomModel"),
     ],
 )
 def test_the_examples_of_the_guide_learn(framework, changed, symbol, tmp_path, monkeypatch):
     model_def = guide_model(framework, tmp_path, monkeypatch, changed, symbol)
     assert model_def.framework == framework
     built = load_framework(framework)
-    batch = built.make_batch(model_def, list(records(64)), Mode.TRAINING)
+    given = list(records(64))
+    batch = built.make_batch(
+        model_def, columns_of(given) if model_def.takes_columns else given, Mode.TRAINING
+    )
     model = built.build_model(model_def, {"width": 32}, batch, seed=0)
     num_steps = 150 if changed in ("schedule", "total_steps") else 60
     updater = built.build_updater(model_def, model, num_steps)

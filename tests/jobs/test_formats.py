@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.format_table import FORMATS, IDS, make_rows
+from support.format_table import FORMATS, IDS, make_rows, taking
 from support.local_job import LocalJob, make_spec
 from support.range_server import served
 from support.single_pass import predicted_rows
@@ -23,6 +23,20 @@ CASES = [
     *(pytest.param(case, "torch", id=f"{case.name}-torch") for case in FORMATS),
     *(pytest.param(case, "keras", id=f"{case.name}-keras") for case in FORMS.values()),
 ]
+RECORDS, COLUMNS = "records", "columns"
+TAKEN = [
+    *(pytest.param(*case.values, RECORDS, id=f"{case.id}") for case in CASES),
+    *(
+        pytest.param(
+            *case.values,
+            COLUMNS,
+            id=f"{case.id}-columns",
+            # Each form of columns once by each framework; `make soak` takes all formats.
+            marks=[] if case.values[0] in FORMS.values() else [pytest.mark.soak],
+        )
+        for case in CASES
+    ),
+]
 
 
 def write(case, folder):
@@ -33,18 +47,18 @@ def write(case, folder):
     return paths
 
 
-def spec_of(case, framework, train, test, **settings):
+def spec_of(case, framework, train, test, form=RECORDS, **settings):
     return make_spec(
-        MODELS[framework], train, model_zoo=str(ZOO), dataset_fn=case.dataset_fn, num_epochs=2,
-        evaluation_data_dir=str(test), data_reader_params=case.params, records_per_task=40,
-        **settings,
+        MODELS[framework], train, model_zoo=str(ZOO), num_epochs=2,
+        **taking(form, case.dataset_fn), evaluation_data_dir=str(test),
+        data_reader_params=case.params, records_per_task=40, **settings,
     )  # fmt: skip
 
 
-def single_pass_of(case, framework, kind, **settings):
+def single_pass_of(case, framework, kind, form=RECORDS, **settings):
     return JobSpec(
         kind=kind, platform="local", model_zoo=str(ZOO), model_def=MODELS[framework],
-        dataset_fn=case.dataset_fn, data_reader_params=case.params, job_name="job",
+        **taking(form, case.dataset_fn), data_reader_params=case.params, job_name="job",
         minibatch_size=8, records_per_task=20, **settings,
     )  # fmt: skip
 
@@ -89,17 +103,17 @@ def expected(tmp_path_factory):
     return find
 
 
-@pytest.mark.parametrize(("case", "framework"), CASES)
-def test_training_with_evaluation(tmp_path, expected, case, framework):
-    status = run_job(spec_of(case, framework, *write(case, tmp_path)), tmp_path)
+@pytest.mark.parametrize(("case", "framework", "form"), TAKEN)
+def test_training_with_evaluation(tmp_path, expected, case, framework, form):
+    status = run_job(spec_of(case, framework, *write(case, tmp_path), form), tmp_path)
     assert metrics_of(status) == pytest.approx(expected(framework).metrics, rel=1e-6)
 
 
-@pytest.mark.parametrize(("case", "framework"), CASES)
-def test_evaluating(tmp_path, expected, case, framework):
+@pytest.mark.parametrize(("case", "framework", "form"), TAKEN)
+def test_evaluating(tmp_path, expected, case, framework, form):
     _, test = write(case, tmp_path)
     spec = single_pass_of(
-        case, framework, "evaluate", model=expected(framework).model,
+        case, framework, "evaluate", form, model=expected(framework).model,
         evaluation_data_dir=str(test),
     )  # fmt: skip
     assert metrics_of(run_job(spec, tmp_path)) == pytest.approx(
@@ -107,11 +121,11 @@ def test_evaluating(tmp_path, expected, case, framework):
     )
 
 
-@pytest.mark.parametrize(("case", "framework"), CASES)
-def test_predicting(tmp_path, expected, case, framework):
+@pytest.mark.parametrize(("case", "framework", "form"), TAKEN)
+def test_predicting(tmp_path, expected, case, framework, form):
     _, test = write(case, tmp_path)
     spec = single_pass_of(
-        case, framework, "predict", model=expected(framework).model,
+        case, framework, "predict", form, model=expected(framework).model,
         prediction_data_dir=str(test), prediction_outputs=str(tmp_path / "predicted"),
     )  # fmt: skip
     predictions = predictions_of(run_job(spec, tmp_path))

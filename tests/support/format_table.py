@@ -42,6 +42,13 @@ class FormatCase:
     is_checked: bool = False
 
 
+def taking(form, dataset_fn):
+    """The setting that has a model take `records` by a dataset_fn, or `columns` by its batch_fn."""
+    if form == "columns":
+        return {"batch_fn": dataset_fn.replace("from_", "batch_of_")}
+    return {"dataset_fn": dataset_fn}
+
+
 def make_rows(num_rows, seed=0):
     """Rows whose label can be learnt; numbers that every text and every float holds exactly."""
     rng = np.random.default_rng(seed)

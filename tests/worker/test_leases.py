@@ -10,12 +10,14 @@ from elastic.data.base import ReadTask
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.messages import task_to_proto
+from elastic.spec.model_def import ModelDef
 from elastic.worker.batches import BatchStream
 from elastic.worker.leases import Finished, Leases, Wait
 
 MINIBATCH = 4
 NUM_RECORDS = 20
 SHARD = Shard("s", 0, 100)
+OF_RECORDS = ModelDef("net", "torch", print, print, print, dataset_fn=print)
 
 
 class Master:
@@ -79,7 +81,7 @@ def reader():
 def parts(reader):
     def make(num_tasks):
         master = Master(num_tasks)
-        stream = BatchStream(Framework(), None, MINIBATCH, {TaskKind.TRAINING: reader})
+        stream = BatchStream(Framework(), OF_RECORDS, MINIBATCH, {TaskKind.TRAINING: reader})
         return master, Leases(master, stream)
 
     return make
@@ -164,7 +166,7 @@ def test_what_is_behind_a_chain_is_closed_by_the_thread_that_read_it():
             finally:
                 closed_by.append(threading.current_thread())
 
-    stream = BatchStream(Framework(), None, MINIBATCH, {TaskKind.TRAINING: Chaining()})
+    stream = BatchStream(Framework(), OF_RECORDS, MINIBATCH, {TaskKind.TRAINING: Chaining()})
     batches = stream.open(Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 40), SHARD))
     assert next(batches).result() == (0, 1, 2, 3)
     batches.close()

@@ -7,12 +7,14 @@ from elastic.data.base import ReadTask
 from elastic.data.custom import CustomReader
 from elastic.errors import DataError
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.spec.model_def import ModelDef
 from elastic.worker.batches import BatchStream
 from elastic.worker.prediction import BadRecordError, Predicted, Predictor
 
 NUM_RECORDS = 64
 SHARD = Shard("s", 0, NUM_RECORDS)
 TASK = Task(1, 0, TaskKind.PREDICTION, 0, RecordRange(0, 0, NUM_RECORDS), SHARD)
+OF_RECORDS = ModelDef("net", "torch", print, print, print, dataset_fn=print)
 
 
 class FailingReader:
@@ -82,7 +84,7 @@ class Outputs:
 
 
 def predict(reader, minibatch_size):
-    stream = BatchStream(Framework(), None, minibatch_size, {TaskKind.PREDICTION: reader})
+    stream = BatchStream(Framework(), OF_RECORDS, minibatch_size, {TaskKind.PREDICTION: reader})
     outputs = Outputs()
     steps = list(Predictor(stream, Trainer(), outputs).run(TASK))
     return outputs.taken, [(step.start, step.end) for step in steps if isinstance(step, Predicted)]

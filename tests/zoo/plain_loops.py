@@ -18,17 +18,35 @@ def shuffled(records: Sequence[Any], epoch: int, seed: int = 0) -> list[Any]:
     return [records[i] for i in order]
 
 
+def columns_of(records: Sequence[Any]) -> dict[str, Any]:
+    """Rows of a CSV file as columns: numbers where all of them are."""
+    columns = {name: np.array([record[name] for record in records]) for name in records[0]}
+    for name, column in columns.items():
+        try:
+            columns[name] = column.astype(np.float64)
+        except ValueError:
+            columns[name] = column.astype(object)
+    return columns
+
+
 def torch_batches(
     module: ModuleType, records: Sequence[Any], mode: str, minibatch_size: int = MINIBATCH_SIZE
 ) -> Iterator[Any]:
     for start in range(0, len(records), minibatch_size):
         part = records[start : start + minibatch_size]
-        yield default_collate(list(module.dataset_fn(iter(part), mode)))
+        if hasattr(module, "batch_fn"):
+            features, labels = module.batch_fn(columns_of(part), mode)
+            yield torch.from_numpy(features), torch.from_numpy(labels)
+        else:
+            yield default_collate(list(module.dataset_fn(iter(part), mode)))
 
 
 def keras_batches(
     module: ModuleType, records: Sequence[Any], mode: str, minibatch_size: int = MINIBATCH_SIZE
 ) -> tf.data.Dataset:
+    if hasattr(module, "batch_fn"):
+        arrays = module.batch_fn(columns_of(records), mode)
+        return tf.data.Dataset.from_tensor_slices(arrays).batch(minibatch_size)
     arrays = {name: np.stack([record[name] for record in records]) for name in records[0]}
     dataset = module.dataset_fn(tf.data.Dataset.from_tensor_slices(arrays), mode)
     return dataset.batch(minibatch_size)

@@ -6,8 +6,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic.data.columns import fields_of
 from elastic.data.exact import RoundedError, common_type, unrounded
-from elastic.data.inspection import fields_of, form_of_value
+from elastic.data.inspection import form_of_value
 from elastic.errors import DataError, legible
 
 _IMAGE_DIMENSIONS: Final = (2, 3)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import ReadTask
+from elastic.data.columns import fields_of
 from elastic.data.convert.plan import (
     ALL_FIELDS,
     FILE_PREFIX,
@@ -29,7 +30,7 @@ from elastic.data.convert.plan import (
 )
 from elastic.data.convert.writers import WRITERS
 from elastic.data.exact import array_of
-from elastic.data.inspection import FieldForm, fields_of
+from elastic.data.inspection import FieldForm
 from elastic.errors import DataError, ElasticError, PlatformError
 from elastic.spec.model_def import load_function
 from elastic.spec.model_def.contract import PREPARE_DATA

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from elastic.data.base import Extra
+from elastic.data.columns import fields_of
 from elastic.data.convert.columns import (
     arrays_of,
     check_unicode,
@@ -23,7 +24,7 @@ from elastic.data.convert.columns import (
     type_of,
 )
 from elastic.data.formats.parquet_columns import is_read
-from elastic.data.inspection import FieldForm, fields_of, form_of_rows, form_of_value, forms_of
+from elastic.data.inspection import FieldForm, form_of_rows, form_of_value, forms_of
 from elastic.errors import DataError
 
 _GROUP_BYTES: Final = 8 << 20

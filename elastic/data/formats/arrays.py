@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
-from elastic.data.formats.columns import RecentlyUsed, record_maker
+from elastic.data.columns import VALUE_FIELD
+from elastic.data.formats.columns import RecentlyUsed, made_records
 from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import (
     FAR_BYTES,
@@ -25,13 +26,14 @@ from elastic.data.picking import (
     by_shard,
     chunk_bytes,
     cut_shard,
+    is_in_long_runs,
     is_in_runs,
     mixed_of,
     read_runs,
 )
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Picks, Shard
+from elastic.policy.records import Columns, Picks, Shard
 
 _MAX_HEADER_BYTES: Final = 1 << 16
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
@@ -280,12 +282,20 @@ class ArrayReader:
         """Rows in any order: some at a time, copied from the chunks that they are of."""
         if is_in_runs(picks):
             return read_runs(self.read_records, picks)
-        return chain.from_iterable(self._picked_blocks(picks))
+        return chain.from_iterable(map(self._records_of, self._picked_blocks(picks)))
 
-    def _picked_blocks(self, picks: Picks) -> Iterator[Iterable[Any]]:
+    def pick_columns(self, picks: Picks) -> Iterator[Columns]:
+        """The same as columns."""
+        if is_in_long_runs(picks):
+            return read_runs(self.read_columns, picks)
+        return self._picked_blocks(picks)
+
+    def _records_of(self, columns: Columns) -> Iterable[Any]:
+        return made_records(columns) if self._is_archive else columns.arrays[VALUE_FIELD]
+
+    def _picked_blocks(self, picks: Picks) -> Iterator[Columns]:
         layouts = self._layouts_of(self._files.get(picks.shards[0].name))
         row_bytes = sum(layout.row_bytes for layout in layouts)
-        make = record_maker(tuple(layout.key for layout in layouts))
         large = self._large(picks)
         large_bytes = sum(layout.row_bytes for layout in layouts if layout.key in large)
         step = max(1, min(_PICKED_ROWS, _PICKED_BYTES // max(1, row_bytes - large_bytes)))
@@ -297,20 +307,23 @@ class ArrayReader:
             for shard, _, _ in groups:
                 self._check_length(files[shard.name], shard.end)
             keys = [layout.key for layout in layouts]
-            small = {key: self._picked(files, groups, key) for key in keys if key not in large}
+            wanted = _Wanted(files, groups)
+            small = {key: self._picked(wanted, key) for key in keys if key not in large}
             numbers = {name: number for number, name in enumerate(files)}
             owners = np.array([numbers[shard.name] for shard in part.shards])[part.owners]
             sources = list(files.values())
             offsets = {key: self._offsets(sources, owners, part.indices, key) for key in large}
             for begin in range(0, len(part), at_once):
                 end = min(begin + at_once, len(part))
-                columns = [
-                    self._read_each(sources, owners[begin:end], offsets[key][begin:end], key)
+                columns = {
+                    key or VALUE_FIELD: self._read_each(
+                        sources, owners[begin:end], offsets[key][begin:end], key
+                    )
                     if key in large
                     else small[key][begin:end]
                     for key in keys
-                ]
-                yield make(*columns) if self._is_archive else columns[0]
+                }
+                yield Columns(columns, end - begin)
 
     def _large(self, picks: Picks) -> frozenset[str]:
         """The arrays whose rows are read by themselves, straight to where they are wanted."""
@@ -351,29 +364,22 @@ class ArrayReader:
         found: NDArray[Any] = np.ndarray((len(offsets), *form.shape[1:]), form.dtype, buffer)
         return found.astype(form.dtype.newbyteorder("="), copy=False)
 
-    def _picked(
-        self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks], key: str
-    ) -> NDArray[Any]:
+    def _picked(self, wanted: "_Wanted", key: str) -> NDArray[Any]:
         """One array of the records, in memory of its own."""
+        files = wanted.files
         layouts = {name: self._layout_of(file, key) for name, file in files.items()}
         # Texts of several files may have several lengths.
         dtype = np.result_type(*(each.dtype.newbyteorder("=") for each in layouts.values()))
-        num_rows = sum(len(places) for _, places, _ in groups)
-        rows = np.empty((num_rows, *next(iter(layouts.values())).shape[1:]), dtype)
+        rows = np.empty((wanted.num_rows, *next(iter(layouts.values())).shape[1:]), dtype)
         row_bytes = dtype.itemsize * prod(rows.shape[1:])
         if row_bytes * max(layout.shape[0] for layout in layouts.values()) <= _WHOLE_BYTES:
-            for name, layout in layouts.items():
-                chosen = [group for group in groups if group[0].name == name]
-                if not chosen:
-                    continue
+            for name, (places, indices) in wanted.by_file.items():
                 whole = self._cache.get(
-                    (name, layout.key), partial(self._whole, files[name], layout)
+                    (name, layouts[name].key), partial(self._whole, files[name], layouts[name])
                 )
-                rows[_together(places for _, places, _ in chosen)] = whole[
-                    _together(indices for _, _, indices in chosen)
-                ]
+                rows[places] = whole[indices]
             return rows
-        for shard, places, indices in groups:
+        for shard, places, indices in wanted.groups:
             file, layout = files[shard.name], layouts[shard.name]
             chunk = self._chunks.get(
                 (shard.name, shard.start, layout.key),
@@ -390,20 +396,22 @@ class ArrayReader:
 
     def read_records(self, task: ReadTask) -> Iterator[Any]:
         # Chained in C: a generator between a record and who wants it costs as much as the record.
-        return chain.from_iterable(self._blocks(task))
+        return chain.from_iterable(map(self._records_of, self.read_columns(task)))
 
-    def _blocks(self, task: ReadTask) -> Iterator[Iterable[Any]]:
+    def read_columns(self, task: ReadTask) -> Iterator[Columns]:
         """The records, some at a time; the file is looked at when the first are asked for."""
         file = self._files.get(task.shard.name)
         layouts = self._layouts_of(file)
         self._check_length(file, task.end)
         row_bytes = sum(layout.row_bytes for layout in layouts)
         step = max(1, _BLOCK_BYTES // max(1, row_bytes))
-        make = record_maker(tuple(layout.key for layout in layouts))
         for start in range(task.start, task.end, step):
             end = min(start + step, task.end)
-            columns = [self._rows(file, layout, start, end) for layout in layouts]
-            yield make(*columns) if self._is_archive else columns[0]
+            columns = {
+                layout.key or VALUE_FIELD: self._rows(file, layout, start, end)
+                for layout in layouts
+            }
+            yield Columns(columns, end - start)
 
     def _whole(self, file: SourceFile, layout: ArrayLayout) -> NDArray[Any]:
         if layout.offset is None:
@@ -440,8 +448,23 @@ class ArrayReader:
         return layouts
 
 
-def _together(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
-    return np.concatenate(list(arrays))
+class _Wanted:
+    """Records of many chunks, and the same by the files that these are of."""
+
+    def __init__(self, files: Mapping[str, SourceFile], groups: Sequence[ShardPicks]) -> None:
+        self.files = files
+        self.groups = groups
+        self.num_rows = sum(len(places) for _, places, _ in groups)
+        parts: dict[str, list[ShardPicks]] = {}
+        for group in groups:
+            parts.setdefault(group[0].name, []).append(group)
+        self.by_file = {
+            name: (
+                np.concatenate([places for _, places, _ in chosen]),
+                np.concatenate([indices for _, _, indices in chosen]),
+            )
+            for name, chosen in parts.items()
+        }
 
 
 def _check_alike(

@@ -3,8 +3,26 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic.data.base import ReadTask
+from elastic.data.columns import Placed, joined, placed
+from elastic.data.picking import by_shard, is_in_long_runs, read_runs
+from elastic.errors import DataError
+from elastic.policy.records import Columns, Picks, Shard
+
+_FIRST_PICKED: Final = 1 << 10
+_PICKED: Final = 1 << 15
+_PICKED_BYTES: Final = 8 << 20
+"""Records that are taken at a time: many of each chunk, as each costs as much however few."""
+
+_TEXT_BYTES: Final = 49
+"""Of a Python text beside its characters."""
 
 _Value = TypeVar("_Value")
 
@@ -30,6 +48,112 @@ def record_maker(fields: tuple[str, ...]) -> RecordMaker:
         f"lambda {keys}: lambda {columns}: ({{{items}}} for {values} in zip({columns}))"
     )(*fields)
     return make
+
+
+def made_records(columns: Columns) -> Iterator[dict[str, Any]]:
+    """Columns as records."""
+    return record_maker(tuple(columns.arrays))(*columns.arrays.values())
+
+
+class ColumnPicking:
+    """Reads picks of columns out of chunks, which are decoded once and kept as columns."""
+
+    def __init__(self, read: Callable[[ReadTask], Iterator[Columns]], max_bytes: int) -> None:
+        """Begin with no chunks.
+
+        Args:
+            read: Gives the records of a range, and names the one at fault where it fails.
+            max_bytes: Of the chunks that are kept.
+        """
+        self._read = read
+        self._chunks = RecentlyUsed[_Chunk](max_bytes, _size_bytes)
+
+    def read(self, picks: Picks) -> Iterator[Columns]:
+        """The records in their order."""
+        if is_in_long_runs(picks):
+            yield from read_runs(self._read, picks)
+            return
+        start, count = 0, _FIRST_PICKED
+        while start < len(picks):
+            part = picks.part(start, start + count)
+            num_good = self._num_good(part)
+            if num_good == 0:
+                # By itself: what failed may have been a moment's, and if not it is named.
+                part = part.part(0, 1)
+                yield from read_runs(self._read, part)
+            else:
+                part = part.part(0, num_good)
+                block, row_bytes = self._picked(part)
+                yield block
+                count = max(1, min(_PICKED, _PICKED_BYTES // max(1, row_bytes)))
+            start += len(part)
+
+    def _num_good(self, picks: Picks) -> int:
+        """How many records come before the first one that could not be read."""
+        firsts = [len(picks)]
+        for shard, places, indices in by_shard(picks):
+            chunk = self._chunk(shard)
+            if chunk.is_bad is not None:
+                firsts += places[chunk.is_bad[indices - shard.start]][:1].tolist()
+        return min(firsts)
+
+    def _picked(self, picks: Picks) -> tuple[Columns, int]:
+        """Records in their order, and about how many bytes each has."""
+        found: dict[str, list[Placed]] = {}
+        row_bytes = 0
+        for shard, places, indices in by_shard(picks):
+            arrays = self._chunk(shard).columns.arrays
+            rows = indices - shard.start
+            for field, array in arrays.items():
+                found.setdefault(field, []).append((places, array[rows]))
+            row_bytes = sum(array[:1].nbytes for array in arrays.values())
+        merged = {field: placed(parts, len(picks)) for field, parts in found.items()}
+        return Columns(merged, len(picks)), row_bytes
+
+    def _chunk(self, shard: Shard) -> "_Chunk":
+        return self._chunks.get(shard, partial(self._read_chunk, shard))
+
+    def _read_chunk(self, shard: Shard) -> "_Chunk":
+        parts: list[Columns] = []
+        good: list[NDArray[np.intp]] = []
+        is_bad = np.zeros(shard.num_records, np.bool_)
+        at = shard.start
+        while at < shard.end:
+            try:
+                for block in self._read(ReadTask(shard, at, shard.end)):
+                    parts += [block] if len(block) else []
+                    good.append(np.arange(at, at + len(block)) - shard.start)
+                    at += len(block)
+            except DataError:
+                # Told of the record that is at fault, when it is its turn.
+                is_bad[at - shard.start] = True
+                at += 1
+        if not is_bad.any():
+            return _Chunk(joined(parts))
+        whole = joined(parts).arrays if parts else {}
+        places = np.concatenate(good) if parts else np.empty(0, np.intp)
+        arrays = {
+            field: placed([(places, array)], shard.num_records) for field, array in whole.items()
+        }
+        return _Chunk(Columns(arrays, shard.num_records), is_bad)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chunk:
+    """The records of a shard; what stands where one is bad has no meaning."""
+
+    columns: Columns
+    is_bad: NDArray[np.bool_] | None = None
+
+
+def _size_bytes(chunk: _Chunk) -> int:
+    """About what a chunk takes, its text included."""
+    total = 0
+    for array in chunk.columns.arrays.values():
+        total += array.nbytes
+        if array.dtype.hasobject:
+            total += sum(len(text) for text in array if text is not None) + _TEXT_BYTES * len(array)
+    return total
 
 
 class RecentlyUsed(Generic[_Value]):

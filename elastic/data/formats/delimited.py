@@ -6,11 +6,12 @@ reading, so `RowEnds` works on one bit per byte of a block, 64 bits at a time.
 """
 
 import csv
+import importlib.util
 import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
@@ -19,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, RawRecords, ReadTask
+from elastic.data.columns import unnamed
+from elastic.data.formats.columns import ColumnPicking
 from elastic.data.formats.registry import ReaderOptions
 from elastic.data.formats.scan import (
     READ_BLOCK_BYTES,
@@ -33,10 +36,18 @@ from elastic.data.formats.scan import (
     split_blocks,
     text_start,
 )
+from elastic.data.formats.typed import (
+    TYPED_ROWS,
+    BadFieldError,
+    Kind,
+    chosen,
+    inferred,
+    typed_columns,
+)
 from elastic.data.picking import scanned_chunks
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.records import Columns, Picks, Shard
 
 Row: TypeAlias = dict[str, str] | tuple[str, ...]
 
@@ -59,7 +70,7 @@ doubled quote). All other quotes are characters like any other, as in `5" pipe`.
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class Header:
     """What the begin of a file tells about its rows.
 
     Attributes:
@@ -76,7 +87,21 @@ class Columns:
 class CsvReader:
     """Rows as dict column → `str`, or as tuple of `str` where the file has no header."""
 
-    def __init__(self, files: OpenFiles, options: ReaderOptions, delimiter: str) -> None:
+    def __init__(
+        self,
+        files: OpenFiles,
+        options: ReaderOptions,
+        delimiter: str,
+        first: Callable[[], str],
+    ) -> None:
+        """Keep the arguments.
+
+        Args:
+            files: Where files are opened.
+            options: What the user says of them.
+            delimiter: Of the format.
+            first: Names the first file of the source, which tells the types of all.
+        """
         # The module's limit of 128 KiB for a field is a guard that MAX_RECORD_BYTES replaces.
         csv.field_size_limit(sys.maxsize)
         self._files = files
@@ -84,7 +109,11 @@ class CsvReader:
         self._bookmarks = Bookmarks()
         self._delimiter = options.delimiter or delimiter
         self._row_ends = RowEnds(self._delimiter)
-        self._columns: dict[str, Columns] = {}
+        self._headers: dict[str, Header] = {}
+        self._first = first
+        self._found_kinds: dict[str, Kind] | None = None
+        self._has_arrow = importlib.util.find_spec("pyarrow") is not None
+        self._picking = ColumnPicking(self.read_columns, options.cache_mb << 20)
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
         return self._cut(names, records_per_task, SHARD_BYTES)
@@ -94,10 +123,10 @@ class CsvReader:
 
     def _cut(self, names: Sequence[str], records_per_task: int, size_bytes: int) -> list[Shard]:
         shards: list[Shard] = []
-        first = self._columns_of(self._files.get(names[0]))
+        first = self._header_of(self._files.get(names[0]))
         for name in names:
             file = self._files.get(name)
-            columns = self._columns_of(file)
+            columns = self._header_of(file)
             if (columns.names, columns.count) != (first.names, first.count):
                 raise DataError(
                     f"{name} {_describe(columns)} but {names[0]} {_describe(first)}: make the "
@@ -108,7 +137,7 @@ class CsvReader:
 
     def read_records(self, task: ReadTask) -> Iterator[Row]:
         file = self._files.get(task.shard.name)
-        columns = self._columns_of(file)
+        columns = self._header_of(file)
         if task.shard.offset_bytes is None:
             raise DataError(f"{task.shard.name}: the shard does not say at which byte it begins")
         for piece in read_pieces(
@@ -120,13 +149,79 @@ class CsvReader:
                         dict(zip(columns.names, row, strict=True)) if columns.names else tuple(row)
                     )
 
+    def read_columns(self, task: ReadTask) -> Iterator[Columns]:
+        """Columns of numbers and text, of the types that the first file of the source tells."""
+        file = self._files.get(task.shard.name)
+        header = self._header_of(file)
+        if task.shard.offset_bytes is None:
+            raise DataError(f"{task.shard.name}: the shard does not say at which byte it begins")
+        kinds = self._kinds()
+        for piece in read_pieces(
+            file, task, task.shard.offset_bytes, self._row_ends, self._bookmarks
+        ):
+            read = self._read_arrow(piece, kinds)
+            if read is not None:
+                yield read
+                continue
+            for valid, text in decode_piece(file, piece, self._options.encoding):
+                yield from self._typed_rows(file, header, kinds, valid, text)
+
+    def pick_columns(self, picks: Picks) -> Iterator[Columns]:
+        """The same in any order, out of chunks that are kept as columns."""
+        return self._picking.read(picks)
+
+    def _read_arrow(self, piece: Piece, kinds: dict[str, Kind]) -> Columns | None:
+        if not self._has_arrow:
+            return None
+        if self._options.encoding != "utf-8" and not piece.data.isascii():
+            return None
+        from elastic.data.formats.arrow_text import read_rows
+
+        return read_rows(piece.data, kinds, self._delimiter, piece.count)
+
+    def _typed_rows(
+        self, file: SourceFile, header: Header, kinds: dict[str, Kind], piece: Piece, text: str
+    ) -> Iterator[Columns]:
+        """Rows as columns; those before one that is at fault come first."""
+        rows: list[list[str]] = []
+        error: DataError | None = None
+        try:
+            for row in self._checked_rows(file, header, piece, text):
+                rows.append(row)  # noqa: PERF402 (those before an error are kept)
+        except DataError as found:
+            error = found
+        try:
+            columns = typed_columns(kinds, rows)
+        except BadFieldError as bad:
+            error = DataError(f"{_place(file, piece, bad.row)}: {bad}")
+            columns = typed_columns(kinds, rows[: bad.row])
+        yield columns
+        if error is not None:
+            raise error
+
+    def _kinds(self) -> dict[str, Kind]:
+        """What the columns of all files hold."""
+        if self._found_kinds is None:
+            file = self._files.get(self._first())
+            header = self._header_of(file)
+            names = header.names or unnamed(header.count)
+            found = inferred(names, self._first_rows(file, header))
+            self._found_kinds = chosen(found, dict(self._options.types), file.name)
+        return self._found_kinds
+
+    def _first_rows(self, file: SourceFile, header: Header) -> list[list[str]]:
+        for block in split_blocks(file, header.offset, self._row_ends, READ_BLOCK_BYTES):
+            text = block.data[: block.end].decode(self._options.encoding, "replace")
+            return list(islice(self._rows(text), TYPED_ROWS))
+        return []
+
     def read_raw(self, task: ReadTask) -> RawRecords:
         file = self._files.get(task.shard.name)
         encoding = self._options.encoding
         return read_raw_text(file, task, self._row_ends, self._bookmarks, encoding, with_ends=True)
 
     def decode_raw(self, name: str, records: list[str]) -> Sequence[Row]:
-        columns = self._columns_of(self._files.get(name))
+        columns = self._header_of(self._files.get(name))
         try:
             # One text for each row, which may have line ends in quotes.
             rows = list(csv.reader(records, delimiter=self._delimiter))
@@ -145,18 +240,15 @@ class CsvReader:
         return (row for row in csv.reader(lines, delimiter=self._delimiter) if row)
 
     def _checked_rows(
-        self, file: SourceFile, columns: Columns, piece: Piece, text: str
+        self, file: SourceFile, columns: Header, piece: Piece, text: str
     ) -> Iterator[list[str]]:
         index = -1
         for index, row in enumerate(self._rows(text)):
             if len(row) != columns.count:
-                begin = int(piece.ends()[index - 1]) if index else 0
-                blank = piece.data[begin:]
-                at = piece.offset + begin + len(blank) - len(blank.lstrip(b"\r\n"))
                 raise DataError(
-                    f"{file.name}, line {file.line_number(at)} (record {piece.first + index}): "
-                    f"{len(row)} fields where the file has {columns.count} columns: mend the row, "
-                    "quote fields that hold the delimiter, or check --data_reader_params delimiter"
+                    f"{_place(file, piece, index)}: {len(row)} fields where the file has "
+                    f"{columns.count} columns: mend the row, quote fields that hold the delimiter, "
+                    "or check --data_reader_params delimiter"
                 )
             yield row
         if index + 1 != piece.count:
@@ -165,13 +257,13 @@ class CsvReader:
                 f"{piece.first} on: the file is not the one that was counted"
             )
 
-    def _columns_of(self, file: SourceFile) -> Columns:
-        found = self._columns.get(file.name)
+    def _header_of(self, file: SourceFile) -> Header:
+        found = self._headers.get(file.name)
         if found is None:
-            found = self._columns[file.name] = self._find_columns(file)
+            found = self._headers[file.name] = self._find_header(file)
         return found
 
-    def _find_columns(self, file: SourceFile) -> Columns:
+    def _find_header(self, file: SourceFile) -> Header:
         start = text_start(file)
         rows: list[list[str]] = []
         first = Piece(0, start, b"", np.empty(0, np.bool_), 0)
@@ -186,7 +278,7 @@ class CsvReader:
             if len(rows) > 1:
                 break
         if not rows:
-            return Columns(None, 0, start)
+            return Header(None, 0, start)
         has_header = self._options.header
         if has_header is None:
             has_header = is_header(rows)
@@ -197,7 +289,7 @@ class CsvReader:
                 "if it is a record header=false"
             )
         if not has_header:
-            return Columns(None, len(rows[0]), start)
+            return Header(None, len(rows[0]), start)
         ((_, text),) = decode_piece(file, first, self._options.encoding)
         names = tuple(next(self._rows(text)))
         repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -206,7 +298,15 @@ class CsvReader:
                 f"{file.name}: the header has the column {repeated[0]!r} twice: rename one, or say "
                 "--data_reader_params header=false"
             )
-        return Columns(names, len(names), first.offset + len(first.data))
+        return Header(names, len(names), first.offset + len(first.data))
+
+
+def _place(file: SourceFile, piece: Piece, index: int) -> str:
+    """Where a row of a piece stands, for people."""
+    begin = int(piece.ends()[index - 1]) if index else 0
+    blank = piece.data[begin:]
+    at = piece.offset + begin + len(blank) - len(blank.lstrip(b"\r\n"))
+    return f"{file.name}, line {file.line_number(at)} (record {piece.first + index})"
 
 
 def is_header(rows: Sequence[Sequence[str]]) -> bool | None:
@@ -243,7 +343,7 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _describe(columns: Columns) -> str:
+def _describe(columns: Header) -> str:
     if columns.names is None:
         return f"has {columns.count} columns without a header"
     return f"has the columns {', '.join(columns.names)}"

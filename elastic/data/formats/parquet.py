@@ -2,7 +2,7 @@
 
 import io
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,16 +15,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
-from elastic.data.formats.columns import RecentlyUsed, record_maker
+from elastic.data.columns import Placed, placed
+from elastic.data.formats.columns import RecentlyUsed, made_records
 from elastic.data.formats.parquet_columns import Column, ColumnForm, Rows, decode, form_of
 from elastic.data.formats.registry import ReaderOptions
-from elastic.data.picking import LEAST_MIXED, by_shard, is_in_runs, read_runs
+from elastic.data.picking import LEAST_MIXED, by_shard, is_in_long_runs, is_in_runs, read_runs
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Picks, Shard
+from elastic.policy.records import Columns, Picks, Shard
 from elastic.spec.names import nearest
 
-Columns: TypeAlias = dict[str, Column]
+Group: TypeAlias = dict[str, Column]
 
 _BLOCK_BYTES: Final = 1 << 20
 """Rows copied at a time: so many that what is done once for all costs little, and so few that the
@@ -125,7 +126,7 @@ class ParquetReader:
         self._files = files
         self._chosen = options.columns
         self._opened = _ArrowFiles()
-        self._groups = RecentlyUsed[Columns](options.cache_mb << 20, _size_of)
+        self._groups = RecentlyUsed[Group](options.cache_mb << 20, _size_of)
         self._layouts = RecentlyUsed[FileLayout](
             _MAX_LAYOUTS_BYTES, lambda layout: int(layout.footer.serialized_size)
         )
@@ -152,9 +153,9 @@ class ParquetReader:
 
     def read_records(self, task: ReadTask) -> Iterator[dict[str, Any]]:
         # Chained in C: a generator between a record and who wants it costs as much as the record.
-        return chain.from_iterable(self._blocks(task))
+        return chain.from_iterable(map(made_records, self.read_columns(task)))
 
-    def _blocks(self, task: ReadTask) -> Iterator[Iterable[dict[str, Any]]]:
+    def read_columns(self, task: ReadTask) -> Iterator[Columns]:
         """The records, some at a time; the file is looked at when the first are asked for."""
         file = self._files.get(task.shard.name)
         layout = self._layout_of(file)
@@ -183,25 +184,32 @@ class ParquetReader:
         """Rows in any order: some at a time, those of each row group together."""
         if is_in_runs(picks):
             return read_runs(self.read_records, picks)
-        return chain.from_iterable(self._picked_blocks(picks))
+        # Each record is made when it is asked for, and is in the cache then.
+        return chain.from_iterable(map(made_records, self._picked_blocks(picks)))
 
-    def _picked_blocks(self, picks: Picks) -> Iterator[Iterable[dict[str, Any]]]:
+    def pick_columns(self, picks: Picks) -> Iterator[Columns]:
+        """The same as columns."""
+        if is_in_long_runs(picks):
+            return read_runs(self.read_columns, picks)
+        return self._picked_blocks(picks)
+
+    def _picked_blocks(self, picks: Picks) -> Iterator[Columns]:
         start, count = 0, _FIRST_PICKED
         while start < len(picks):
             part = picks.part(start, start + count)
             start += count
             try:
-                records, size_bytes = self._picked(part)
+                block, size_bytes = self._picked(part)
             except (DataError, UnicodeDecodeError):
                 # One by one, so that those before the one at fault come, and it is named.
-                yield read_runs(self.read_records, part)
+                yield from read_runs(self.read_columns, part)
                 continue
-            yield records
+            yield block
             count = max(1, _PICKED_BYTES // max(1, size_bytes // len(part)))
 
-    def _picked(self, picks: Picks) -> tuple[Iterator[dict[str, Any]], int]:
+    def _picked(self, picks: Picks) -> tuple[Columns, int]:
         """Records in their order, and about how many bytes they have."""
-        found: dict[str, list[tuple[NDArray[np.intp], Rows]]] = {}
+        found: dict[str, list[Placed]] = {}
         size_bytes = 0
         for shard, places, indices in by_shard(picks):
             file = self._files.get(shard.name)
@@ -220,19 +228,18 @@ class ParquetReader:
                     )
                 num_rows = int(starts[group + 1] - starts[group])
                 size_bytes += len(rows) * _size_of(columns) // num_rows
-        # Each record is made when it is asked for, and is in the cache then.
-        made = record_maker(tuple(found))(*(_merged(parts, len(picks)) for parts in found.values()))
-        return made, size_bytes
+        arrays = {field: placed(parts, len(picks)) for field, parts in found.items()}
+        return Columns(arrays, len(picks)), size_bytes
 
     def forms(self, name: str) -> dict[str, ColumnForm]:
         """What the records of a file hold."""
         return self._layout_of(self._files.get(name)).forms
 
-    def _read_group(self, file: SourceFile, layout: FileLayout, group: int) -> Columns:
+    def _read_group(self, file: SourceFile, layout: FileLayout, group: int) -> Group:
         begin, end = layout.group_starts[group : group + 2]
         where = f"{file.name}, row group {group} (records [{begin}, {end})) cannot be decoded"
 
-        def read() -> Columns:
+        def read() -> Group:
             # One thread: the others belong to the step that is computed meanwhile.
             with self._opened.use(file, layout.footer) as opened:
                 table = opened.read_row_group(group, columns=list(layout.forms), use_threads=False)
@@ -291,9 +298,7 @@ def _open(file: SourceFile, footer: Any = None) -> Any:
     )
 
 
-def _rows(
-    name: str, columns: Columns, group: range, start: int, stop: int
-) -> Iterator[Iterable[dict[str, Any]]]:
+def _rows(name: str, columns: Group, group: range, start: int, stop: int) -> Iterator[Columns]:
     """Blocks of the rows `[start, stop)` of a row group, up to a null; `group` are its records."""
     lacking = {
         int(places[0]): field
@@ -303,18 +308,17 @@ def _rows(
     end = min(lacking, default=stop)
     row_bytes = max(1, _size_of(columns) // len(group))
     step = max(1, _BLOCK_BYTES // row_bytes)
-    records_of = record_maker(tuple(columns))
     for low in range(start, end, step):
         high = min(low + step, end)
         try:
-            values = [column.rows(low, high) for column in columns.values()]
+            arrays = {field: column.rows(low, high) for field, column in columns.items()}
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}, records [{group[low]}, {group[high - 1] + 1}): column "
                 f"{_not_text(columns, low, high)!r} has text that is not UTF-8 ({error}): write "
                 "the file again with bytes in this column"
             ) from error
-        yield records_of(*values)
+        yield Columns(arrays, high - low)
     if lacking:
         raise DataError(
             f"{name}, record {group[end]}: column {lacking[end]!r} has no value (null): fill it, "
@@ -333,25 +337,7 @@ def _taken(field: str, column: Column, rows: NDArray[np.intp]) -> Rows:
     return column.take(rows)
 
 
-def _merged(parts: Sequence[tuple[NDArray[np.intp], Rows]], num_rows: int) -> Rows:
-    """Values of one column out of several row groups, each at its places."""
-    _, first = parts[0]
-    if isinstance(first, np.ndarray) and all(
-        isinstance(rows, np.ndarray) and rows.shape[1:] == first.shape[1:] for _, rows in parts
-    ):
-        together = np.empty((num_rows, *first.shape[1:]), first.dtype)
-        for places, rows in parts:
-            together[places] = rows
-        return together
-    # Text, and lists of different lengths, be it in one file of several.
-    merged: list[Any] = [None] * num_rows
-    for places, rows in parts:
-        for place, row in zip(places.tolist(), rows, strict=True):
-            merged[place] = row
-    return merged
-
-
-def _not_text(columns: Columns, low: int, high: int) -> str:
+def _not_text(columns: Group, low: int, high: int) -> str:
     """The first column whose rows cannot be decoded."""
     for field, column in columns.items():
         try:
@@ -372,7 +358,7 @@ def _with_arrow(where: str, action: Callable[[], _Result]) -> _Result:
         ) from error
 
 
-def _size_of(columns: Columns) -> int:
+def _size_of(columns: Group) -> int:
     return sum(column.nbytes for column in columns.values())
 
 

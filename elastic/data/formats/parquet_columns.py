@@ -4,7 +4,6 @@ What a column gives depends on its type only, never on its values, so that all f
 give records of one form.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
@@ -13,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from elastic.data.columns import objects, texts
 from elastic.errors import DataError
 
-Rows: TypeAlias = Sequence[Any] | NDArray[Any]
+Rows: TypeAlias = NDArray[Any]
+"""Of numbers, or of Python's objects: text, bytes, and arrays that differ in length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +102,13 @@ class _RaggedArrays:
     def rows(self, start: int, end: int) -> Rows:
         offsets = self._offsets[start : end + 1]
         values = self._values[offsets[0] : offsets[-1]].copy()
-        width = int(offsets[1] - offsets[0])
-        if (np.diff(offsets) == width).all():
-            rows: NDArray[Any] = values.reshape(end - start, width, *values.shape[1:])
-            return rows
         bounds = (offsets - offsets[0]).tolist()
-        return [values[low:high] for low, high in pairwise(bounds)]
+        return objects([values[low:high] for low, high in pairwise(bounds)])
 
     def take(self, rows: NDArray[np.intp]) -> Rows:
         lows, highs = self._offsets[rows].tolist(), self._offsets[rows + 1].tolist()
-        return [self._values[low:high].copy() for low, high in zip(lows, highs, strict=True)]
+        bounds = zip(lows, highs, strict=True)
+        return objects([self._values[low:high].copy() for low, high in bounds])
 
 
 class _Objects:
@@ -122,12 +120,10 @@ class _Objects:
         self.nbytes = int(array.nbytes)
 
     def rows(self, start: int, end: int) -> Rows:
-        values: list[Any] = self._array.slice(start, end - start).to_pylist()
-        return values
+        return texts(self._array.slice(start, end - start).to_pylist())
 
     def take(self, rows: NDArray[np.intp]) -> Rows:
-        values: list[Any] = self._array.take(pa.array(rows)).to_pylist()
-        return values
+        return texts(self._array.take(pa.array(rows)).to_pylist())
 
 
 def form_of(name: str, field: Any) -> ColumnForm:

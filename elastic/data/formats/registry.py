@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
+import numpy as np
+
 from elastic.data.base import Extra
 from elastic.data.storage.compression import CODECS, codec_of, without_codec, without_part
 from elastic.errors import JobSpecError
@@ -38,7 +40,7 @@ class Format:
     extra: Extra | None = None
 
 
-_CSV: Final = ("header", "delimiter", "encoding", "compression")
+_CSV: Final = ("header", "delimiter", "encoding", "compression", "types", "cache_mb")
 _TFRECORD: Final = (".tfrecord", ".tfrecords", ".tfrec")
 
 _ALL: Final = (
@@ -113,6 +115,8 @@ _DELIMITER_NAMES: Final = {
 }
 _HEADER_VALUES: Final = {"true": True, "false": False, "auto": None}
 
+_MAX_NUMBER_BYTES: Final = 8
+
 _NOT_LINE_WISE: Final = ("utf-16", "utf-32", "utf-7", "iso2022", "hz")
 """Encodings in which the bytes of a line end or a quote also occur inside other characters."""
 
@@ -127,7 +131,8 @@ class ReaderOptions:
         delimiter: One ASCII character between CSV fields, or None for the format's own.
         encoding: How text is encoded; its line ends and quotes are those of ASCII.
         compression: One of `CODECS`, `none`, or None to look at each file.
-        cache_mb: MiB of decompressed arrays that a process keeps.
+        cache_mb: MiB of decompressed arrays, or of columns, that a process keeps.
+        types: Of columns of CSV files, by name (`*` for all others): a dtype, or None for text.
         columns: Of Parquet files, the ones that are read; None reads all.
         size: Height and width that images are resized to, or None to keep their own.
         image_mode: `RGB` or `L` (grey).
@@ -141,6 +146,7 @@ class ReaderOptions:
     encoding: str = "utf-8"
     compression: str | None = None
     cache_mb: int = 512
+    types: tuple[tuple[str, np.dtype[Any] | None], ...] = ()
     columns: tuple[str, ...] | None = None
     size: tuple[int, int] | None = None
     image_mode: str = "RGB"
@@ -166,6 +172,7 @@ def parse_options(params: Mapping[str, Any]) -> ReaderOptions:
         encoding=_encoding(params.get("encoding", "utf-8")),
         compression=_compression(params.get("compression", "auto")),
         cache_mb=_count("cache_mb", params.get("cache_mb", ReaderOptions().cache_mb), "MiB"),
+        types=_types(params["types"]) if "types" in params else (),
         columns=_names("columns", params["columns"]) if "columns" in params else None,
         size=_size(params["size"]) if "size" in params else None,
         image_mode=_image_mode(params.get("mode", "RGB")),
@@ -258,6 +265,30 @@ def _names(param: str, value: Any) -> tuple[str, ...]:
             f"{param}=[a,b]"
         )
     return names
+
+
+def _types(value: Any) -> tuple[tuple[str, np.dtype[Any] | None], ...]:
+    if not isinstance(value, Mapping):
+        raise JobSpecError(
+            f"--data_reader_params types={value} names no columns: write "
+            "'types={label: int64, city: str}', or 'types={\"*\": float32}' for all"
+        )
+    return tuple((str(name), _type(str(name), kind)) for name, kind in value.items())
+
+
+def _type(name: str, value: Any) -> np.dtype[Any] | None:
+    if value == "str":
+        return None
+    try:
+        kind = np.dtype(str(value))
+    except TypeError:
+        kind = np.dtype(object)
+    if kind.kind not in "iuf" or kind.itemsize > _MAX_NUMBER_BYTES:
+        raise JobSpecError(
+            f"--data_reader_params types={{{name}: {value}}} is no type of a column: write str, or "
+            "a number of NumPy's like int64 or float32"
+        )
+    return kind.newbyteorder("=")
 
 
 def _size(value: Any) -> tuple[int, int]:

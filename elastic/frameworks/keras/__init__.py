@@ -9,12 +9,24 @@ import keras
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Batch, Model, Updater
-from elastic.frameworks.keras.batches import BatchMaker, num_examples, rows
+from elastic.frameworks.keras.batches import (
+    BatchMaker,
+    as_tensor,
+    num_examples,
+    rows,
+    size_of,
+)
 from elastic.frameworks.keras.callbacks import served
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel, total_loss
 from elastic.frameworks.keras.updater import KerasUpdater
-from elastic.frameworks.user_code import made_callbacks, metric_functions, part_that_runs
+from elastic.frameworks.user_code import (
+    made_callbacks,
+    metric_functions,
+    part_that_runs,
+    run_batch_fn,
+)
+from elastic.policy.records import Columns
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -27,8 +39,15 @@ class KerasFramework:
     def __init__(self) -> None:
         self._makers: dict[tuple[Callable[..., Any], Mode], BatchMaker] = {}
 
-    def make_batch(self, model_def: ModelDef, records: Sequence[Any], mode: Mode) -> Batch:
-        """Run `dataset_fn` over a tf.data.Dataset of the records and take all it gives."""
+    def make_batch(
+        self, model_def: ModelDef, records: Sequence[Any] | Columns, mode: Mode
+    ) -> Batch:
+        """Run `dataset_fn` over a tf.data.Dataset of the records and take all it gives, or
+        `batch_fn` over columns.
+        """
+        if isinstance(records, Columns):
+            return run_batch_fn(model_def, records, mode, as_tensor, size_of)
+        assert model_def.dataset_fn is not None, "who has none takes columns"
         if not records:
             return Batch(None, None, 0)
         key = (model_def.dataset_fn, mode)

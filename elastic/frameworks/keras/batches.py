@@ -112,6 +112,18 @@ class BatchMaker:
             return dataset.take(most + 1).batch(_ALL).with_options(_options()).get_single_element()
 
 
+def as_tensor(value: Any) -> Any:
+    """A tensor for an array; ragged and sparse tensors as they are."""
+    if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+        return value
+    return tf.convert_to_tensor(value)
+
+
+def size_of(tensor: Any) -> int | None:
+    """The first dimension of a tensor; None where it has no dimension."""
+    return num_examples(tensor) if tensor.shape.rank else None
+
+
 def num_examples(batch: Any) -> int:
     """The first dimension of a batch."""
     first = tf.nest.flatten(batch)[0]

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, default_collate
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Batch, Model, Updater
+from elastic.frameworks.torch.arrays import as_tensor, size_of
 from elastic.frameworks.torch.model import TorchModel, seed_everything
 from elastic.frameworks.torch.updater import TorchUpdater
 from elastic.frameworks.user_code import (
@@ -18,9 +19,11 @@ from elastic.frameworks.user_code import (
     made_callbacks,
     max_examples,
     own_callback,
+    run_batch_fn,
     too_many_examples,
     user_code,
 )
+from elastic.policy.records import Columns
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -30,8 +33,13 @@ class TorchFramework:
 
     name = "torch"
 
-    def make_batch(self, model_def: ModelDef, records: Sequence[Any], mode: Mode) -> Batch:
-        """Run `dataset_fn` over a list of the records and stack what it gives."""
+    def make_batch(
+        self, model_def: ModelDef, records: Sequence[Any] | Columns, mode: Mode
+    ) -> Batch:
+        """Run `dataset_fn` over a list of the records and stack what it gives, or `batch_fn`."""
+        if isinstance(records, Columns):
+            return run_batch_fn(model_def, records, mode, as_tensor, size_of)
+        assert model_def.dataset_fn is not None, "who has none takes columns"
         most = max_examples(len(records))
         with dataset_code(records):
             made = _iterate(model_def.dataset_fn(list(records), mode))

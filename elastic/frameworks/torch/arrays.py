@@ -6,6 +6,7 @@ of one tagged key.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import ml_dtypes
@@ -48,6 +49,29 @@ def to_tensor(array: Array) -> torch.Tensor:
     return tensor.view(torch.bfloat16) if is_bfloat16 else tensor
 
 
+_AS_NUMBERS: Final = "biufc"
+
+
+def as_tensor(value: Any) -> Any:
+    """A tensor for an array of numbers or a sequence of them; text as it is, for who looks it up.
+
+    Raises:
+        TypeError: There is no tensor of such numbers.
+    """
+    if isinstance(value, torch.Tensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in _AS_NUMBERS and array.dtype != ml_dtypes.bfloat16:
+        return array
+    # Of this machine's byte order and with steps that torch takes, such as none back.
+    return to_tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
+
+
+def size_of(value: torch.Tensor | Array) -> int | None:
+    """The first dimension of a tensor or an array; None where it has no dimension."""
+    return int(value.shape[0]) if value.ndim else None
+
+
 def fill(tensor: torch.Tensor, array: Array) -> None:
     """Copy an array of the tensor's shape and dtype into the tensor's memory."""
     if tensor.device.type == "cpu" and tensor.layout is torch.strided:
@@ -59,17 +83,28 @@ def fill(tensor: torch.Tensor, array: Array) -> None:
         tensor.copy_(to_tensor(array))
 
 
-def map_tensors(structure: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A nested structure with what a function makes of each of its tensors."""
+def map_tensors(
+    structure: Any, function: Callable[[Any], Any], *, with_arrays: bool = False
+) -> Any:
+    """A nested structure with what a function makes of each of its tensors.
+
+    Args:
+        structure: A tensor, or dicts, lists and tuples of them.
+        function: Of a tensor.
+        with_arrays: Whether it is of NumPy's arrays too.
+    """
+    mapped = partial(map_tensors, function=function, with_arrays=with_arrays)
     match structure:
         case torch.Tensor():
             return function(structure)
+        case np.ndarray() if with_arrays:
+            return function(structure)
         case dict():
-            return {name: map_tensors(value, function) for name, value in structure.items()}
+            return {name: mapped(value) for name, value in structure.items()}
         case tuple() if hasattr(structure, "_fields"):
-            return type(structure)(*(map_tensors(value, function) for value in structure))
+            return type(structure)(*map(mapped, structure))
         case list() | tuple():
-            return type(structure)(map_tensors(value, function) for value in structure)
+            return type(structure)(map(mapped, structure))
     return structure
 
 

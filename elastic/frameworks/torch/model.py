@@ -191,7 +191,9 @@ class TorchModel:
 
 def _rows(batch: Batch, start: int, end: int) -> Batch:
     """Some examples of a batch."""
-    features, labels = map_tensors((batch.features, batch.labels), lambda t: t[start:end])
+    features, labels = map_tensors(
+        (batch.features, batch.labels), lambda t: t[start:end], with_arrays=True
+    )
     return Batch(features, labels, end - start)
 
 

@@ -13,7 +13,8 @@ from elastic.callbacks import Callback
 from elastic.checkpoints.cuts import list_cuts, read_cut
 from elastic.checkpoints.manifest import MANIFEST
 from elastic.data import open_reader
-from elastic.data.base import Chunks, DataReader, read_task
+from elastic.data.base import Chunks, DataReader
+from elastic.data.taking import read_whole
 from elastic.errors import CheckpointError, DataError, ModelDefError, UserError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch, Framework, Model
@@ -80,12 +81,12 @@ def sample_batch(
     Raises:
         UserError: The reader or dataset_fn fails on the first records already.
     """
-    records = list(read_task(reader, sample, sample.records.start, sample.records.end))
+    records = read_whole(reader, sample, by_columns=model_def.takes_columns)
     batch = framework.make_batch(model_def, records, mode)
     if batch.num_examples == 0 and not may_be_empty:
         raise ModelDefError(
-            f"dataset_fn made no example of the first {sample.records.num_records} records of "
-            f"{sample.shard.name!r}: the model cannot be built without one"
+            f"{model_def.records_fn} made no example of the first {sample.records.num_records} "
+            f"records of {sample.shard.name!r}: the model cannot be built without one"
         )
     return batch
 
@@ -301,7 +302,7 @@ def choose_sample(spec: JobSpec, sources: Sources, at: Callable[[str], None] = _
     """
     model_def = sources.model_def
     framework = load_framework(model_def.framework)
-    at(f"dataset_fn of {model_def.module_name} on the first records")
+    at(f"{model_def.records_fn} of {model_def.module_name} on the first records")
     sample, _ = first_part(
         _first_minibatch(spec, sources.shards, TaskKind(spec.kind.mode)),
         lambda part: sample_batch(framework, model_def, sources.reader, part, spec.kind.mode),

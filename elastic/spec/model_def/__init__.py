@@ -29,6 +29,7 @@ class SymbolNames:
     """What the contract's symbols are called in the user's module; flags rename them."""
 
     dataset_fn: str = "dataset_fn"
+    batch_fn: str = "batch_fn"
     loss: str = "loss"
     optimizer: str = "optimizer"
     eval_metrics_fn: str = "eval_metrics_fn"
@@ -49,7 +50,8 @@ class ModelDef:
         loss: `loss(labels, predictions)` → scalar tensor, or a dict, list or tuple of them.
         optimizer: Keras: `optimizer()`; torch: `optimizer(parameters)`. With `total_steps` in its
             signature it is told how many updates the job will make; so is `lr_scheduler`.
-        dataset_fn: `dataset_fn(dataset, mode)`.
+        dataset_fn: `dataset_fn(dataset, mode)`; None where there is a `batch_fn` alone.
+        batch_fn: `batch_fn(columns, mode)`, or None. Where it is there, it is what is used.
         eval_metrics_fn: `eval_metrics_fn()` → name → metric, or None.
         custom_data_reader: `custom_data_reader(data_origin, records_per_task, **params)`, or None.
         lr_scheduler: torch only: `lr_scheduler(optimizer)` → a scheduler stepped once an update,
@@ -61,12 +63,23 @@ class ModelDef:
     model: Callable[..., Any]
     loss: Callable[..., Any]
     optimizer: Callable[..., Any]
-    dataset_fn: Callable[..., Any]
+    dataset_fn: Callable[..., Any] | None
+    batch_fn: Callable[..., Any] | None = None
     eval_metrics_fn: Callable[[], Any] | None = None
     callbacks: Callable[..., Any] | None = None
     custom_data_reader: Callable[..., Any] | None = None
     prediction_outputs_processor: Callable[..., Any] | None = None
     lr_scheduler: Callable[..., Any] | None = None
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether minibatches are made of columns, and of no object a record."""
+        return self.batch_fn is not None
+
+    @property
+    def records_fn(self) -> str:
+        """What makes examples of records, for people."""
+        return "batch_fn" if self.takes_columns else "dataset_fn"
 
 
 def load_model_def(model_zoo: Path, model_def: str, names: SymbolNames) -> ModelDef:
@@ -86,6 +99,8 @@ def load_model_def(model_zoo: Path, model_def: str, names: SymbolNames) -> Model
         rule.field: _resolve(file, module, rule, getattr(names, rule.field), present)
         for rule in (contract.KERAS_OPTIMIZER, *contract.RULES)
     }
+    if functions["dataset_fn"] is None and functions["batch_fn"] is None:
+        raise contract.missing_symbol(file, contract.DATASET_FN, names.dataset_fn, present)
     framework = _detect_framework(file, module, model, functions)
     optimizer = {"keras": contract.KERAS_OPTIMIZER, "torch": contract.TORCH_OPTIMIZER}[framework]
     for rule in (optimizer, *contract.RULES):
@@ -101,7 +116,6 @@ def load_model_def(model_zoo: Path, model_def: str, names: SymbolNames) -> Model
         model=model,
         loss=_present(functions["loss"]),
         optimizer=_present(functions["optimizer"]),
-        dataset_fn=_present(functions["dataset_fn"]),
         **optional,
     )
 

@@ -84,6 +84,8 @@ def check_source(model_zoo: Path, model_def: str, names: SymbolNames) -> None:
     _check_symbol(module, found, names, optimizers)
     for rule in contract.RULES:
         _check_symbol(module, found, names, (rule,))
+    if found.is_complete and not {names.dataset_fn, names.batch_fn} & found.bound.keys():
+        raise contract.missing_symbol(module, contract.DATASET_FN, names.dataset_fn, found.bound)
 
 
 def written_for(model_zoo: Path, model_def: str) -> str | None:

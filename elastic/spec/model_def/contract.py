@@ -57,11 +57,15 @@ TORCH_OPTIMIZER: Final = SymbolRule(
     required=True,
     on_request=(TOTAL_STEPS,),
 )
+DATASET_FN: Final = SymbolRule(
+    "dataset_fn", "dataset_fn(dataset, mode)", 2, "(features, labels) pairs"
+)
+"""Needed unless there is a `batch_fn`, which then is what is used."""
+
 RULES: Final = (
     SymbolRule("loss", "loss(labels, predictions)", 2, "a scalar tensor", required=True),
-    SymbolRule(
-        "dataset_fn", "dataset_fn(dataset, mode)", 2, "(features, labels) pairs", required=True
-    ),
+    DATASET_FN,
+    SymbolRule("batch_fn", "batch_fn(columns, mode)", 2, "(features, labels) of a minibatch"),
     SymbolRule("eval_metrics_fn", "eval_metrics_fn()", 0, "a dict of metrics by name"),
     SymbolRule("callbacks", "callbacks()", 0, "a list of callbacks"),
     SymbolRule(
@@ -235,9 +239,11 @@ def missing_symbol(
     module: ModuleFile, rule: SymbolRule, name: str, present: Iterable[str]
 ) -> ModelDefError:
     """A symbol is not in the module."""
+    or_columns = ", or batch_fn(columns, mode)" if rule is DATASET_FN else ""
+    typo = _typo(name, present)
     return ModelDefError(
         f"module {module.name} ({module.path}) has no {name}: define {rule.call} that returns "
-        f"{rule.returns}, or say with --{rule.field} which symbol it is{_typo(name, present)}"
+        f"{rule.returns}{or_columns}, or say with --{rule.field} which symbol it is{typo}"
     )
 
 

@@ -18,6 +18,8 @@ _BASES: Final = frozenset({"Module", "Model", "Sequential"})
 def find_model_def(folder: Path, names: SymbolNames) -> str:
     """The one model among the modules of a folder, with its loss, optimizer and dataset_fn.
 
+    A batch_fn will do in the place of the last.
+
     Args:
         names: What these are called.
 
@@ -32,7 +34,11 @@ def find_model_def(folder: Path, names: SymbolNames) -> str:
     nearly: list[str] = []
     for path in sorted(folder.glob("*.py")):
         defined = _definitions(path, nearly)
-        lacking = [name for name in functions if name not in defined]
+        lacking = [
+            name
+            for name in functions
+            if name not in defined and not (name == names.dataset_fn and names.batch_fn in defined)
+        ]
         models = _models(defined)
         if not (lacking or models):
             nearly.append(

@@ -85,6 +85,12 @@ class WorkSettings(BaseModel):
     dataset_fn: str = setting(
         "dataset_fn", "symbol that turns raw records into (features, labels)", group="Model"
     )
+    batch_fn: str = setting(
+        "batch_fn",
+        "symbol that turns the columns of a minibatch into (features, labels); used where the "
+        "module has it, in place of the dataset_fn",
+        group="Model",
+    )
     loss: str = setting("loss", "symbol of the loss function", group="Model")
     optimizer: str = setting("optimizer", "symbol that makes the optimizer", group="Model")
     eval_metrics_fn: str = setting(

@@ -39,7 +39,8 @@ def test_values(params, expected):
         ({"delimeter": ","}, "delimeter is unknown: did you mean delimiter?"),
         (
             {"zzz": 1},
-            "zzz is unknown: use one of format, header, delimiter, encoding, compression, cache_mb",
+            "zzz is unknown: use one of format, header, delimiter, encoding, compression, types, "
+            "cache_mb",
         ),
         ({"format": "cvs"}, "format=cvs is unknown: did you mean csv?"),
         ({"format": "avro"}, "other formats are read with a custom_data_reader"),

@@ -6,6 +6,8 @@ A few hundred records are cut into as many chunks and windows here as large data
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+import rows_columns
 import rows_torch
 import torch
 from held_counting_torch import *  # noqa: F403 - the rest of the module is that one's
@@ -42,6 +44,31 @@ from_columns = _counting(rows_torch.from_columns)
 from_texts = _counting(rows_torch.from_texts)
 from_line = _counting(rows_torch.from_line)
 from_example = _counting(rows_torch.from_example)
+
+
+def _counting_columns(
+    rows: Callable[[Any, str], tuple[Any, Any]],
+) -> Callable[[Any, str], tuple[Any, Any]]:
+    def batch_fn(columns: Any, mode: str) -> tuple[Any, Any]:
+        _, index = rows(columns, mode)
+        return index, index
+
+    return batch_fn
+
+
+batch_of_arrays = _counting_columns(rows_columns.batch_of_arrays)
+batch_of_row = _counting_columns(rows_columns.batch_of_row)
+batch_of_columns = _counting_columns(rows_columns.batch_of_columns)
+batch_of_texts = _counting_columns(rows_columns.batch_of_texts)
+batch_of_line = _counting_columns(rows_columns.batch_of_line)
+batch_of_example = _counting_columns(rows_columns.batch_of_example)
+
+
+def batch_of_image(columns: Any, mode: str) -> tuple[Any, Any]:
+    """The same as `from_image` of columns."""
+    pixels = columns["image"][:, 0, 0, :2].astype(np.int64)
+    index = 256 * pixels[:, 0] + pixels[:, 1]
+    return index, index
 
 
 def from_image(dataset: Iterable[Any], mode: str) -> Pairs:

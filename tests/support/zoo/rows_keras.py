@@ -5,6 +5,12 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from rows_columns import batch_of_arrays as batch_of_arrays
+from rows_columns import batch_of_columns as batch_of_columns
+from rows_columns import batch_of_example as batch_of_example
+from rows_columns import batch_of_line as batch_of_line
+from rows_columns import batch_of_row as batch_of_row
+from rows_columns import batch_of_texts as batch_of_texts
 
 _EXAMPLE = {
     "x": tf.io.FixedLenFeature([4], tf.float32),

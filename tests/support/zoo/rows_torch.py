@@ -4,6 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from rows_columns import batch_of_arrays as batch_of_arrays
+from rows_columns import batch_of_columns as batch_of_columns
+from rows_columns import batch_of_example as batch_of_example
+from rows_columns import batch_of_line as batch_of_line
+from rows_columns import batch_of_row as batch_of_row
+from rows_columns import batch_of_texts as batch_of_texts
 from torch import nn
 
 from elastic.data.example import parse_example
