@@ -177,6 +177,13 @@ class Board:
             changes[move.seats] = changes.get(move.seats, 0) + (1 if move.is_added else -1)
         return {seats: change for seats, change in changes.items() if change}
 
+    def return_needless(self, mark: int) -> None:
+        """Put back who was taken from a node since then and has room there, the last first."""
+        taken = [move for move in self._journal[mark:] if not move.is_added]
+        for move in reversed(taken):
+            if isinstance(move.node, int) and self.rooms.fits(move.seats.shape, move.node):
+                self.add(move.seats, move.node)
+
     def undo(self, mark: int) -> None:
         """Take back all that was added and removed since; sizes are the caller's."""
         while len(self._journal) > mark:

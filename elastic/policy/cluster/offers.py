@@ -112,9 +112,12 @@ def offer_of(job: Job, per_node: int, now_s: float) -> Offer:
     least = weighed.least
     if telling.remaining_samples is not None:
         remaining = max(0.0, telling.remaining_samples)
+        work_s = remaining * least
     else:
-        remaining = _guess(_had_s(job, least, now_s)) / least
-    return Offer(job, weighed.model, weighed.sizes, remaining, remaining * least, weighed.modest)
+        # By way of samples two jobs of the same guess would differ by rounding, and take turns.
+        work_s = _guess(_had_s(job, least, now_s))
+        remaining = work_s / least
+    return Offer(job, weighed.model, weighed.sizes, remaining, work_s, weighed.modest)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -260,4 +260,4 @@ def _error(steps: Sequence[_Step], overlap: float, parts: Sequence[float]) -> fl
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    return sum(map(mul, left, right))
+    return float(sum(map(mul, left, right)))

@@ -123,6 +123,7 @@ class Starter:
             Whether it has its minimum; if not, nothing has changed.
         """
         wanted, near = lacking(job, job.workers.group.min), near_servers(job)
+        mark = self._board.mark()
         found = (
             self._anywhere(source, wanted, near)
             or self._on_one_node(source, wanted)
@@ -130,6 +131,8 @@ class Starter:
             or self._around_any_node(source, wanted)
         )
         if found:
+            # What the first of several took may not be needed once the others have their room.
+            self._board.return_needless(mark)
             self.add_more(job, job.workers.group.size_at_start)
         return found
 

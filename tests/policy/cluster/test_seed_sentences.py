@@ -23,6 +23,7 @@ from support.clusters import (
 from elastic.policy.cluster.carrying_out import carried_out
 from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.fulfillment import Fulfillment
+from elastic.policy.cluster.rules import Rules
 from elastic.policy.cluster.scores import score
 
 
@@ -216,3 +217,12 @@ class TestSchedulingAndScalingStrategies:
         [after] = carried_out(before, Dragon().plan(before)).jobs
         assert [sorted(cards.values()) for cards in after.workers.cards.values()] == [[2]]
         assert key("half", "TFJob") == after.key
+
+    def test_scaling_down_takes_no_more_than_is_needed_in_the_end(self):
+        """Two small workers would make room for the first pod, a large one for both."""
+        nodes = [node("n0", cpu=7), node("n1", cpu=12)]
+        large = tf("large", 1, 9, {"n0": 2, "n1": 2}, cpu=3, ps=servers({"n1": 1}))
+        small = tf("small", 1, 3, {"n0": 2, "n1": 1}, cpu="500m", ps=servers({"n1": 1}))
+        new = tf("new", 2, 2, cpu=1, rules=Rules(nodes=frozenset({"n0"})), waiting_since_s=0.0)
+        before = snapshot(nodes, [large, small, new])
+        assert planned(before, Dragon()) == {"large": 3, "small": 3, "new": 2}
