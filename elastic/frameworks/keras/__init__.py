@@ -8,11 +8,12 @@ import keras
 
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
-from elastic.frameworks.base import Batch, Model, Updater
+from elastic.frameworks.base import Array, Batch, Model, Updater, Values
 from elastic.frameworks.keras.batches import BatchMaker, num_examples, rows
 from elastic.frameworks.keras.callbacks import served
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel, total_loss
+from elastic.frameworks.keras.share import KerasShare
 from elastic.frameworks.keras.updater import KerasUpdater
 from elastic.frameworks.user_code import made_callbacks, metric_functions, part_that_runs
 from elastic.spec.kinds import Mode
@@ -69,6 +70,18 @@ class KerasFramework:
         """Instantiate the user's optimizer over the model's trained variables."""
         assert isinstance(model, KerasModel), "models and updaters come from the same framework"
         return KerasUpdater(model_def, model, total_steps)
+
+    def build_share(
+        self,
+        model_def: ModelDef,
+        whole: Mapping[str, Array],  # noqa: ARG002 - Keras' optimizers are given no list
+        parameters: Mapping[str, Array],
+        state: Mapping[str, Array],
+        total_steps: int | None = None,
+    ) -> tuple[Values, Updater]:
+        """Instantiate the user's optimizer over the share."""
+        share = KerasShare(parameters, state)
+        return share, KerasUpdater(model_def, share, total_steps)
 
     def build_callbacks(
         self,

@@ -9,8 +9,9 @@ from torch.utils.data import DataLoader, default_collate
 
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
-from elastic.frameworks.base import Batch, Model, Updater
+from elastic.frameworks.base import Array, Batch, Model, Updater, Values
 from elastic.frameworks.torch.model import TorchModel, seed_everything
+from elastic.frameworks.torch.share import TorchShare
 from elastic.frameworks.torch.updater import TorchUpdater
 from elastic.frameworks.user_code import (
     check_pair,
@@ -83,6 +84,18 @@ class TorchFramework:
         """Instantiate the user's optimizer over the module's trained parameters."""
         assert isinstance(model, TorchModel), "models and updaters come from the same framework"
         return TorchUpdater(model_def, model, total_steps)
+
+    def build_share(
+        self,
+        model_def: ModelDef,
+        whole: Mapping[str, Array],
+        parameters: Mapping[str, Array],
+        state: Mapping[str, Array],
+        total_steps: int | None = None,
+    ) -> tuple[Values, Updater]:
+        """Instantiate the user's optimizer over the share."""
+        share = TorchShare(whole, parameters, state)
+        return share, TorchUpdater(model_def, share, total_steps)
 
     def build_callbacks(
         self,

@@ -119,7 +119,8 @@ class Training:
 
     async def _export(self, kept: str) -> str:
         try:
-            export = self.job.parameters.model.export
+            async with self.job.parameters.lock:
+                export = (await self.job.parameters.whole()).export
             return await self._writer.write(lambda _: export(self._spec.output))
         except OSError as error:
             raise JobSpecError(
