@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError
 
 from elastic.errors import PlatformError, TrainingError
 from elastic.master.coordination.running import RunningJob
+from elastic.master.parameters.ring import ServerRing
 from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.base import JobControl, Replica, ReplicaRunner
 from elastic.policy.fleet import (
@@ -30,7 +31,7 @@ from elastic.policy.replicas import (
     exit_text,
 )
 from elastic.spec.job import JobSpec
-from elastic.spec.roles import FLEET, WORKER, words_of
+from elastic.spec.roles import FLEET, PS, WORKER, words_of
 from elastic.spec.status import JobPhase
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class ReplicaManager:
         board: StatusBoard,
         on_cancelled: Callable[[], None],
         on_exit: Callable[[ExitReason | None], None] = _uncounted,
+        ring: ServerRing | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -70,6 +72,7 @@ class ReplicaManager:
             room: How many workers the platform has room for, as far as it can tell.
             on_cancelled: Told, again and again, that the user wants the job to end.
             on_exit: Told why each replica has ended.
+            ring: The parameter servers; None where there are none.
         """
         self._spec = spec
         self._runner = runner
@@ -84,6 +87,7 @@ class ReplicaManager:
         self._noted_waits: set[ReplicaId] = set()
         self._thread = threading.Thread(target=self._run, name="replica-manager", daemon=True)
         self._on_exit = on_exit
+        self._ring = ring
         self.failed = asyncio.Event()
         self.failure: Exception | None = None
 
@@ -247,6 +251,8 @@ class ReplicaManager:
         )
         has_left = was_asked or (replica.exit_reason is ExitReason.COMPLETED and not wanted)
         self._on_exit(replica.exit_reason)
+        if self._ring is not None and replica.id.role == PS:
+            self._ring.gone(replica.id)
         if replica.id.role == WORKER:
             self._lose_worker(replica.id, ASKED_TO_END if has_left else how, has_left)
         words = words_of(replica.id.role)
@@ -264,13 +270,18 @@ class ReplicaManager:
             self._job.tasks.lose(worker)
 
     def _fence_hung(self, observed: Sequence[Replica]) -> list[Action]:
+        actions: list[Action] = []
+        for server, how in () if self._ring is None else self._ring.to_replace():
+            assert self._ring is not None
+            self._ring.fence(server)
+            self._board.note("ServerHung", f"{server.name} {how} and is replaced")
+            actions.append(Delete(server, 0.0))
         if self._job is None:
-            return []
+            return actions
         running = [r.id for r in observed if r.phase is ReplicaPhase.RUNNING]
         self._job.sessions.liveness.observed_running(
             [replica for replica in running if replica.role == WORKER], time.monotonic()
         )
-        actions: list[Action] = []
         for hang in self._job.sessions.hangs():
             self._job.tasks.lose(hang.worker)
             message = f"{hang.worker.name} {_describe_hang(hang)} and is replaced"

@@ -88,9 +88,7 @@ class ServerServicer:
         self._committing: set[asyncio.Task[pb.CommitReply]] = set()
         self._proof = _make_proof()
 
-    async def load(
-        self, header: pb.LoadHeader, chunks: AsyncIterator[memoryview]
-    ) -> pb.LoadReply:
+    async def load(self, header: pb.LoadHeader, chunks: AsyncIterator[memoryview]) -> pb.LoadReply:
         """Begin an era."""
         try:
             groups = await _received(header, chunks)
@@ -219,15 +217,14 @@ class ServerServicer:
         header: pb.LoadHeader,
         parameters: Tensors,
         state: Tensors,
-        optimizer: UpdaterState | None,
+        optimizer: UpdaterState,
     ) -> _Held:
         whole = {
             spec.name: np.broadcast_to(np.zeros((), DTYPES[spec.dtype]), tuple(spec.shape))
             for spec in header.model
         }
         values, updater = self._build_share(whole, parameters, state, header.total_steps)
-        if optimizer is not None:
-            updater.load_state(optimizer)
+        updater.load_state(optimizer)
         store = VersionStore(values, updater, num_mapped=NUM_MAPPED)
         store.version = header.version
         return _Held(header.era, store, header.is_synchronous)
@@ -294,7 +291,7 @@ def _find(held: _Held, named: pb.CommitId) -> Contribution:
 
 async def _received(
     header: pb.LoadHeader, chunks: AsyncIterator[memoryview]
-) -> tuple[Tensors, Tensors, UpdaterState | None]:
+) -> tuple[Tensors, Tensors, UpdaterState]:
     layout = layout_from_proto(header.parameters, header.state, header.optimizer)
     assembler = Assembler(layout)
     async for chunk in chunks:
@@ -303,11 +300,8 @@ async def _received(
     first, second = len(header.parameters), len(header.parameters) + len(header.state)
     parameters = dict(by_name(layout.specs[:first], arrays[:first]))
     state = dict(by_name(layout.specs[first:second], arrays[first:second]))
-    optimizer = None
-    if header.HasField("optimizer_values"):
-        slots = dict(by_name(layout.specs[second:], arrays[second:]))
-        optimizer = UpdaterState(slots, json.loads(header.optimizer_values))
-    return parameters, state, optimizer
+    slots = dict(by_name(layout.specs[second:], arrays[second:]))
+    return parameters, state, UpdaterState(slots, json.loads(header.optimizer_values))
 
 
 def _incoming(header: pb.StageHeader, chunks: AsyncIterator[memoryview]) -> Incoming:

@@ -13,11 +13,10 @@ from typing import Any, Final
 import grpc
 
 from elastic.errors import RpcError
-from elastic.frameworks.base import Array, Tensors, UpdaterState
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import BULK_TIMEOUT_S, CHANNEL_OPTIONS
-from elastic.rpc.layout import Assembler, Layout, LayoutError, iter_chunks
-from elastic.rpc.messages import layout_from_proto, specs_to_proto
+from elastic.rpc.layout import Array, Assembler, Layout, LayoutError, iter_chunks
+from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
 from elastic.rpc.shared import SharedHandle
 from elastic.rpc.wire import SERVER_METHODS, Malformed, encode_data
 
@@ -143,16 +142,18 @@ class LoadedShare:
     Attributes:
         era: Names all that follows.
         whole: All trained parameters of the model, of any values.
-        optimizer: Its state; None where it begins anew.
+        slots: Tensors of the optimizer's state.
+        values: The rest of it, as JSON.
         is_synchronous: Gradients of an older version cannot count.
     """
 
     era: str
     version: int
     whole: Mapping[str, Array]
-    parameters: Tensors
-    state: Tensors
-    optimizer: UpdaterState | None
+    parameters: Mapping[str, Array]
+    state: Mapping[str, Array]
+    slots: Mapping[str, Array]
+    values: Mapping[str, Any]
     total_steps: int
     is_synchronous: bool
 
@@ -189,9 +190,10 @@ class Commit:
 class CopiedShare:
     """A server's share of a version, with the optimizer's state where that was asked for."""
 
-    parameters: Tensors
-    state: Tensors
-    optimizer: UpdaterState
+    parameters: dict[str, Array]
+    state: dict[str, Array]
+    slots: dict[str, Array]
+    values: dict[str, Any]
 
 
 class AsyncServerClient:
@@ -255,22 +257,25 @@ class AsyncServerClient:
         )
         stream = call(request, metadata=self._metadata, timeout=BULK_TIMEOUT_S)
         try:
-            first = _sound(await stream.read())
-            header = first.header
+            messages = aiter(stream)
+            header = _sound(await anext(messages)).header
             layout = layout_from_proto(header.parameters, header.state, header.optimizer)
             assembler = Assembler(layout)
-            async for chunk in stream:
+            async for chunk in messages:
                 assembler.add(_sound(chunk))
             arrays = assembler.finish()
         except grpc.RpcError as error:
             raise _translated(error) from error
         except (LayoutError, ValueError, AttributeError) as error:
             raise RpcError(f"a server's copy cannot be read: {error}") from error
-        groups: list[Tensors] = []
-        for specs in (header.parameters, header.state, header.optimizer):
-            groups.append({spec.name: arrays.pop(0) for spec in specs})
+        first, second = len(header.parameters), len(header.parameters) + len(header.state)
         values = json.loads(header.optimizer_values) if header.optimizer_values else {}
-        return CopiedShare(groups[0], groups[1], UpdaterState(groups[2], values))
+        return CopiedShare(
+            dict(by_name(layout.specs[:first], arrays[:first])),
+            dict(by_name(layout.specs[first:second], arrays[first:second])),
+            dict(by_name(layout.specs[second:], arrays[second:])),
+            values,
+        )
 
     async def _answer(self, call: Any) -> Any:
         try:
@@ -318,25 +323,22 @@ def _staged(gradient: Gradient) -> Iterator[Any]:
 async def _loaded(share: LoadedShare) -> AsyncIterator[Any]:
     whole = Layout.of(share.whole)
     parameters, state = Layout.of(share.parameters), Layout.of(share.state)
+    slots = Layout.of(share.slots)
     header = pb.LoadHeader(
         era=share.era,
         version=share.version,
         model=specs_to_proto(whole.specs),
         parameters=specs_to_proto(parameters.specs),
         state=specs_to_proto(state.specs),
+        optimizer=specs_to_proto(slots.specs),
+        optimizer_values=json.dumps(share.values),
         total_steps=share.total_steps,
         is_synchronous=share.is_synchronous,
     )
-    arrays = [*share.parameters.values(), *share.state.values()]
-    specs = [*parameters.specs, *state.specs]
-    if share.optimizer is not None:
-        slots = Layout.of(share.optimizer.tensors)
-        header.optimizer.extend(specs_to_proto(slots.specs))
-        header.optimizer_values = json.dumps(share.optimizer.values)
-        arrays += share.optimizer.tensors.values()
-        specs += slots.specs
     yield pb.LoadChunk(header=header)
-    for pieces in iter_chunks(Layout(tuple(specs)), arrays):
+    layout = Layout((*parameters.specs, *state.specs, *slots.specs))
+    arrays = [*share.parameters.values(), *share.state.values(), *share.slots.values()]
+    for pieces in iter_chunks(layout, arrays):
         yield encode_data(pieces)
 
 

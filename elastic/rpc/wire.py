@@ -109,9 +109,7 @@ class Method(Generic[H]):
         return f"/{self.service}/{self.name}"
 
 
-def _unary(
-    name: str, request: type[Any], reply: type[Any], service: str = SERVICE
-) -> Method[Any]:
+def _unary(name: str, request: type[Any], reply: type[Any], service: str = SERVICE) -> Method[Any]:
     return Method(
         name,
         _encode,

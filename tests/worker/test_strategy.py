@@ -12,7 +12,8 @@ from elastic.frameworks.base import StepResult
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 from elastic.rpc.messages import task_from_proto
-from elastic.worker.strategy import Contribution, LeaseLostError, MasterParameters, Outcome
+from elastic.worker.exchange import MasterExchange
+from elastic.worker.strategy import Contribution, LeaseLostError, PulledParameters, Outcome
 
 SIZE = 8
 
@@ -42,7 +43,9 @@ class WorkerOf:
         self._index = index
         self.client = MasterClient(lambda: address, TOKEN, 5.0, share_memory=share_memory)
         self.model = Model()
-        self.strategy = MasterParameters(self.client, self.model, updater, get_model_steps)
+        self.strategy = PulledParameters(
+            MasterExchange(self.client), self.model, updater, get_model_steps
+        )
         self.begin()
 
     def begin(self):
@@ -167,4 +170,4 @@ def test_own_steps_are_taken_between_two_pulls():
 def test_who_has_nothing_to_do_waits_until_asked_to_stop():
     stopping = threading.Event()
     stopping.set()
-    MasterParameters(None, None, None, 1).idle(300.0, stopping)
+    PulledParameters(None, None, None, 1).idle(300.0, stopping)

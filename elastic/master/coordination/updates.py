@@ -235,6 +235,12 @@ class Updates:
         self._be_done()
         self._wake()
 
+    def abandon(self) -> None:
+        """Let those go who wait for an update: none is made here any more."""
+        self._parameters.close()
+        self._group.end_training()
+        self._wake()
+
     # -- inside --------------------------------------------------------------------------------
 
     def _accept(

@@ -287,6 +287,10 @@ class ParameterStore(VersionStore[Model]):
     async def start(self) -> None:
         """See `Strategy`: everything is here."""
 
+    async def lost(self) -> None:
+        """See `Strategy`: what is here is lost with this process alone."""
+        await asyncio.Event().wait()
+
     async def whole(self) -> Model:
         """See `Strategy`."""
         return self.model

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from elastic.errors import InfrastructureError
-
 from elastic.frameworks.base import Array, Model, Tensors, UpdaterState
 from elastic.master.parameters.versions import PackedModel
 from elastic.policy.placement import Share
@@ -118,6 +117,9 @@ class Strategy(Protocol[C]):
             ParametersLostError: That is gone again.
             UserError: What the user has to mend.
         """
+
+    async def lost(self) -> None:
+        """Return when some of the newest version is lost; never, where it is only with the master."""
 
     def directions(self) -> Directions:
         """What a worker has to know to find them."""
