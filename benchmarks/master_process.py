@@ -18,6 +18,7 @@ from benchmarks.processes import announce
 from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
 from elastic.master.parameters.store import ParameterStore
+from elastic.master.reception import Reception
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig
@@ -35,7 +36,7 @@ NEVER_S: Final = 3600.0
 class HandlerWithEmpty(MasterHandler):
     """The master's handler with one method more, which does nothing."""
 
-    def __init__(self, service: MasterServicer) -> None:
+    def __init__(self, service: Reception) -> None:
         super().__init__(service, TOKEN)
 
         async def empty(_request: bytes, _context: Any) -> bytes:
@@ -72,8 +73,9 @@ async def _serve(arguments: argparse.Namespace) -> None:
     )
     sample = Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 1), shard)
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    servicer = MasterServicer(job, sample, lambda _index: 0)
-    server.add_generic_rpc_handlers((HandlerWithEmpty(servicer),))
+    reception = Reception(None, lambda _replica: 0)
+    reception.open(MasterServicer(job, sample, lambda _replica: 0))
+    server.add_generic_rpc_handlers((HandlerWithEmpty(reception),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     announce(address=f"127.0.0.1:{port}", ledger_s=ledger_s, ledger_mb=ledger_mb)

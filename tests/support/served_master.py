@@ -15,6 +15,7 @@ from elastic.master.prepare.preparation import (
     choose_sample,
     training_ledger,
 )
+from elastic.master.reception import Reception
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
@@ -66,6 +67,8 @@ class ServedMaster:
         self._servicer = MasterServicer(
             self.job, sample, lambda replica: self.launches.get(replica.index, 0)
         )
+        self.reception = Reception(None, lambda replica: 0)
+        self.reception.open(self._servicer)
         self._shards = sources.shards
         self.heard = []
         self._listen()
@@ -97,7 +100,7 @@ class ServedMaster:
     async def serve(self):
         """Serve, and give a peer that has the token."""
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        server.add_generic_rpc_handlers((MasterHandler(self._servicer, TOKEN),))
+        server.add_generic_rpc_handlers((MasterHandler(self.reception, TOKEN),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         try:

@@ -64,7 +64,7 @@ def test_after_a_wait_for_a_task_the_newest_version_is_asked_for():
     client.get_model = lambda *arguments: (
         asked.append(arguments) or Client.get_model(client, *arguments)
     )
-    parameters = PulledParameters(client, Model(), None, 1)
+    parameters = PulledParameters(MasterExchange(client), Model(), None, 1)
     parameters.begin(SimpleNamespace(key="k"))
     parameters.fill()
     parameters.fill()
