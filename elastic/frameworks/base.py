@@ -247,6 +247,7 @@ class Framework(Protocol):
         is_local: bool,
         num_epochs: int,
         with_metrics: bool,
+        on_servers: bool = False,
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks around the job's model and optimizer.
 
@@ -255,6 +256,7 @@ class Framework(Protocol):
             model: Of the master.
             updater: Of the master.
             is_local: Whether workers apply gradients of their own between two pulls.
+            on_servers: Whether others than the master apply all of them.
             num_epochs: Of the job, which callbacks may be told.
             with_metrics: Whether they are told the user's metrics of the training records.
 

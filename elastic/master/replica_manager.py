@@ -253,8 +253,9 @@ class ReplicaManager:
         self._on_exit(replica.exit_reason)
         if self._ring is not None and replica.id.role == PS:
             self._ring.gone(replica.id)
+        self._board.last_exits[replica.id.name] = ASKED_TO_END if has_left else how
         if replica.id.role == WORKER:
-            self._lose_worker(replica.id, ASKED_TO_END if has_left else how, has_left)
+            self._lose_worker(replica.id, has_left)
         words = words_of(replica.id.role)
         if has_left:
             self._board.note(words.left, f"{replica.id.name} has left")
@@ -262,9 +263,8 @@ class ReplicaManager:
             kind = words.failed if is_failure else words.lost
             self._board.note(kind, f"{replica.id.name} {how}")
 
-    def _lose_worker(self, worker: ReplicaId, how: str, has_left: bool) -> None:
+    def _lose_worker(self, worker: ReplicaId, has_left: bool) -> None:
         """Take back what a worker held, which no other role has."""
-        self._board.last_exits[worker.name] = how
         self._board.workers_lost += not has_left
         if self._job is not None:
             self._job.tasks.lose(worker)

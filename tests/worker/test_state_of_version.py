@@ -9,8 +9,8 @@ from elastic.frameworks.base import Batch, StepResult
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import PulledModel
-from elastic.worker.step import Trainer
 from elastic.worker.exchange import MasterExchange
+from elastic.worker.step import Trainer
 from elastic.worker.strategy import LeaseLostError, PulledParameters
 
 TASK = Task(1, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 8), Shard("s", 0, 8))

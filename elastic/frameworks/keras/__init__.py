@@ -92,13 +92,22 @@ class KerasFramework:
         is_local: bool,
         num_epochs: int,
         with_metrics: bool,
+        on_servers: bool = False,
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks, those of Keras included."""
         assert isinstance(model, KerasModel)
         assert isinstance(updater, KerasUpdater)
         told = list(metric_functions(model_def.eval_metrics_fn)) if with_metrics else []
         each = (
-            served(made, model, updater, is_local=is_local, num_epochs=num_epochs, told=told)
+            served(
+                made,
+                model,
+                updater,
+                is_local=is_local,
+                on_servers=on_servers,
+                num_epochs=num_epochs,
+                told=told,
+            )
             for made in made_callbacks(model_def)
         )
         return [callback for callback in each if callback is not None]

@@ -106,6 +106,7 @@ class TorchFramework:
         is_local: bool,  # noqa: ARG002
         num_epochs: int,  # noqa: ARG002
         with_metrics: bool,  # noqa: ARG002
+        on_servers: bool = False,  # noqa: ARG002
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks."""
         return [own_callback(made) for made in made_callbacks(model_def)]

@@ -119,7 +119,7 @@ class Strategy(Protocol[C]):
         """
 
     async def lost(self) -> None:
-        """Return when some of the newest version is lost; never, where it is only with the master."""
+        """Return when some of the newest version is lost; never where that is in the master."""
 
     def directions(self) -> Directions:
         """What a worker has to know to find them."""
