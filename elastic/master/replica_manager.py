@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from typing import Final
 
 from elastic.errors import PlatformError, TrainingError
 from elastic.master.coordination.running import RunningJob
@@ -41,6 +42,8 @@ SET_UP_GRACE_S = 1.0
 """For workers still in set-up when the job has its end: they hold nothing, and one may hang."""
 
 AUTOSCALED = "Autoscaled"
+PARAMETERS_LOST: Final = "ParametersLost"
+"""The reason of a job that goes back to a cut within this life of the master."""
 
 _OURS = frozenset(role.name for role in FLEET)
 
@@ -312,7 +315,12 @@ class ReplicaManager:
         if self._job is None:
             # Until the master is ready, it is what the job waits for.
             return
-        if any(r.phase is ReplicaPhase.RUNNING for r in observed):
+        servers = [replica for replica in waiting if replica.id.role == PS]
+        is_at_work = any(r.phase is ReplicaPhase.RUNNING for r in observed if r.id.role == WORKER)
+        if servers:
+            # However many workers run, nothing is trained without all of them.
+            board.explain("ServersPending", f"{servers[0].id.name}: {servers[0].message}")
+        elif is_at_work and board.reason != PARAMETERS_LOST:
             board.explain("", "")
         elif waiting:
             board.explain("WorkersPending", f"{waiting[0].id.name}: {waiting[0].message}")

@@ -28,7 +28,7 @@ from elastic.master.prepare.preparation import (
 from elastic.master.prepare.progress import Preparation
 from elastic.master.prepare.restoring import with_group_of_cut
 from elastic.master.reception import Reception
-from elastic.master.replica_manager import ReplicaManager
+from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
 from elastic.master.servicer import MasterServicer
@@ -250,8 +250,8 @@ class Master:
         """Begin the job again with its newest cut; processes, model and records stay."""
         self._reception.close()
         message = f"{lost}: the job goes back to its newest cut"
-        self._board.note("ParametersLost", message)
-        self._board.set_phase(JobPhase.RECOVERING, "ParametersLost", message)
+        self._board.note(PARAMETERS_LOST, message)
+        self._board.set_phase(JobPhase.RECOVERING, PARAMETERS_LOST, message)
         await work.abandon()
         return await self._open(sources, store, is_back=True)
 
