@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Final
 
@@ -46,6 +46,10 @@ PARAMETERS_LOST: Final = "ParametersLost"
 """The reason of a job that goes back to a cut within this life of the master."""
 
 _OURS = frozenset(role.name for role in FLEET)
+
+
+async def _nobody() -> None:
+    """There are no servers."""
 
 
 def _uncounted(_reason: ExitReason | None) -> None:
@@ -107,17 +111,29 @@ class ReplicaManager:
         self._stopping.set()
         await asyncio.to_thread(self._thread.join)
 
-    async def wait_for_exits(self, timeout_s: float) -> None:
-        """Wait until no replica runs, so that their last words are in the logs."""
+    async def wait_for_exits(
+        self, timeout_s: float, dismiss_servers: Callable[[], Awaitable[None]] = _nobody
+    ) -> None:
+        """Wait until no replica runs, so that their last words are in the logs.
+
+        Args:
+            timeout_s: How long.
+            dismiss_servers: Tells parameter servers to leave, which workers may need to the last.
+        """
         deadline = time.monotonic() + timeout_s
         dismissed: set[ReplicaId] = set()
+        are_needed = True
         while time.monotonic() < deadline:
             try:
                 replicas = await asyncio.to_thread(self._runner.observe)
                 await self._dismiss_starting(replicas, dismissed)
                 self._board.replicas = tuple(replicas)
-                if all(replica.phase.is_final for replica in replicas):
+                alive = [replica for replica in replicas if not replica.phase.is_final]
+                if not alive:
                     return
+                if are_needed and all(replica.id.role == PS for replica in alive):
+                    are_needed = False
+                    await dismiss_servers()
                 await asyncio.to_thread(self._runner.wait, POLL_S)
             except PlatformError as error:
                 # The job has its end already; only its replicas' last words are not seen.
@@ -136,6 +152,8 @@ class ReplicaManager:
                 dismissed.add(replica)
 
     def _is_at_work(self, replica: ReplicaId) -> bool:
+        if self._ring is not None and replica.role == PS:
+            return any(life.replica == replica for life in self._ring.lives())
         job = self._job
         return job is not None and job.sessions.liveness.is_at_work(replica)
 

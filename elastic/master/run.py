@@ -15,6 +15,7 @@ from elastic.master.kinds.one_pass import open_one_pass, pinned
 from elastic.master.kinds.training import open_training
 from elastic.master.kinds.work import JobParts, Work
 from elastic.master.parameters.ring import ServerRing
+from elastic.master.parameters.servers import dismiss
 from elastic.master.parameters.store import ParameterStore, Watched, unwatched
 from elastic.master.parameters.strategy import ParametersLostError
 from elastic.master.prepare.preparation import (
@@ -259,7 +260,11 @@ class Master:
         job.tasks.close()
         await self._manager.stop()
         if not self._cancelled.is_set():
-            await self._manager.wait_for_exits(FAREWELL_S)
+            await self._manager.wait_for_exits(FAREWELL_S, self._dismiss_servers)
+
+    async def _dismiss_servers(self) -> None:
+        if self._ring is not None:
+            await dismiss(self._ring, self._env.token)
 
     def _end_preparation(self) -> None:
         self._preparation.end()

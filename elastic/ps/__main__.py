@@ -22,7 +22,7 @@ from elastic.spec.roles import PS
 
 
 def main() -> int:
-    """Serve until the job ends this process; the reason of any other end goes into its record."""
+    """Serve until the job has its end; the reason of any other end goes into its record."""
     parser = argparse.ArgumentParser(prog="elastic.ps")
     add_platform_flags(parser)
     parser.add_argument("--index", type=int, required=True)
@@ -54,6 +54,7 @@ def main() -> int:
         sys.stderr.write(trace)
         surroundings.say_end(ExitReason.USER_ERROR, told(error), trace)
         return 1
+    surroundings.say_end(ExitReason.COMPLETED, "")
     return 0
 
 

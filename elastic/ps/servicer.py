@@ -78,7 +78,11 @@ class _Held:
 
 
 class ServerServicer:
-    """Implements `ServerService`."""
+    """Implements `ServerService`.
+
+    Attributes:
+        left: Set when the job needs this server no more.
+    """
 
     def __init__(self, build_share: BuildShare) -> None:
         """Hold nothing until the master loads something."""
@@ -87,6 +91,7 @@ class ServerServicer:
         self._loading = asyncio.Lock()
         self._committing: set[asyncio.Task[pb.CommitReply]] = set()
         self._proof = _make_proof()
+        self.left = asyncio.Event()
 
     async def load(self, header: pb.LoadHeader, chunks: AsyncIterator[memoryview]) -> pb.LoadReply:
         """Begin an era."""
@@ -202,6 +207,11 @@ class ServerServicer:
         arrays = [*parameters.values(), *state.values(), *optimizer.tensors.values()]
         for pieces in iter_chunks(layout, arrays):
             yield encode_data(pieces)
+
+    async def leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:  # noqa: ARG002 - says nothing
+        """Have this process end."""
+        self.left.set()
+        return pb.LeaveReply()
 
     # -- inside --------------------------------------------------------------------------------
 

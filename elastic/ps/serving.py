@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Final
 
 import grpc
 
@@ -15,6 +16,8 @@ from elastic.spec.job import JobSpec
 from elastic.spec.model_def import load_model_def
 
 log = logging.getLogger(__name__)
+
+STOP_S: Final = 0.5
 
 
 def share_builder(spec: JobSpec) -> BuildShare:
@@ -60,7 +63,7 @@ class Serving:
         self._servicer = ServerServicer(build_share)
 
     async def run(self) -> None:
-        """Serve for ever.
+        """Serve until the job needs this server no more.
 
         Raises:
             SupersededError: A newer launch of this server has its place.
@@ -71,10 +74,19 @@ class Serving:
         port = server.add_insecure_port(f"{self._bracketed()}:0")
         await server.start()
         log.info("serving at %s:%d", self._host, port)
+        announcing = asyncio.ensure_future(self._announce(f"{self._bracketed()}:{port}"))
+        leaving = asyncio.ensure_future(self._servicer.left.wait())
         try:
-            await self._announce(f"{self._bracketed()}:{port}")
+            await asyncio.wait({announcing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if leaving.done():
+                log.info("finished: the job has its end")
+            else:
+                await announcing
         finally:
-            await server.stop(None)
+            announcing.cancel()
+            leaving.cancel()
+            # What is being answered, such as the word to leave, goes out.
+            await server.stop(STOP_S)
 
     async def _announce(self, address: str) -> None:
         """Say again and again that this process is there: also to a master that has restarted."""

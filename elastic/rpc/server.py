@@ -84,6 +84,8 @@ class ServerService(Protocol):
 
     def copy(self, request: pb.CopyRequest) -> AsyncIterator[pb.CopyChunk | bytes]: ...
 
+    async def leave(self, request: pb.LeaveRequest) -> pb.LeaveReply: ...
+
 
 Guard: TypeAlias = Callable[[], None]
 """Asked before a call is worked on and before it is answered; raises what nobody may answer with.
@@ -164,6 +166,7 @@ class ServerHandler(_Handler):
             ("Pull", _download(methods["Pull"], service.pull, _unguarded)),
             ("Commit", _unary(methods["Commit"], service.commit, _unguarded)),
             ("Copy", _download(methods["Copy"], service.copy, _unguarded)),
+            ("Leave", _unary(methods["Leave"], service.leave, _unguarded)),
         )
         super().__init__({methods[name].path: handler for name, handler in handlers}, token)
 

@@ -277,6 +277,12 @@ class AsyncServerClient:
             values,
         )
 
+    async def leave(self, timeout_s: float) -> None:
+        """Have the server's process end: the job has."""
+        method = SERVER_METHODS["Leave"]
+        call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
+        await self._answer(call(pb.LeaveRequest(), metadata=self._metadata, timeout=timeout_s))
+
     async def _answer(self, call: Any) -> Any:
         try:
             return _sound(await call)

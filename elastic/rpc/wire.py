@@ -170,6 +170,7 @@ SERVER_METHODS: Final[dict[str, Method[Any]]] = {
         _download("Pull", pb.PullRequest, pb.ModelChunk, SERVER_SERVICE),
         _unary("Commit", pb.CommitRequest, pb.CommitReply, SERVER_SERVICE),
         _download("Copy", pb.CopyRequest, pb.CopyChunk, SERVER_SERVICE),
+        _unary("Leave", pb.LeaveRequest, pb.LeaveReply, SERVER_SERVICE),
     )
 }
 """Of a parameter server, by name."""

@@ -3,11 +3,13 @@
 import asyncio
 from functools import partial
 
+import grpc
 import keras
 import numpy as np
 import pytest
 import torch
 from support.served_shares import (
+    TOKEN,
     Shares,
     gradient_of,
     model_def_of,
@@ -22,6 +24,7 @@ from elastic.master.parameters.servers import ServerParameters, Staged
 from elastic.master.parameters.strategy import ParametersLostError
 from elastic.policy.replicas import ReplicaId
 from elastic.rpc.server_client import Commit, CommitId, OtherEraError
+from elastic.rpc.wire import SERVER_METHODS
 
 PATIENCE_S = 300.0
 
@@ -359,3 +362,50 @@ def test_parameters_of_other_servers_take_no_memory():
     updater.apply({"b": np.ones(3, np.float32)})
     assert list(share.parameters()) == ["b"]
     assert set(updater.state().tensors) == {"b/step", "b/exp_avg", "b/exp_avg_sq"}
+
+
+@pytest.mark.parametrize("name", SERVER_METHODS)
+@pytest.mark.parametrize("token", ["", "Bearer ", "Bearer another", f"Bearer {TOKEN}X"])
+def test_only_the_jobs_own_token_opens_a_method(name, token):
+    async def scenario():
+        async with torch_shares(1).serve() as shares:
+            there = await values_of(shares)
+            refusal = await _refusal(shares, name, b"", token)
+            assert_alike(await values_of(shares), there)
+            assert not shares.servicers[0].left.is_set()
+            return refusal
+
+    code, message = run(scenario())
+    assert code is grpc.StatusCode.UNAUTHENTICATED
+    assert message.startswith("elastic.v1.Server needs this job's token")
+
+
+@pytest.mark.parametrize("name", [name for name in SERVER_METHODS if name != "Leave"])
+@pytest.mark.parametrize("garbage", [b"\xff\xff\xff", b"\x12\x05abc"])
+def test_bytes_that_are_no_message_change_nothing(name, garbage):
+    async def scenario():
+        async with torch_shares(1).serve() as shares:
+            there = await values_of(shares)
+            refusal = await _refusal(shares, name, garbage, f"Bearer {TOKEN}")
+            assert_alike(await values_of(shares), there)
+            return refusal
+
+    code, _ = run(scenario())
+    assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
+
+
+async def _refusal(shares, name, request, token):
+    """The status and message that a server ends a call with, whatever it streams."""
+    address = (await shares.ring.complete())[0].address
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.stream_stream(SERVER_METHODS[name].path)(
+            iter([request]), metadata=(("authorization", token),)
+        )
+        with pytest.raises(grpc.RpcError) as error:
+            await _read_all(call)
+    return error.value.code(), error.value.details()
+
+
+async def _read_all(call):
+    while await call.read() is not grpc.aio.EOF:
+        pass

@@ -77,6 +77,10 @@ class ServerRing:
         """Whether all of these processes still have their places."""
         return all(self._lives.get(each.replica.index) == each for each in lives)
 
+    def lives(self) -> list[ServerLife]:
+        """The servers that are there."""
+        return list(self._lives.values())
+
     def missing(self) -> list[int]:
         """Indices of the servers that are not there."""
         return [index for index in range(self.num_servers) if index not in self._lives]

@@ -46,6 +46,9 @@ from elastic.rpc.shared import SharedHandle
 
 T = TypeVar("T")
 
+LEAVE_S: Final = 2.0
+"""How long a server may take to hear that it is not needed."""
+
 PAUSE_S: Final = 0.05
 """Between two calls of a server that does not answer; it may have ended, which is told soon."""
 
@@ -436,6 +439,13 @@ class ServerParameters:
             raise ParametersLostError("the job has gone back to a cut")
         if not self._ring.has([server.life]):
             raise ParametersLostError(f"{server.life.replica.name} was lost")
+
+
+async def dismiss(ring: ServerRing, token: str) -> None:
+    """Tell all servers that the job has its end; whoever does not hear it is ended otherwise."""
+    clients = [AsyncServerClient(life.address, token) for life in ring.lives()]
+    await asyncio.gather(*(each.leave(LEAVE_S) for each in clients), return_exceptions=True)
+    await asyncio.gather(*(each.close() for each in clients))
 
 
 def _retrieve(task: "asyncio.Future[Any]") -> None:
