@@ -17,7 +17,10 @@ from benchmarks.dense import build_dense
 from benchmarks.processes import announce
 from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
+from elastic.master.parameters.ring import ServerLife, ServerRing, server_id
+from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore
+from elastic.master.parameters.strategy import AnyStrategy
 from elastic.master.reception import Reception
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
@@ -50,6 +53,7 @@ def main() -> None:
     parser.add_argument("--num_tasks", type=int, default=100, help="tasks of an epoch")
     parser.add_argument("--records_per_task", type=int, default=1)
     parser.add_argument("--payload_mb", type=int, default=1, help="megabytes of parameters")
+    parser.add_argument("--servers", default="", help="addresses of parameter servers, as a,b")
     asyncio.run(_serve(parser.parse_args()))
 
 
@@ -63,9 +67,11 @@ async def _serve(arguments: argparse.Namespace) -> None:
     ledger = Ledger([shard], LedgerConfig(arguments.records_per_task, num_epochs=10**6))
     ledger_s = time.perf_counter() - began_s
     ledger_mb = (psutil.Process().memory_info().rss - rss_bytes) / 1e6
+    parameters = _parameters(ParameterStore(model, updater), arguments.servers)
+    await parameters.start()
     job = RunningJob.assemble(
         ledger,
-        ParameterStore(model, updater),
+        parameters,
         UpdateRule(),
         Liveness(NEVER_S, NEVER_S),
         CommitLog(""),
@@ -81,6 +87,18 @@ async def _serve(arguments: argparse.Namespace) -> None:
     announce(address=f"127.0.0.1:{port}", ledger_s=ledger_s, ledger_mb=ledger_mb)
     await asyncio.to_thread(sys.stdin.read)
     await server.stop(None)
+
+
+def _parameters(store: ParameterStore, servers: str) -> AnyStrategy:
+    """The master's own parameters, or those of servers."""
+    addresses = [address for address in servers.split(",") if address]
+    if not addresses:
+        return store
+    ring = ServerRing(len(addresses))
+    for index, address in enumerate(addresses):
+        ring.announced(ServerLife(server_id(index, 1), "life", address))
+    rules = ServerRules(TOKEN, 0, is_synchronous=True, first_s=NEVER_S, limit_s=NEVER_S)
+    return ServerParameters(store, ring, rules, lambda _life: None)
 
 
 if __name__ == "__main__":
