@@ -292,14 +292,15 @@ class ReplicaManager:
 
     def _fence_hung(self, observed: Sequence[Replica]) -> list[Action]:
         actions: list[Action] = []
-        for server, how in () if self._ring is None else self._ring.to_replace():
-            assert self._ring is not None
-            self._ring.fence(server)
-            self._board.note("ServerHung", f"{server.name} {how} and is replaced")
-            actions.append(Delete(server, 0.0))
+        running = [r.id for r in observed if r.phase is ReplicaPhase.RUNNING]
+        if self._ring is not None:
+            servers = [replica for replica in running if replica.role == PS]
+            for server, how in self._ring.to_replace(servers):
+                self._ring.fence(server)
+                self._board.note("ServerHung", f"{server.name} {how} and is replaced")
+                actions.append(Delete(server, 0.0))
         if self._job is None:
             return actions
-        running = [r.id for r in observed if r.phase is ReplicaPhase.RUNNING]
         self._job.sessions.liveness.observed_running(
             [replica for replica in running if replica.role == WORKER], time.monotonic()
         )

@@ -94,7 +94,7 @@ class Master:
             {WORKER: self._board.worker_failures},
             taken=environment.taken_launches,
         )
-        self._ring = ServerRing(spec.num_ps) if spec.num_ps else None
+        self._ring = ServerRing(spec.num_ps, spec.start_timeout) if spec.num_ps else None
         self._reception = Reception(self._ring, self._fleet.current_launch)
         self._manager = ReplicaManager(
             spec,

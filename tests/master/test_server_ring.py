@@ -7,6 +7,8 @@ import pytest
 from elastic.master.parameters.ring import MAX_HANGS, SILENT_S, ServerLife, ServerRing
 from elastic.policy.replicas import ReplicaId
 
+SET_UP_S = 30.0
+
 
 def life(index, launch=1, name="life"):
     return ServerLife(ReplicaId("ps", index, launch), name, f"127.0.0.1:{index + 1}")
@@ -14,7 +16,7 @@ def life(index, launch=1, name="life"):
 
 @pytest.fixture
 def ring():
-    ring = ServerRing(2, clock=lambda: ring.now_s)
+    ring = ServerRing(2, SET_UP_S, clock=lambda: ring.now_s)
     ring.now_s = 100.0
     return ring
 
@@ -75,6 +77,20 @@ def test_who_is_silent_is_to_be_replaced(ring):
     assert ring.to_replace() == []
     ring.now_s += 1
     assert ring.to_replace() == [(life(0).replica, f"gave no sign of life for {SILENT_S + 1} s")]
+
+
+def test_who_runs_and_never_says_so_is_to_be_replaced(ring):
+    running = [life(0).replica, life(1).replica]
+    ring.announced(life(1))
+    assert ring.to_replace(running) == []
+    ring.now_s += SET_UP_S
+    ring.announced(life(1))
+    assert ring.to_replace(running) == []
+    ring.now_s += 1
+    hung = "hung in set-up: no word of it within start_timeout=30 s"
+    assert ring.to_replace(running) == [(life(0).replica, hung)]
+    ring.fence(life(0).replica)
+    assert ring.to_replace(running) == []
 
 
 def test_who_does_not_answer_is_to_be_replaced_and_the_job_ends_when_nobody_does(ring):

@@ -1,6 +1,7 @@
 """What servers come to together is what one process comes to, and one commit is one update."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import grpc
@@ -19,7 +20,7 @@ from support.served_shares import (
 
 from elastic.errors import ModelDefError, TrainingError
 from elastic.frameworks import load_framework
-from elastic.master.parameters.ring import ServerLife
+from elastic.master.parameters.ring import MAX_HANGS, ServerLife
 from elastic.master.parameters.servers import ServerParameters, Staged
 from elastic.master.parameters.strategy import ParametersLostError
 from elastic.policy.replicas import ReplicaId
@@ -269,6 +270,33 @@ def test_a_server_that_ends_in_the_midst_of_a_commit_ends_the_era():
             store = store_of("torch", OPTIMIZERS["torch-adam"][1])
             await shares.begin_era(store)
             await same(shares.strategy, store)
+
+    run(scenario())
+
+
+def test_servers_that_nobody_reaches_end_the_job_at_last():
+    async def scenario():
+        shares = torch_shares(1)
+        rules = replace(shares.rules, first_s=0.1, limit_s=0.1)
+        store = store_of("torch", OPTIMIZERS["torch-adam"][1])
+        said = []
+        for launch in range(1, MAX_HANGS + 1):
+            # Port 9 discards.
+            life = ServerLife(ReplicaId("ps", 0, launch), "life", "127.0.0.1:9")
+            shares.ring.announced(life)
+            strategy = ServerParameters(store, shares.ring, rules, lambda _: None)
+            with pytest.raises((ParametersLostError, TrainingError)) as error:
+                await strategy.start()
+            said.append((type(error.value), str(error.value)))
+            assert [replica for replica, _ in shares.ring.to_replace()] == [life.replica]
+            shares.ring.fence(life.replica)
+            await strategy.close()
+        what = "ps-0 has not taken its share of version 0 within 0.1 s"
+        assert said[:-1] == [(ParametersLostError, what)] * (MAX_HANGS - 1)
+        assert said[-1] == (
+            TrainingError,
+            f"{what}, nor has another in its place: see `elastic logs ps-0`",
+        )
 
     run(scenario())
 

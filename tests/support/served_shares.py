@@ -133,8 +133,7 @@ class Shares:
             yield self
         finally:
             if self.strategy is not None:
-                self.strategy.close()
-                await self.strategy.disconnect()
+                await self.strategy.close()
             for client in self._clients:
                 client.close()
             for server in self._servers:

@@ -235,11 +235,11 @@ class Updates:
         self._be_done()
         self._wake()
 
-    def abandon(self) -> None:
+    async def abandon(self) -> None:
         """Let those go who wait for an update: none is made here any more."""
-        self._parameters.close()
         self._group.end_training()
         self._wake()
+        await self._parameters.close()
 
     # -- inside --------------------------------------------------------------------------------
 

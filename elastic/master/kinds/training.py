@@ -74,7 +74,7 @@ class Training:
 
     async def abandon(self) -> None:
         """See `Work`: returns when nothing of it is written or evaluated any more."""
-        self.job.updates.abandon()
+        await self.job.updates.abandon()
         await self._evaluator.stop()
         await self._cutter.finish()
 

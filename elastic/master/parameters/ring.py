@@ -1,9 +1,10 @@
 """The parameter servers that are there: which process has which place, and whether it still has."""
 
 import asyncio
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,11 +39,24 @@ class ServerRing:
         changed: Set when a server comes or goes; whoever waits clears it first.
     """
 
-    def __init__(self, num_servers: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without any server."""
+    def __init__(
+        self,
+        num_servers: int,
+        set_up_s: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without any server.
+
+        Args:
+            num_servers: How many places there are.
+            set_up_s: What a server that runs may take until it says so.
+            clock: Tells the time.
+        """
         self.num_servers = num_servers
         self.changed = asyncio.Event()
+        self._set_up_s = set_up_s
         self._clock = clock
+        self._running_s: dict[ReplicaId, float] = {}
         self._lives: dict[int, ServerLife] = {}
         self._heard_s: dict[int, float] = {}
         self._hangs: Counter[int] = Counter()
@@ -108,10 +122,22 @@ class ServerRing:
         self._hangs[version] += 1
         return self._hangs[version] >= MAX_HANGS
 
-    def to_replace(self) -> list[tuple[ReplicaId, str]]:
-        """The servers that hang, and how that shows."""
+    def to_replace(self, running: Collection[ReplicaId] = ()) -> list[tuple[ReplicaId, str]]:
+        """The servers that hang, and how that shows.
+
+        Args:
+            running: The launches that run, as their platform sees them.
+        """
         now_s = self._clock()
-        found = []
+        known = {life.replica for life in self._lives.values()} | self._fenced
+        self._running_s = {
+            each: self._running_s.get(each, now_s) for each in running if each not in known
+        }
+        found = [
+            (each, f"hung in set-up: no word of it within start_timeout={self._set_up_s:g} s")
+            for each, since_s in self._running_s.items()
+            if now_s - since_s > self._set_up_s
+        ]
         for index, life in self._lives.items():
             silent_s = now_s - self._heard_s[index]
             if life.replica in self._hung:

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from elastic.errors import ModelDefError, RpcError, TrainingError
@@ -33,6 +34,7 @@ from elastic.master.parameters.strategy import (
 from elastic.master.parameters.versions import PackedModel
 from elastic.platforms.fences import NO_FENCE, Fence, FencedError
 from elastic.policy.placement import Share, spread
+from elastic.rpc.client import BULK_TIMEOUT_S
 from elastic.rpc.server_client import (
     AsyncServerClient,
     Commit,
@@ -178,12 +180,9 @@ class ServerParameters:
             [ServerPlace(each.life.address, each.share, each.proof) for each in self._servers],
         )
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """See `Strategy`."""
         self._closed.set()
-
-    async def disconnect(self) -> None:
-        """Let go of the connections; to be called after `close`."""
         await asyncio.gather(*(each.client.close() for each in self._servers))
 
     # -- updates -------------------------------------------------------------------------------
@@ -355,38 +354,39 @@ class ServerParameters:
             rules.total_steps,
             rules.is_synchronous,
         )
-        server.proof, failure = await self._ask(server, lambda: server.client.load(share))
+        what = f"taken its share of version {self.version}"
+        server.proof, failure = await self._ask(
+            server, lambda _: server.client.load(share), what, rules.first_s
+        )
         if failure:
             raise ModelDefError(f"{server.life.replica.name}: {failure}")
 
     async def _commit(self, server: _Server, commit: Commit) -> tuple[float, str]:
         """Have one server make the update, however often it has to be asked."""
         rules = self._rules
-        limit_s = rules.limit_s if self._num_made else max(rules.first_s, rules.limit_s)
-        until_s = time.monotonic() + limit_s
+        return await self._ask(
+            server,
+            lambda left_s: server.client.commit(commit, left_s),
+            f"made update {commit.version}",
+            rules.limit_s if self._num_made else max(rules.first_s, rules.limit_s),
+        )
 
-        async def ask() -> tuple[float, str]:
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                raise self._hangs(server, commit.version, limit_s)
-            return await server.client.commit(commit, left_s)
-
-        return await self._ask(server, ask)
-
-    def _hangs(self, server: _Server, version: int, limit_s: float) -> Exception:
+    def _hangs(self, server: _Server, what: str, limit_s: float) -> Exception:
         name = server.life.replica.name
-        what = f"{name} has not made update {version} within {limit_s:g} s"
-        if self._ring.hangs(server.life, version):
-            return TrainingError(f"{what}, nor has another in its place: see `elastic logs {name}`")
-        return ParametersLostError(what)
+        told = f"{name} has not {what} within {limit_s:g} s"
+        if self._ring.hangs(server.life, self.version):
+            return TrainingError(f"{told}, nor has another in its place: see `elastic logs {name}`")
+        return ParametersLostError(told)
 
     async def _copies(self, *, with_optimizer: bool) -> list[CopiedShare]:
         return await self._all(
             lambda server: self._ask(
                 server,
-                lambda: server.client.copy(
+                lambda _: server.client.copy(
                     self.era, self.version, self._num_epochs, with_optimizer=with_optimizer
                 ),
+                f"given its share of version {self.version}",
+                max(BULK_TIMEOUT_S, self._rules.limit_s),
             )
         )
 
@@ -399,15 +399,27 @@ class ServerParameters:
             for task in tasks:
                 task.cancel()
 
-    async def _ask(self, server: _Server, call: Callable[[], Awaitable[T]]) -> T:
+    async def _ask(
+        self, server: _Server, call: Callable[[float], Awaitable[T]], what: str, limit_s: float
+    ) -> T:
         """A server's answer, as long as it can come and is worth anything.
+
+        Args:
+            server: Whom to ask, however often it takes.
+            call: Asks once; told the seconds that are left.
+            what: What a server has not done that never answers.
+            limit_s: After which it counts as such.
 
         Raises:
             ParametersLostError: The server has lost its share, or this era is over.
         """
+        until_s = time.monotonic() + limit_s
         while True:
             self._check_there(server)
-            calling = asyncio.ensure_future(self._fenced(call))
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                raise self._hangs(server, what, limit_s)
+            calling = asyncio.ensure_future(self._fenced(partial(call, left_s)))
             leaving = [
                 asyncio.ensure_future(self._ring.change_of([server.life])),
                 asyncio.ensure_future(self._closed.wait()),

@@ -295,7 +295,7 @@ class ParameterStore(VersionStore[Model]):
         """See `Strategy`."""
         return self.model
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """See `Strategy`."""
 
 

@@ -124,7 +124,7 @@ class Strategy(Protocol[C]):
     def directions(self) -> Directions:
         """What a worker has to know to find them."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Nothing more is done with this object; who waits for it gets `ParametersLostError`."""
 
     # -- updates -------------------------------------------------------------------------------
