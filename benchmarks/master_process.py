@@ -17,7 +17,11 @@ from benchmarks.dense import build_dense
 from benchmarks.processes import announce
 from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
+from elastic.master.parameters.ring import ServerLife, ServerRing, server_id
+from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore
+from elastic.master.parameters.strategy import AnyStrategy
+from elastic.master.reception import Reception
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig
@@ -35,7 +39,7 @@ NEVER_S: Final = 3600.0
 class HandlerWithEmpty(MasterHandler):
     """The master's handler with one method more, which does nothing."""
 
-    def __init__(self, service: MasterServicer) -> None:
+    def __init__(self, service: Reception) -> None:
         super().__init__(service, TOKEN)
 
         async def empty(_request: bytes, _context: Any) -> bytes:
@@ -49,6 +53,7 @@ def main() -> None:
     parser.add_argument("--num_tasks", type=int, default=100, help="tasks of an epoch")
     parser.add_argument("--records_per_task", type=int, default=1)
     parser.add_argument("--payload_mb", type=int, default=1, help="megabytes of parameters")
+    parser.add_argument("--servers", default="", help="addresses of parameter servers, as a,b")
     asyncio.run(_serve(parser.parse_args()))
 
 
@@ -62,9 +67,11 @@ async def _serve(arguments: argparse.Namespace) -> None:
     ledger = Ledger([shard], LedgerConfig(arguments.records_per_task, num_epochs=10**6))
     ledger_s = time.perf_counter() - began_s
     ledger_mb = (psutil.Process().memory_info().rss - rss_bytes) / 1e6
+    parameters = _parameters(ParameterStore(model, updater), arguments.servers)
+    await parameters.start()
     job = RunningJob.assemble(
         ledger,
-        ParameterStore(model, updater),
+        parameters,
         UpdateRule(),
         Liveness(NEVER_S, NEVER_S),
         CommitLog(""),
@@ -72,13 +79,26 @@ async def _serve(arguments: argparse.Namespace) -> None:
     )
     sample = Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 1), shard)
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    servicer = MasterServicer(job, sample, lambda _index: 0)
-    server.add_generic_rpc_handlers((HandlerWithEmpty(servicer),))
+    reception = Reception(None, lambda _replica: 0)
+    reception.open(MasterServicer(job, sample, lambda _replica: 0))
+    server.add_generic_rpc_handlers((HandlerWithEmpty(reception),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     announce(address=f"127.0.0.1:{port}", ledger_s=ledger_s, ledger_mb=ledger_mb)
     await asyncio.to_thread(sys.stdin.read)
     await server.stop(None)
+
+
+def _parameters(store: ParameterStore, servers: str) -> AnyStrategy:
+    """The master's own parameters, or those of servers."""
+    addresses = [address for address in servers.split(",") if address]
+    if not addresses:
+        return store
+    ring = ServerRing(len(addresses))
+    for index, address in enumerate(addresses):
+        ring.announced(ServerLife(server_id(index, 1), "life", address))
+    rules = ServerRules(TOKEN, 0, is_synchronous=True, first_s=NEVER_S, limit_s=NEVER_S)
+    return ServerParameters(store, ring, rules, lambda _life: None)
 
 
 if __name__ == "__main__":

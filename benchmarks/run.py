@@ -21,6 +21,7 @@ NAMES: Final = (
     "startup",
     "dispatch",
     "push",
+    "servers",
     "apply",
     "reading",
     "shuffling",

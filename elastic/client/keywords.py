@@ -60,7 +60,8 @@ class JobKeywords(TypedDict, total=False):
     # workers: a number, or MIN:MAX, of which one machine begins with as many as it has cores
     num_workers: int | str | None
     workers: int | str | None
-    # crashes of the user's code before the job fails; kills by the system are free
+    # crashes of the user's code before the job fails, of workers or of parameter servers; kills by
+    # the system are free
     max_worker_failures: int | None
     # seconds a job may be without any worker, and its preparation or a worker's may take
     start_timeout: float | None
@@ -111,10 +112,16 @@ class JobKeywords(TypedDict, total=False):
     worker_resource_request: str | None
     # what a worker may use; the request by default
     worker_resource_limit: str | None
+    # what a parameter server asks for
+    ps_resource_request: str | None
+    # what a parameter server may use; the request by default
+    ps_resource_limit: str | None
     # priority class of the master
     master_pod_priority: str | None
     # priority class of the workers, or the fraction of them that is high
     worker_pod_priority: str | None
+    # priority class of the parameter servers
+    ps_pod_priority: str | None
     # queue of the cluster that the pods wait in, of Kueue, Volcano or KAI; `default` where there
     # are the groups of Kubernetes alone
     queue: str | None
@@ -184,6 +191,13 @@ class TrainKeywords(JobKeywords, total=False):
     max_staleness: int | None
     # pull the model every so many steps and apply own gradients in between
     get_model_steps: int | None
+    # where the parameters are: in the master, or on parameter servers (ps); ps where num_ps names
+    # any, else master
+    strategy: Literal["master", "ps"] | None
+    distribution_strategy: Literal["master", "ps"] | None
+    # parameter servers over which the parameters are spread, each with the user's optimizer
+    num_ps: int | None
+    num_ps_pods: int | None
 
     # -- Checkpoints
     # folder for checkpoints that are kept; without it they are in the job's own folder

@@ -75,8 +75,8 @@ class UpdaterState:
     values: dict[str, Any] = field(default_factory=dict)
 
 
-class Model(Protocol):
-    """The user's model with its loss, in one process."""
+class Values(Protocol):
+    """Named values that an update changes: of a whole model, or of a share of one."""
 
     def parameters(self) -> Tensors:
         """The trained parameters by name; views where the framework allows, else copies."""
@@ -93,6 +93,10 @@ class Model(Protocol):
             CheckpointError: A name is missing or unknown, or a shape or dtype differs; nothing
                 was changed.
         """
+
+
+class Model(Values, Protocol):
+    """The user's model with its loss, in one process."""
 
     def gradients(self, batch: Batch, seed: int, *, with_metrics: bool = False) -> StepResult:
         """Compute loss and gradients of one minibatch in training mode.
@@ -137,7 +141,7 @@ class Model(Protocol):
 
 
 class Updater(Protocol):
-    """The user's optimizer over the parameters of one `Model`."""
+    """The user's optimizer over the parameters of one `Model`, or of a share of one."""
 
     def apply(self, gradients: Mapping[str, Array], learning_rate_scale: float = 1.0) -> None:
         """Update the model's parameters in place and advance a schedule by one step.
@@ -161,6 +165,17 @@ class Updater(Protocol):
 
         Raises:
             CheckpointError: The state does not fit this optimizer or model.
+        """
+
+    def may_cut(self, num_servers: int) -> bool:
+        """Whether a parameter may be updated in pieces, each on a server of its own.
+
+        Args:
+            num_servers: Over how many the parameters are spread; 1 for all of them on one.
+
+        Raises:
+            ModelDefError: The parameters cannot even be updated one without the others, or not
+                without the model.
         """
 
 
@@ -209,6 +224,28 @@ class Framework(Protocol):
             total_steps: Updates that the job will make, for functions that ask for it.
         """
 
+    def build_share(
+        self,
+        model_def: ModelDef,
+        whole: Mapping[str, Array],
+        parameters: Mapping[str, Array],
+        state: Mapping[str, Array],
+        total_steps: int | None = None,
+    ) -> tuple[Values, Updater]:
+        """Some of a model's values with the user's optimizer over them, without the model.
+
+        Args:
+            model_def: The user's module.
+            whole: Arrays of all trained parameters' shapes and dtypes, in the order of the model,
+                of any values.
+            parameters: The share, by name: some of them, or pieces of some, with their values.
+            state: The share of what is not trained.
+            total_steps: See `build_updater`.
+
+        Raises:
+            ModelDefError: The user's optimizer cannot be made.
+        """
+
     def build_callbacks(
         self,
         model_def: ModelDef,
@@ -218,6 +255,7 @@ class Framework(Protocol):
         is_local: bool,
         num_epochs: int,
         with_metrics: bool,
+        on_servers: bool = False,
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks around the job's model and optimizer.
 
@@ -226,6 +264,7 @@ class Framework(Protocol):
             model: Of the master.
             updater: Of the master.
             is_local: Whether workers apply gradients of their own between two pulls.
+            on_servers: Whether others than the master apply all of them.
             num_epochs: Of the job, which callbacks may be told.
             with_metrics: Whether they are told the user's metrics of the training records.
 

@@ -122,6 +122,12 @@ class Cutter:
         if self._pending is not None:
             await self._pending
 
+    async def finish(self) -> None:
+        """Wait until all that has begun to be written is there, whether or not it is."""
+        await asyncio.gather(*self._writes, return_exceptions=True)
+        if self._pending is not None:
+            await asyncio.gather(self._pending, return_exceptions=True)
+
     async def capture(self) -> Cut:
         """Copy one moment; the caller holds the parameters' lock."""
         job, plan = self._job, self._plan

@@ -4,11 +4,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from typing import Final
 
 from elastic.errors import PlatformError, TrainingError
 from elastic.master.coordination.running import RunningJob
+from elastic.master.parameters.ring import ServerRing
 from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.base import JobControl, Replica, ReplicaRunner
 from elastic.policy.fleet import (
@@ -30,7 +32,7 @@ from elastic.policy.replicas import (
     exit_text,
 )
 from elastic.spec.job import JobSpec
-from elastic.spec.roles import FLEET, WORKER, words_of
+from elastic.spec.roles import FLEET, PS, WORKER, words_of
 from elastic.spec.status import JobPhase
 
 log = logging.getLogger(__name__)
@@ -40,8 +42,14 @@ SET_UP_GRACE_S = 1.0
 """For workers still in set-up when the job has its end: they hold nothing, and one may hang."""
 
 AUTOSCALED = "Autoscaled"
+PARAMETERS_LOST: Final = "ParametersLost"
+"""The reason of a job that goes back to a cut within this life of the master."""
 
 _OURS = frozenset(role.name for role in FLEET)
+
+
+async def _nobody() -> None:
+    """There are no servers."""
 
 
 def _uncounted(_reason: ExitReason | None) -> None:
@@ -63,6 +71,7 @@ class ReplicaManager:
         board: StatusBoard,
         on_cancelled: Callable[[], None],
         on_exit: Callable[[ExitReason | None], None] = _uncounted,
+        ring: ServerRing | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -70,6 +79,7 @@ class ReplicaManager:
             room: How many workers the platform has room for, as far as it can tell.
             on_cancelled: Told, again and again, that the user wants the job to end.
             on_exit: Told why each replica has ended.
+            ring: The parameter servers; None where there are none.
         """
         self._spec = spec
         self._runner = runner
@@ -84,6 +94,7 @@ class ReplicaManager:
         self._noted_waits: set[ReplicaId] = set()
         self._thread = threading.Thread(target=self._run, name="replica-manager", daemon=True)
         self._on_exit = on_exit
+        self._ring = ring
         self.failed = asyncio.Event()
         self.failure: Exception | None = None
 
@@ -100,17 +111,29 @@ class ReplicaManager:
         self._stopping.set()
         await asyncio.to_thread(self._thread.join)
 
-    async def wait_for_exits(self, timeout_s: float) -> None:
-        """Wait until no replica runs, so that their last words are in the logs."""
+    async def wait_for_exits(
+        self, timeout_s: float, dismiss_servers: Callable[[], Awaitable[None]] = _nobody
+    ) -> None:
+        """Wait until no replica runs, so that their last words are in the logs.
+
+        Args:
+            timeout_s: How long.
+            dismiss_servers: Tells parameter servers to leave, which workers may need to the last.
+        """
         deadline = time.monotonic() + timeout_s
         dismissed: set[ReplicaId] = set()
+        are_needed = True
         while time.monotonic() < deadline:
             try:
                 replicas = await asyncio.to_thread(self._runner.observe)
                 await self._dismiss_starting(replicas, dismissed)
                 self._board.replicas = tuple(replicas)
-                if all(replica.phase.is_final for replica in replicas):
+                alive = [replica for replica in replicas if not replica.phase.is_final]
+                if not alive:
                     return
+                if are_needed and all(replica.id.role == PS for replica in alive):
+                    are_needed = False
+                    await dismiss_servers()
                 await asyncio.to_thread(self._runner.wait, POLL_S)
             except PlatformError as error:
                 # The job has its end already; only its replicas' last words are not seen.
@@ -129,6 +152,8 @@ class ReplicaManager:
                 dismissed.add(replica)
 
     def _is_at_work(self, replica: ReplicaId) -> bool:
+        if self._ring is not None and replica.role == PS:
+            return any(life.replica == replica for life in self._ring.lives())
         job = self._job
         return job is not None and job.sessions.liveness.is_at_work(replica)
 
@@ -247,8 +272,11 @@ class ReplicaManager:
         )
         has_left = was_asked or (replica.exit_reason is ExitReason.COMPLETED and not wanted)
         self._on_exit(replica.exit_reason)
+        if self._ring is not None and replica.id.role == PS:
+            self._ring.gone(replica.id)
+        self._board.last_exits[replica.id.name] = ASKED_TO_END if has_left else how
         if replica.id.role == WORKER:
-            self._lose_worker(replica.id, ASKED_TO_END if has_left else how, has_left)
+            self._lose_worker(replica.id, has_left)
         words = words_of(replica.id.role)
         if has_left:
             self._board.note(words.left, f"{replica.id.name} has left")
@@ -256,21 +284,26 @@ class ReplicaManager:
             kind = words.failed if is_failure else words.lost
             self._board.note(kind, f"{replica.id.name} {how}")
 
-    def _lose_worker(self, worker: ReplicaId, how: str, has_left: bool) -> None:
+    def _lose_worker(self, worker: ReplicaId, has_left: bool) -> None:
         """Take back what a worker held, which no other role has."""
-        self._board.last_exits[worker.name] = how
         self._board.workers_lost += not has_left
         if self._job is not None:
             self._job.tasks.lose(worker)
 
     def _fence_hung(self, observed: Sequence[Replica]) -> list[Action]:
-        if self._job is None:
-            return []
+        actions: list[Action] = []
         running = [r.id for r in observed if r.phase is ReplicaPhase.RUNNING]
+        if self._ring is not None:
+            servers = [replica for replica in running if replica.role == PS]
+            for server, how in self._ring.to_replace(servers):
+                self._ring.fence(server)
+                self._board.note("ServerHung", f"{server.name} {how} and is replaced")
+                actions.append(Delete(server, 0.0))
+        if self._job is None:
+            return actions
         self._job.sessions.liveness.observed_running(
             [replica for replica in running if replica.role == WORKER], time.monotonic()
         )
-        actions: list[Action] = []
         for hang in self._job.sessions.hangs():
             self._job.tasks.lose(hang.worker)
             message = f"{hang.worker.name} {_describe_hang(hang)} and is replaced"
@@ -301,7 +334,12 @@ class ReplicaManager:
         if self._job is None:
             # Until the master is ready, it is what the job waits for.
             return
-        if any(r.phase is ReplicaPhase.RUNNING for r in observed):
+        servers = [replica for replica in waiting if replica.id.role == PS]
+        is_at_work = any(r.phase is ReplicaPhase.RUNNING for r in observed if r.id.role == WORKER)
+        if servers:
+            # However many workers run, nothing is trained without all of them.
+            board.explain("ServersPending", f"{servers[0].id.name}: {servers[0].message}")
+        elif is_at_work and board.reason != PARAMETERS_LOST:
             board.explain("", "")
         elif waiting:
             board.explain("WorkersPending", f"{waiting[0].id.name}: {waiting[0].message}")

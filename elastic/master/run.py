@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import grpc
@@ -15,7 +14,10 @@ from elastic.master.coordination.running import Listeners, RunningJob
 from elastic.master.kinds.one_pass import open_one_pass, pinned
 from elastic.master.kinds.training import open_training
 from elastic.master.kinds.work import JobParts, Work
-from elastic.master.parameters.store import Watched, unwatched
+from elastic.master.parameters.ring import ServerRing
+from elastic.master.parameters.servers import dismiss
+from elastic.master.parameters.store import ParameterStore, Watched, unwatched
+from elastic.master.parameters.strategy import ParametersLostError
 from elastic.master.prepare.preparation import (
     Sources,
     build_store,
@@ -26,7 +28,8 @@ from elastic.master.prepare.preparation import (
 )
 from elastic.master.prepare.progress import Preparation
 from elastic.master.prepare.restoring import with_group_of_cut
-from elastic.master.replica_manager import ReplicaManager
+from elastic.master.reception import Reception
+from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
 from elastic.master.servicer import MasterServicer
@@ -91,6 +94,8 @@ class Master:
             {WORKER: self._board.worker_failures},
             taken=environment.taken_launches,
         )
+        self._ring = ServerRing(spec.num_ps, spec.start_timeout) if spec.num_ps else None
+        self._reception = Reception(self._ring, self._fleet.current_launch)
         self._manager = ReplicaManager(
             spec,
             environment.runner,
@@ -99,6 +104,7 @@ class Master:
             self._board,
             self._cancelled.set,
             self._telemetry.exited,
+            self._ring,
         )
 
     @classmethod
@@ -177,39 +183,105 @@ class Master:
             sample = await self._preparation.run(
                 partial(choose_sample, self._spec, sources, self._preparation.at)
             )
-            work = await self._build(sources, sample)
-            self._work, job = work, work.job
+            store = await self._build_store(sources, sample)
+            work = self._work = await self._open(sources, store)
             self._end_preparation()
-            total_steps = total_updates(self._spec, sources.shards)
-            server = await self._serve(job, sample, work.prediction_dir, total_steps)
+            server = await self._serve()
             try:
-                await work.run(partial(self._until, job))
+                work = await self._work_through(work, sources, sample, store)
             except (UserError, Cancelled):
-                await self._dismiss_workers(job)
+                await self._dismiss_workers(self._work.job)
                 raise
             else:
-                await self._dismiss_workers(job)
+                await self._dismiss_workers(work.job)
             finally:
                 # After any other error the next master needs the workers, which wait for it.
                 await server.stop(0.1)
         finally:
             await self._manager.stop()
+        job = work.job
         # Told last, so that whoever waits for it finds nothing of the job still running.
         ending = job.updates.ending or Ending("Succeeded", "every record has counted")
         self._board.set_phase(JobPhase.SUCCEEDED, ending.reason, ending.message)
+
+    async def _work_through(
+        self, work: Work, sources: Sources, sample: Task, store: ParameterStore
+    ) -> Work:
+        """Work to the end, from a cut again each time that some of the newest version is lost.
+
+        Returns:
+            The work that has come to its end.
+        """
+        total_steps = total_updates(self._spec, sources.shards)
+        while True:
+            job = work.job
+            servicer = MasterServicer(
+                job, sample, self._fleet.current_launch, work.prediction_dir, total_steps
+            )
+            try:
+                try:
+                    await self._start(work)
+                    self._reception.open(servicer)
+                    await work.run(partial(self._until, job))
+                except ParametersLostError as lost:
+                    work = self._work = await self._go_back(work, lost, sources, store)
+                else:
+                    return work
+            except (UserError, Cancelled):
+                # So that workers hear that there is nothing left to do.
+                self._reception.open(servicer)
+                raise
+
+    async def _start(self, work: Work) -> None:
+        """Bring the parameters to where workers find them, unless the job ends before."""
+        if self._ring is None:
+            return
+        starting = asyncio.ensure_future(work.job.parameters.start())
+        started = asyncio.Event()
+        starting.add_done_callback(lambda _: started.set())
+        try:
+            await self._until(work.job, started)
+            await starting
+        finally:
+            starting.cancel()
+
+    async def _go_back(
+        self, work: Work, lost: ParametersLostError, sources: Sources, store: ParameterStore
+    ) -> Work:
+        """Begin the job again with its newest cut; processes, model and records stay."""
+        self._reception.close()
+        message = f"{lost}: the job goes back to its newest cut"
+        self._board.note(PARAMETERS_LOST, message)
+        self._board.set_phase(JobPhase.RECOVERING, PARAMETERS_LOST, message)
+        await work.abandon()
+        return await self._open(sources, store, is_back=True)
 
     async def _dismiss_workers(self, job: RunningJob) -> None:
         job.tasks.close()
         await self._manager.stop()
         if not self._cancelled.is_set():
-            await self._manager.wait_for_exits(FAREWELL_S)
+            await self._manager.wait_for_exits(FAREWELL_S, self._dismiss_servers)
+
+    async def _dismiss_servers(self) -> None:
+        if self._ring is not None:
+            await dismiss(self._ring, self._env.token)
 
     def _end_preparation(self) -> None:
         self._preparation.end()
         self._board.explain("", "")
 
-    async def _build(self, sources: Sources, sample: Task) -> Work:
-        """Make what the job needs to do its work."""
+    async def _build_store(self, sources: Sources, sample: Task) -> ParameterStore:
+        spec, run, at = self._spec, self._preparation.run, self._preparation.at
+        return await run(partial(build_store, spec, sources, sample, at, self._watched))
+
+    async def _open(
+        self, sources: Sources, store: ParameterStore, *, is_back: bool = False
+    ) -> Work:
+        """Make what the job needs to do its work, from its newest cut.
+
+        Args:
+            is_back: The job has been at work before in this life, and has nothing but its cut.
+        """
         spec, run, at = self._spec, self._preparation.run, self._preparation.at
         parts = JobParts(
             self._env,
@@ -218,36 +290,32 @@ class Master:
             self._telemetry,
             self._commit_log,
             self._preparation,
-            self._is_first_life,
+            self._is_first_life and not is_back,
             Listeners(
                 self._board.note,
                 self._fleet.made_progress,
                 self._telemetry.meter,
             ),
+            self._ring,
+            self._fleet.made_progress,
+            is_back,
         )
-        store = await run(partial(build_store, spec, sources, sample, at, self._watched))
-        names = await run(partial(check_evaluation, spec, sources, store.model, at))
         work: Work
         if spec.kind is JobKind.TRAIN:
+            names = await run(partial(check_evaluation, spec, sources, store.model, at))
             work = await open_training(parts, sources, store, names)
         else:
+            await run(partial(check_evaluation, spec, sources, store.model, at))
             work = await open_one_pass(parts, sources, store)
         self._board.follow(work.job)
         self._manager.attach(work.job)
         return work
 
-    async def _serve(
-        self,
-        job: RunningJob,
-        sample: Task,
-        prediction_dir: Path | None,
-        total_steps: int,
-    ) -> grpc.aio.Server:
-        launch_of = self._fleet.current_launch
-        servicer = MasterServicer(job, sample, launch_of, prediction_dir, total_steps)
+    async def _serve(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         guard = partial(_check_may_answer, self._env.fence)
-        server.add_generic_rpc_handlers((MasterHandler(servicer, self._env.token, guard),))
+        handler = MasterHandler(self._reception, self._env.token, guard)
+        server.add_generic_rpc_handlers((handler,))
         host, port = self._env.host, self._spec.master_port
         try:
             bound = server.add_insecure_port(f"{host}:{port}")
@@ -261,17 +329,19 @@ class Master:
 
     async def _until(self, job: RunningJob, event: asyncio.Event) -> None:
         """Wait for an event, or for whatever ends the job before."""
-        waits: list[asyncio.Future[bool]] = [
+        waits: list[asyncio.Future[object]] = [
             asyncio.ensure_future(waiting)
             for waiting in (
                 event.wait(),
                 job.failure.event.wait(),
                 self._manager.failed.wait(),
                 self._cancelled.wait(),
+                job.parameters.lost(),
             )
         ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            is_lost = waits[-1].done()
         finally:
             for waiting in waits:
                 waiting.cancel()
@@ -281,6 +351,8 @@ class Master:
             raise job.failure.error
         if self._manager.failure is not None:
             raise self._manager.failure
+        if is_lost and not event.is_set():
+            raise ParametersLostError("a parameter server was lost")
 
     async def _publish_for_ever(self) -> None:
         while True:

@@ -18,7 +18,7 @@ from elastic.master.coordination.running import RunningJob
 from elastic.master.coordination.sessions import WorkerSession
 from elastic.master.coordination.updates import GradientReport
 from elastic.master.kinds.prediction import PredictionRound
-from elastic.master.parameters.strategy import Incoming
+from elastic.master.parameters.strategy import Incoming, ServerPlace
 from elastic.master.parameters.versions import PackedModel
 from elastic.policy.aggregation import RefuseStale
 from elastic.policy.ledger import NoTask
@@ -30,6 +30,7 @@ from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import iter_chunks
 from elastic.rpc.messages import (
     layout_from_proto,
+    slices_to_proto,
     specs_to_proto,
     task_to_proto,
     tensors_from_proto,
@@ -86,6 +87,9 @@ class MasterServicer:
             reply.prediction_dir = str(self._prediction_dir)
         if self._proof is not None:
             reply.proof.CopyFrom(self._proof.handle())
+        directions = self._job.parameters.directions()
+        reply.era = directions.era
+        reply.servers.extend(map(_place_to_proto, directions.servers))
         return reply
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
@@ -331,6 +335,17 @@ def _forget_refused(
         session.sequence, session.reply = previous
 
 
+def _place_to_proto(place: ServerPlace) -> pb.ServerShare:
+    message = pb.ServerShare(
+        address=place.address,
+        parameters=slices_to_proto(place.share.parameters),
+        state=slices_to_proto(place.share.state),
+    )
+    if place.proof is not None:
+        message.proof.CopyFrom(place.proof)
+    return message
+
+
 def _make_proof() -> SharedMemory | None:
     try:
         return SharedMemory(0)
@@ -378,6 +393,8 @@ def _incoming(header: pb.GradientHeader, chunks: AsyncIterator[memoryview]) -> I
         layout_from_proto(header.state) if is_told else None,
         header.shared if is_shared else None,
         chunks,
+        header.sequence,
+        header.is_staged,
     )
 
 

@@ -60,6 +60,9 @@ class Surroundings(Protocol):
     def address(self) -> str | None:
         """Where the master listens (`host:port`), or None where that is not known yet."""
 
+    def own_host(self) -> str:
+        """The address that other processes of the job reach this one by."""
+
     def patience_s(self) -> float:
         """How long a worker waits for a master that is away, before it gives its place up."""
 

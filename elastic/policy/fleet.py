@@ -166,7 +166,7 @@ class _Group:
         return actions + self._check_quorum(replicas, desired, now_s)
 
     def too_many_failures(self) -> FailJob | None:
-        limit = self.rules.max_failures[self.role.name]
+        limit = self.rules.max_failures.get(self.role.name, 0)
         if self.failures <= limit:
             return None
         return FailJob(

@@ -5,18 +5,21 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 
 from elastic.errors import RpcError
+from elastic.policy.placement import Share
 from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import Array, Assembler, Layout, iter_chunks
 from elastic.rpc.messages import (
     by_name,
     layout_from_proto,
+    share_from_proto,
     specs_to_proto,
     task_from_proto,
 )
@@ -57,8 +60,26 @@ class SupersededError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class ServerPlace:
+    """A parameter server, and what it has.
+
+    Attributes:
+        shares_memory: Whether tensors can be handed over in memory.
+    """
+
+    address: str
+    share: Share
+    shares_memory: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
-    """What registering gave."""
+    """What registering gave.
+
+    Attributes:
+        servers: Where the parameters are, if not in the master.
+        era: Of the servers.
+    """
 
     key: str
     heartbeat_interval_s: float
@@ -66,6 +87,8 @@ class Session:
     shares_memory: bool
     prediction_dir: str | None = None
     total_steps: int = 0
+    servers: Sequence[ServerPlace] = ()
+    era: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +123,7 @@ class MasterClient:
             share_memory: Hand tensors over in memory where the master is on this machine.
         """
         self._find_address = find_address
+        self._token = token
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._patience_s = patience_s
         self._call_timeout_s = CALL_TIMEOUT_S
@@ -149,7 +173,24 @@ class MasterClient:
             shares_memory,
             reply.prediction_dir if reply.HasField("prediction_dir") else None,
             reply.total_steps,
+            tuple(map(self._place, reply.servers)),
+            reply.era,
         )
+
+    def _place(self, server: pb.ServerShare) -> ServerPlace:
+        shares_memory = (
+            self._share_memory and server.HasField("proof") and map_shared(server.proof) is not None
+        )
+        return ServerPlace(server.address, share_from_proto(server), shares_memory)
+
+    def register_server(self, request: pb.RegisterServerRequest) -> float:
+        """Say that this process serves a share; gives after how many seconds to say it again.
+
+        Raises:
+            SupersededError: A newer launch has its place.
+        """
+        reply = self._call("RegisterServer", lambda: request)
+        return float(reply.heartbeat_interval_s)
 
     def heartbeat(self, session: str) -> None:
         """Say that this process lives. Does not retry: the next one comes soon."""
@@ -160,6 +201,17 @@ class MasterClient:
         except grpc.RpcError as error:
             raise _translated(error) from error
         self._beat_s = time.monotonic()
+
+    def check_session(self, session: Session) -> None:
+        """Find out, while something else is waited for, whether the job still knows this worker.
+
+        Raises:
+            SessionLostError: It does not.
+            SupersededError: A newer launch has taken over.
+        """
+        # Who is away now may say it the next time.
+        with suppress(RpcError):
+            self.heartbeat(session.key)
 
     def get_task(self, session: str, working_on: int | None = None) -> pb.GetTaskReply:
         """Ask for the next range of records.
@@ -202,6 +254,25 @@ class MasterClient:
             "GetModel", lambda method: self._pull(method, request)
         )
         return pulled
+
+    def report_staged(self, session: Session, header: pb.GradientHeader) -> pb.ReportGradientReply:
+        """Report a gradient that lies on the servers; the reply may wait for the update."""
+        header.session = session.key
+        single = pb.GradientChunk(header=header)
+        reply: pb.ReportGradientReply = self._call(
+            "ReportGradient", lambda: single, BULK_TIMEOUT_S, is_single=True
+        )
+        return reply
+
+    @property
+    def patience_s(self) -> float:
+        """How long a peer may be away."""
+        return self._patience_s
+
+    @property
+    def token(self) -> str:
+        """The job's."""
+        return self._token
 
     def report_gradient(
         self,

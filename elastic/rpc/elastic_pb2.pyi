@@ -108,20 +108,220 @@ class RegisterRequest(_message.Message):
     def __init__(self, worker_index: _Optional[int] = ..., launch: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("session", "heartbeat_interval_s", "sample", "proof", "prediction_dir", "total_steps")
+    __slots__ = ("session", "heartbeat_interval_s", "sample", "proof", "prediction_dir", "total_steps", "servers", "era")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_DIR_FIELD_NUMBER: _ClassVar[int]
     TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    ERA_FIELD_NUMBER: _ClassVar[int]
     session: str
     heartbeat_interval_s: float
     sample: Task
     proof: SharedBuffer
     prediction_dir: str
     total_steps: int
-    def __init__(self, session: _Optional[str] = ..., heartbeat_interval_s: _Optional[float] = ..., sample: _Optional[_Union[Task, _Mapping]] = ..., proof: _Optional[_Union[SharedBuffer, _Mapping]] = ..., prediction_dir: _Optional[str] = ..., total_steps: _Optional[int] = ...) -> None: ...
+    servers: _containers.RepeatedCompositeFieldContainer[ServerShare]
+    era: str
+    def __init__(self, session: _Optional[str] = ..., heartbeat_interval_s: _Optional[float] = ..., sample: _Optional[_Union[Task, _Mapping]] = ..., proof: _Optional[_Union[SharedBuffer, _Mapping]] = ..., prediction_dir: _Optional[str] = ..., total_steps: _Optional[int] = ..., servers: _Optional[_Iterable[_Union[ServerShare, _Mapping]]] = ..., era: _Optional[str] = ...) -> None: ...
+
+class Slice(_message.Message):
+    __slots__ = ("name", "start", "end")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    start: int
+    end: int
+    def __init__(self, name: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class ServerShare(_message.Message):
+    __slots__ = ("address", "parameters", "state", "proof")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    parameters: _containers.RepeatedCompositeFieldContainer[Slice]
+    state: _containers.RepeatedCompositeFieldContainer[Slice]
+    proof: SharedBuffer
+    def __init__(self, address: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., proof: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
+
+class RegisterServerRequest(_message.Message):
+    __slots__ = ("server_index", "launch", "address", "life")
+    SERVER_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    server_index: int
+    launch: int
+    address: str
+    life: str
+    def __init__(self, server_index: _Optional[int] = ..., launch: _Optional[int] = ..., address: _Optional[str] = ..., life: _Optional[str] = ...) -> None: ...
+
+class RegisterServerReply(_message.Message):
+    __slots__ = ("heartbeat_interval_s",)
+    HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_interval_s: float
+    def __init__(self, heartbeat_interval_s: _Optional[float] = ...) -> None: ...
+
+class LoadHeader(_message.Message):
+    __slots__ = ("era", "version", "model", "parameters", "state", "optimizer", "optimizer_values", "total_steps", "is_synchronous")
+    ERA_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_VALUES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
+    IS_SYNCHRONOUS_FIELD_NUMBER: _ClassVar[int]
+    era: str
+    version: int
+    model: _containers.RepeatedCompositeFieldContainer[Tensor]
+    parameters: _containers.RepeatedCompositeFieldContainer[Tensor]
+    state: _containers.RepeatedCompositeFieldContainer[Tensor]
+    optimizer: _containers.RepeatedCompositeFieldContainer[Tensor]
+    optimizer_values: str
+    total_steps: int
+    is_synchronous: bool
+    def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer_values: _Optional[str] = ..., total_steps: _Optional[int] = ..., is_synchronous: bool = ...) -> None: ...
+
+class LoadChunk(_message.Message):
+    __slots__ = ("header", "data")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    header: LoadHeader
+    data: bytes
+    def __init__(self, header: _Optional[_Union[LoadHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class LoadReply(_message.Message):
+    __slots__ = ("proof", "failure")
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    proof: SharedBuffer
+    failure: str
+    def __init__(self, proof: _Optional[_Union[SharedBuffer, _Mapping]] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class StageHeader(_message.Message):
+    __slots__ = ("era", "session", "sequence", "model_version", "num_records", "gradients", "state", "shared", "drop")
+    ERA_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NUM_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    DROP_FIELD_NUMBER: _ClassVar[int]
+    era: str
+    session: str
+    sequence: int
+    model_version: int
+    num_records: int
+    gradients: _containers.RepeatedCompositeFieldContainer[Tensor]
+    state: _containers.RepeatedCompositeFieldContainer[Tensor]
+    shared: SharedBuffer
+    drop: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, era: _Optional[str] = ..., session: _Optional[str] = ..., sequence: _Optional[int] = ..., model_version: _Optional[int] = ..., num_records: _Optional[int] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., drop: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StageChunk(_message.Message):
+    __slots__ = ("header", "data")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    header: StageHeader
+    data: bytes
+    def __init__(self, header: _Optional[_Union[StageHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class StageReply(_message.Message):
+    __slots__ = ("is_stale",)
+    IS_STALE_FIELD_NUMBER: _ClassVar[int]
+    is_stale: bool
+    def __init__(self, is_stale: bool = ...) -> None: ...
+
+class PullRequest(_message.Message):
+    __slots__ = ("era", "session", "have_version", "at_least", "shares_memory")
+    ERA_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    HAVE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    SHARES_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    era: str
+    session: str
+    have_version: int
+    at_least: int
+    shares_memory: bool
+    def __init__(self, era: _Optional[str] = ..., session: _Optional[str] = ..., have_version: _Optional[int] = ..., at_least: _Optional[int] = ..., shares_memory: bool = ...) -> None: ...
+
+class CommitId(_message.Message):
+    __slots__ = ("session", "sequence", "num_records", "learning_rate_scale")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    NUM_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_SCALE_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    sequence: int
+    num_records: int
+    learning_rate_scale: float
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., num_records: _Optional[int] = ..., learning_rate_scale: _Optional[float] = ...) -> None: ...
+
+class CommitRequest(_message.Message):
+    __slots__ = ("era", "version", "ids", "state_share", "num_epochs", "ended_sessions")
+    ERA_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    STATE_SHARE_FIELD_NUMBER: _ClassVar[int]
+    NUM_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    era: str
+    version: int
+    ids: _containers.RepeatedCompositeFieldContainer[CommitId]
+    state_share: float
+    num_epochs: int
+    ended_sessions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., ids: _Optional[_Iterable[_Union[CommitId, _Mapping]]] = ..., state_share: _Optional[float] = ..., num_epochs: _Optional[int] = ..., ended_sessions: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CommitReply(_message.Message):
+    __slots__ = ("learning_rate", "failure")
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    learning_rate: float
+    failure: str
+    def __init__(self, learning_rate: _Optional[float] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class CopyRequest(_message.Message):
+    __slots__ = ("era", "version", "num_epochs", "with_optimizer")
+    ERA_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NUM_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    WITH_OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    era: str
+    version: int
+    num_epochs: int
+    with_optimizer: bool
+    def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., num_epochs: _Optional[int] = ..., with_optimizer: bool = ...) -> None: ...
+
+class CopyHeader(_message.Message):
+    __slots__ = ("parameters", "state", "optimizer", "optimizer_values")
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_VALUES_FIELD_NUMBER: _ClassVar[int]
+    parameters: _containers.RepeatedCompositeFieldContainer[Tensor]
+    state: _containers.RepeatedCompositeFieldContainer[Tensor]
+    optimizer: _containers.RepeatedCompositeFieldContainer[Tensor]
+    optimizer_values: str
+    def __init__(self, parameters: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer_values: _Optional[str] = ...) -> None: ...
+
+class CopyChunk(_message.Message):
+    __slots__ = ("header", "data")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    header: CopyHeader
+    data: bytes
+    def __init__(self, header: _Optional[_Union[CopyHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("session",)
@@ -186,7 +386,7 @@ class ModelChunk(_message.Message):
     def __init__(self, header: _Optional[_Union[ModelHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class GradientHeader(_message.Message):
-    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity", "metrics")
+    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity", "metrics", "is_staged")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +402,7 @@ class GradientHeader(_message.Message):
     WANTS_MODEL_FIELD_NUMBER: _ClassVar[int]
     ODDITY_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    IS_STAGED_FIELD_NUMBER: _ClassVar[int]
     session: str
     sequence: int
     task_id: int
@@ -217,7 +418,8 @@ class GradientHeader(_message.Message):
     wants_model: bool
     oddity: str
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
-    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
+    is_staged: bool
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., is_staged: bool = ...) -> None: ...
 
 class GradientChunk(_message.Message):
     __slots__ = ("header", "data")
@@ -320,3 +522,11 @@ class ReportTaskResultReply(_message.Message):
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     accepted: bool
     def __init__(self, accepted: bool = ...) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LeaveReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

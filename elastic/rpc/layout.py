@@ -47,6 +47,10 @@ class TensorSpec:
     shape: tuple[int, ...]
 
     @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        return DTYPES[self.dtype]
+
+    @property
     def size_bytes(self) -> int:
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from elastic.policy.placement import Share, Slice
 from elastic.policy.records import Picks, RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import (
@@ -86,6 +87,19 @@ def _picks_from_proto(picks: pb.Picks) -> Picks:
         tuple(map(_shard_from_proto, picks.shards)),
         np.frombuffer(picks.owners, "<i4"),
         np.frombuffer(picks.indices, "<i8"),
+    )
+
+
+def slices_to_proto(slices: Iterable[Slice]) -> list[pb.Slice]:
+    """Encode what a server has of each tensor."""
+    return [pb.Slice(name=each.name, start=each.start, end=each.end) for each in slices]
+
+
+def share_from_proto(message: pb.ServerShare) -> Share:
+    """Decode what a server has."""
+    return Share(
+        tuple(Slice(each.name, each.start, each.end) for each in message.parameters),
+        tuple(Slice(each.name, each.start, each.end) for each in message.state),
     )
 
 

@@ -1,13 +1,20 @@
-"""The master's side of the wire: authentication, malformed messages, statuses."""
+"""The side of the wire that answers: authentication, malformed messages, statuses."""
 
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 import grpc
 
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.wire import FENCED, FRAME_BYTES, METHODS, SERVICE, Malformed, Method
+from elastic.rpc.wire import (
+    FENCED,
+    FRAME_BYTES,
+    METHODS,
+    SERVER_METHODS,
+    Malformed,
+    Method,
+)
 
 SERVER_OPTIONS: Final = (
     # A second master on the port must fail, not share it.
@@ -55,6 +62,30 @@ class MasterService(Protocol):
         self, request: pb.ReportTaskResultRequest
     ) -> pb.ReportTaskResultReply: ...
 
+    async def register_server(
+        self, request: pb.RegisterServerRequest
+    ) -> pb.RegisterServerReply: ...
+
+
+class ServerService(Protocol):
+    """What answers the calls of a parameter server; raises `CallRefusedError` to refuse one."""
+
+    async def load(
+        self, header: pb.LoadHeader, chunks: AsyncIterator[memoryview]
+    ) -> pb.LoadReply: ...
+
+    async def stage(
+        self, header: pb.StageHeader, chunks: AsyncIterator[memoryview]
+    ) -> pb.StageReply: ...
+
+    def pull(self, request: pb.PullRequest) -> AsyncIterator[pb.ModelChunk | bytes]: ...
+
+    async def commit(self, request: pb.CommitRequest) -> pb.CommitReply: ...
+
+    def copy(self, request: pb.CopyRequest) -> AsyncIterator[pb.CopyChunk | bytes]: ...
+
+    async def leave(self, request: pb.LeaveRequest) -> pb.LeaveReply: ...
+
 
 Guard: TypeAlias = Callable[[], None]
 """Asked before a call is worked on and before it is answered; raises what nobody may answer with.
@@ -70,35 +101,13 @@ def fenced(message: str) -> CallRefusedError:
     return CallRefusedError(grpc.StatusCode.UNAVAILABLE, f"{FENCED}: {message}")
 
 
-class MasterHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Routes authenticated calls to a `MasterService`."""
+class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Routes authenticated calls."""
 
-    def __init__(self, service: MasterService, token: str, guard: Guard = _unguarded) -> None:
-        """Take the service.
-
-        Args:
-            service: Answers the calls.
-            token: That each call has to bring.
-            guard: Lets answers through, refusals among them.
-        """
+    def __init__(self, handlers: Mapping[str, Any], token: str) -> None:
+        """Take what answers, by path, and the token that each call has to bring."""
         self._expected = f"Bearer {token}".encode()
-        self._handlers = {
-            METHODS[name].path: handler
-            for name, handler in (
-                ("Register", _unary(METHODS["Register"], service.register, guard)),
-                ("Heartbeat", _unary(METHODS["Heartbeat"], service.heartbeat, guard)),
-                ("GetTask", _unary(METHODS["GetTask"], service.get_task, guard)),
-                (
-                    "ReportTaskResult",
-                    _unary(METHODS["ReportTaskResult"], service.report_task_result, guard),
-                ),
-                ("GetModel", _server_stream(METHODS["GetModel"], service.get_model, guard)),
-                (
-                    "ReportGradient",
-                    _gradient_stream(METHODS["ReportGradient"], service.report_gradient, guard),
-                ),
-            )
-        }
+        self._handlers = handlers
 
     def service(self, handler_call_details: Any) -> Any:
         """Find the handler of a call; a call without the token meets one that refuses it."""
@@ -110,8 +119,56 @@ class MasterHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
             "",
         )
         if not hmac.compare_digest(str(given).encode(), self._expected):
-            return _refuse_all(handler)
+            return _refuse_all(handler, handler_call_details.method.split("/")[1])
         return handler
+
+
+class MasterHandler(_Handler):
+    """Routes authenticated calls to a `MasterService`."""
+
+    def __init__(self, service: MasterService, token: str, guard: Guard = _unguarded) -> None:
+        """Take the service.
+
+        Args:
+            service: Answers the calls.
+            token: That each call has to bring.
+            guard: Lets answers through, refusals among them.
+        """
+        handlers = (
+            ("Register", _unary(METHODS["Register"], service.register, guard)),
+            ("Heartbeat", _unary(METHODS["Heartbeat"], service.heartbeat, guard)),
+            ("GetTask", _unary(METHODS["GetTask"], service.get_task, guard)),
+            (
+                "ReportTaskResult",
+                _unary(METHODS["ReportTaskResult"], service.report_task_result, guard),
+            ),
+            ("RegisterServer", _unary(METHODS["RegisterServer"], service.register_server, guard)),
+            ("GetModel", _download(METHODS["GetModel"], service.get_model, guard)),
+            (
+                "ReportGradient",
+                _upload(
+                    METHODS["ReportGradient"], pb.GradientChunk, service.report_gradient, guard
+                ),
+            ),
+        )
+        super().__init__({METHODS[name].path: handler for name, handler in handlers}, token)
+
+
+class ServerHandler(_Handler):
+    """Routes authenticated calls to a `ServerService`."""
+
+    def __init__(self, service: ServerService, token: str) -> None:
+        """Take the service, and the token that each call has to bring."""
+        methods = SERVER_METHODS
+        handlers = (
+            ("Load", _upload(methods["Load"], pb.LoadChunk, service.load, _unguarded)),
+            ("Stage", _upload(methods["Stage"], pb.StageChunk, service.stage, _unguarded)),
+            ("Pull", _download(methods["Pull"], service.pull, _unguarded)),
+            ("Commit", _unary(methods["Commit"], service.commit, _unguarded)),
+            ("Copy", _download(methods["Copy"], service.copy, _unguarded)),
+            ("Leave", _unary(methods["Leave"], service.leave, _unguarded)),
+        )
+        super().__init__({methods[name].path: handler for name, handler in handlers}, token)
 
 
 def _checked(request: Any) -> Any:
@@ -145,7 +202,7 @@ def _unary(
     return grpc.unary_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
 
 
-def _server_stream(
+def _download(
     method: Method[Any], implementation: Callable[[Any], AsyncIterator[Any]], guard: Guard
 ) -> Any:
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -160,9 +217,10 @@ def _server_stream(
     return grpc.unary_stream_rpc_method_handler(call, method.decode_request, method.encode_reply)
 
 
-def _gradient_stream(
+def _upload(
     method: Method[Any],
-    implementation: Callable[[pb.GradientHeader, AsyncIterator[memoryview]], Awaitable[Any]],
+    chunk: type[Any],
+    implementation: Callable[[Any, AsyncIterator[memoryview]], Awaitable[Any]],
     guard: Guard,
 ) -> Any:
     async def data_of(requests: AsyncIterator[Any]) -> AsyncIterator[memoryview]:
@@ -176,8 +234,8 @@ def _gradient_stream(
             guard()
             stream = aiter(requests)
             first = _checked(await anext(stream, None))
-            if not isinstance(first, pb.GradientChunk) or not first.HasField("header"):
-                raise malformed("the first message of ReportGradient must be a header")
+            if not isinstance(first, chunk) or not first.HasField("header"):
+                raise malformed(f"the first message of {method.name} must be a header")
             reply = await implementation(first.header, data_of(stream))
             guard()
         except CallRefusedError as refusal:
@@ -188,13 +246,13 @@ def _gradient_stream(
     return grpc.stream_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
 
 
-def _refuse_all(handler: Any) -> Any:
+def _refuse_all(handler: Any, service: str) -> Any:
     """A handler of the same shape that answers UNAUTHENTICATED before it reads anything."""
 
     async def refuse(_: Any, context: Any) -> None:
         await context.abort(
             grpc.StatusCode.UNAUTHENTICATED,
-            f"{SERVICE} needs this job's token as metadata 'authorization: Bearer TOKEN'",
+            f"{service} needs this job's token as metadata 'authorization: Bearer TOKEN'",
         )
 
     async def refuse_stream(_: Any, context: Any) -> AsyncIterator[bytes]:

@@ -13,8 +13,9 @@ from google.protobuf.message import DecodeError, Message
 from elastic.rpc import elastic_pb2 as pb
 
 SERVICE: Final = "elastic.v1.Master"
+SERVER_SERVICE: Final = "elastic.v1.Server"
 DATA_TAG: Final = 0x12
-"""Field 2, length-delimited: `data` in ModelChunk and GradientChunk."""
+"""Field 2, length-delimited: `data` in every chunk message."""
 
 
 FRAME_BYTES: Final = 1 << 18
@@ -101,15 +102,49 @@ class Method(Generic[H]):
     decode_reply: Callable[[bytes], Any]
     streams_requests: bool = False
     streams_replies: bool = False
+    service: str = SERVICE
 
     @property
     def path(self) -> str:
-        return f"/{SERVICE}/{self.name}"
+        return f"/{self.service}/{self.name}"
 
 
-def _unary(name: str, request: type[Any], reply: type[Any]) -> Method[Any]:
+def _unary(name: str, request: type[Any], reply: type[Any], service: str = SERVICE) -> Method[Any]:
     return Method(
-        name, _encode, lambda raw: decode(request, raw), _encode, lambda raw: decode(reply, raw)
+        name,
+        _encode,
+        lambda raw: decode(request, raw),
+        _encode,
+        lambda raw: decode(reply, raw),
+        service=service,
+    )
+
+
+def _upload(name: str, chunk: type[Any], reply: type[Any], service: str = SERVICE) -> Method[Any]:
+    """A header and data, answered by one message."""
+    return Method(
+        name,
+        _encode_chunk,
+        lambda raw: decode_chunk(chunk, raw),
+        _encode,
+        lambda raw: decode(reply, raw),
+        streams_requests=True,
+        service=service,
+    )
+
+
+def _download(
+    name: str, request: type[Any], chunk: type[Any], service: str = SERVICE
+) -> Method[Any]:
+    """One message, answered by a header and data."""
+    return Method(
+        name,
+        _encode,
+        lambda raw: decode(request, raw),
+        _encode_chunk,
+        lambda raw: decode_chunk(chunk, raw),
+        streams_replies=True,
+        service=service,
     )
 
 
@@ -120,21 +155,22 @@ METHODS: Final[dict[str, Method[Any]]] = {
         _unary("Heartbeat", pb.HeartbeatRequest, pb.HeartbeatReply),
         _unary("GetTask", pb.GetTaskRequest, pb.GetTaskReply),
         _unary("ReportTaskResult", pb.ReportTaskResultRequest, pb.ReportTaskResultReply),
-        Method(
-            "GetModel",
-            _encode,
-            lambda raw: decode(pb.GetModelRequest, raw),
-            _encode_chunk,
-            lambda raw: decode_chunk(pb.ModelChunk, raw),
-            streams_replies=True,
-        ),
-        Method(
-            "ReportGradient",
-            _encode_chunk,
-            lambda raw: decode_chunk(pb.GradientChunk, raw),
-            _encode,
-            lambda raw: decode(pb.ReportGradientReply, raw),
-            streams_requests=True,
-        ),
+        _unary("RegisterServer", pb.RegisterServerRequest, pb.RegisterServerReply),
+        _download("GetModel", pb.GetModelRequest, pb.ModelChunk),
+        _upload("ReportGradient", pb.GradientChunk, pb.ReportGradientReply),
     )
 }
+"""Of the master, by name."""
+
+SERVER_METHODS: Final[dict[str, Method[Any]]] = {
+    method.name: method
+    for method in (
+        _upload("Load", pb.LoadChunk, pb.LoadReply, SERVER_SERVICE),
+        _upload("Stage", pb.StageChunk, pb.StageReply, SERVER_SERVICE),
+        _download("Pull", pb.PullRequest, pb.ModelChunk, SERVER_SERVICE),
+        _unary("Commit", pb.CommitRequest, pb.CommitReply, SERVER_SERVICE),
+        _download("Copy", pb.CopyRequest, pb.CopyChunk, SERVER_SERVICE),
+        _unary("Leave", pb.LeaveRequest, pb.LeaveReply, SERVER_SERVICE),
+    )
+}
+"""Of a parameter server, by name."""

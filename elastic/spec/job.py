@@ -74,6 +74,13 @@ class JobSpec(ClusterSettings, WorkSettings):
                 f"grads_to_wait={self.grads_to_wait} has no meaning with {cause}: leave one of "
                 "them out"
             )
+        if self.strategy == "ps" and not self.num_ps:
+            problems.append("--strategy ps needs servers: give --num_ps 1 or more")
+        if self.strategy == "master" and self.num_ps:
+            problems.append(
+                f"--strategy master has no parameter servers, and --num_ps={self.num_ps} asks for "
+                "some: leave one of them out"
+            )
         if problems:
             raise ValueError("\n".join(problems))
         return self

@@ -1,7 +1,6 @@
 """The roles of a job's processes: one table, which all that starts or counts replicas reads.
 
-A further role, such as a parameter server, is a further row, the settings that it names, and its
-program.
+A further role is a further row, the settings that it names, and its program.
 """
 
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from elastic.spec.job import JobSpec, WorkerRange
 
 MASTER: Final = "master"
 WORKER: Final = "worker"
+PS: Final = "ps"
 
 
 class Keeper(Enum):
@@ -89,8 +89,10 @@ class Role:
         """How many replicas a job may have."""
         if self.number is None:
             return WorkerRange(minimum=1, maximum=1)
-        limits: WorkerRange = getattr(spec, self.number)
-        return limits
+        number: WorkerRange | int = getattr(spec, self.number)
+        if isinstance(number, int):
+            return WorkerRange(minimum=number, maximum=number)
+        return number
 
     def max_failures(self, spec: JobSpec) -> int:
         """How many ends by the user's fault a job bears."""
@@ -136,6 +138,30 @@ _ROWS: Final = (
         resource_request="worker_resource_request",
         resource_limit="worker_resource_limit",
         priority="worker_pod_priority",
+        keeps_state=False,
+    ),
+    Role(
+        name=PS,
+        plural="parameter servers",
+        module="elastic.ps",
+        keeper=Keeper.MASTER,
+        number="num_ps",
+        is_scaled=False,
+        failures="max_worker_failures",
+        quorum=Quorum.ALL,
+        words=Words(
+            waiting="ServerWaiting",
+            started_again="ServerStarted",
+            scaled_away="ServerScaledAway",
+            left="ServerLeft",
+            lost="ServerLost",
+            failed="ServerFailed",
+            too_many_failures="ServerFailures",
+            too_few_run="NoServers",
+        ),
+        resource_request="ps_resource_request",
+        resource_limit="ps_resource_limit",
+        priority="ps_pod_priority",
         keeps_state=False,
     ),
 )

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elastic.policy.replicas import ReplicaPhase, told_id
+from elastic.spec.roles import WORKER
 from elastic.spec.status import JobEvent, JobPhase, JobStatus, WorkerStatus
 from elastic.telemetry.progress import (
     PHASE_STYLES,
@@ -226,7 +227,8 @@ def _worker_phase(status: JobStatus, worker: WorkerStatus) -> str:
 
 def _workers_table(status: JobStatus) -> RenderableType:
     table = plain_table()
-    table.add_column("WORKER", no_wrap=True)
+    has_others = any(worker.role != WORKER for worker in status.workers)
+    table.add_column("REPLICA" if has_others else "WORKER", no_wrap=True)
     table.add_column("PHASE", no_wrap=True)
     for title in ("LAUNCH", "PID", "RECORDS", "SAMPLES/S"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -240,8 +242,11 @@ def _workers_table(status: JobStatus) -> RenderableType:
             _worker_phase(status, worker),
             str(worker.launch),
             "-" if worker.pid is None else str(worker.pid),
-            str(worker.records_done),
-            f"{worker.samples_per_s:.0f}",
+            *(
+                (str(worker.records_done), f"{worker.samples_per_s:.0f}")
+                if worker.role == WORKER
+                else ("-", "-")
+            ),
             Text(worker.last_exit),
             *([Text(worker.message)] if waits else []),
         )

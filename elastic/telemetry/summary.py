@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from elastic.policy.replicas import ReplicaPhase
 from elastic.policy.time_account import split_at
 from elastic.spec.kinds import JobKind
+from elastic.spec.roles import WORKER
 from elastic.spec.status import JobEvent, JobPhase, JobStatus, Progress, WorkerStatus
 from elastic.spec.status.time_split import TimeCategory
 
@@ -114,8 +115,9 @@ def speed_text(status: JobStatus) -> str:
     return "-" if status.phase.is_final else f"{status.progress.samples_per_s:.0f}"
 
 
-def is_running(worker: WorkerStatus) -> bool:
-    return worker.phase == ReplicaPhase.RUNNING
+def is_running(replica: WorkerStatus) -> bool:
+    """Whether it is a worker, and runs."""
+    return replica.role == WORKER and replica.phase == ReplicaPhase.RUNNING
 
 
 def workers_text(status: JobStatus) -> str:

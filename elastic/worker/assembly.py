@@ -14,11 +14,12 @@ from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind, Mode
 from elastic.spec.model_def import ModelDef, load_model_def
 from elastic.worker.batches import BatchStream
+from elastic.worker.exchange import Exchange, MasterExchange, ServerExchange
 from elastic.worker.loop import Parts
 from elastic.worker.meter import StepMeter
 from elastic.worker.prediction import Outputs, open_processor
 from elastic.worker.step import Trainer
-from elastic.worker.strategy import MasterParameters
+from elastic.worker.strategy import PulledParameters
 
 
 def assemble(
@@ -61,12 +62,20 @@ def assemble(
         model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model, session.total_steps) if local else None
-        strategy = MasterParameters(client, model, updater, spec.get_model_steps, meter)
+        strategy = PulledParameters(
+            _exchange(spec, client), model, updater, spec.get_model_steps, meter
+        )
         trainer = Trainer(strategy, model, spec.seed, meter, spec.train_metrics)
         stream = BatchStream(framework, model_def, spec.minibatch_size, readers)
         return Parts(strategy, trainer, stream, _outputs(spec, model_def, session, replica))
 
     return build
+
+
+def _exchange(spec: JobSpec, client: MasterClient) -> Exchange:
+    if spec.num_ps:
+        return ServerExchange(client, is_synchronous=not spec.is_async)
+    return MasterExchange(client)
 
 
 def _outputs(spec: JobSpec, model_def: ModelDef, session: Session, replica: ReplicaId) -> Outputs:

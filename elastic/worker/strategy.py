@@ -14,8 +14,9 @@ from elastic.frameworks.base import Array, Model, StepResult, Tensors, Updater
 from elastic.policy.oddities import Oddity
 from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.client import MasterClient, PulledModel, Session, VersionGoneError
+from elastic.rpc.client import PulledModel, Session, VersionGoneError
 from elastic.rpc.messages import metrics_to_proto
+from elastic.worker.exchange import Exchange
 from elastic.worker.meter import NoMeter, StepMeter
 
 
@@ -96,15 +97,15 @@ class Strategy(Protocol):
         """
 
 
-class MasterParameters:
-    """The master has them: versions are pulled from it, gradients are pushed to it.
+class PulledParameters:
+    """Others have them: versions are pulled from there, gradients are pushed there.
 
     With an updater the worker takes steps of its own between two pulls.
     """
 
     def __init__(
         self,
-        client: MasterClient,
+        exchange: Exchange,
         model: Model,
         updater: Updater | None,
         get_model_steps: int,
@@ -113,18 +114,17 @@ class MasterParameters:
         """Keep the parts.
 
         Args:
-            client: Connection to the master.
+            exchange: Carries versions and gradients.
             model: The local model, whose parameters are filled by pulls.
             updater: Applies own gradients between pulls; needed where `get_model_steps` > 1.
             get_model_steps: Pull every so many accepted steps.
             meter: Told how long pulls and pushes took, and how large they were.
         """
-        self._client = client
+        self._exchange = exchange
         self._model = model
         self._updater = updater
         self._get_model_steps = get_model_steps
         self._meter = meter or NoMeter()
-        self._session: Session | None = None
         self._sequence = 0
         self._version: int | None = None
         self._state: Tensors = {}
@@ -138,7 +138,8 @@ class MasterParameters:
 
     def begin(self, session: Session) -> None:
         """Pull anew before the next step: versions of a restarted master mean other values."""
-        self._session, self._sequence = session, 0
+        self._exchange.begin(session)
+        self._sequence = 0
         self._version, self._is_stale = None, True
 
     def doubt_version(self) -> None:
@@ -168,8 +169,8 @@ class MasterParameters:
         result = contribution.result
         self._sequence += 1
         began_s = time.perf_counter()
-        reply = self._client.report_gradient(
-            self._current, self._header(contribution), result.gradients, result.state
+        reply = self._exchange.report_gradient(
+            self._header(contribution), result.gradients, result.state
         )
         self._meter.pushed(
             time.perf_counter() - began_s,
@@ -184,7 +185,7 @@ class MasterParameters:
             self._go_on_with(result, reply.model_version)
         else:
             self._is_stale = True
-        pulled = self._client.model_of(reply)
+        pulled = self._exchange.model_of(reply)
         if pulled is not None:
             self._load(pulled)
             self._is_stale = False
@@ -192,13 +193,8 @@ class MasterParameters:
         return Outcome(is_accepted, reply.model_version)
 
     def idle(self, seconds: float, stopping: threading.Event) -> None:
-        """Wait: the master needs nobody for what others do."""
+        """Wait: nobody is needed for what others do."""
         stopping.wait(seconds)
-
-    @property
-    def _current(self) -> Session:
-        assert self._session is not None, "a session has begun"
-        return self._session
 
     def _header(self, contribution: Contribution) -> pb.GradientHeader:
         task, result = contribution.task, contribution.result
@@ -231,7 +227,7 @@ class MasterParameters:
         """Have a version, the newest for None; transfers nothing if it is here already."""
         have_version = None if self._steps_since_pull else self._version
         began_s = time.perf_counter()
-        pulled = self._client.get_model(self._current, have_version, version)
+        pulled = self._exchange.get_model(have_version, version)
         self._meter.pulled(time.perf_counter() - began_s)
         if pulled is not None:
             self._load(pulled)

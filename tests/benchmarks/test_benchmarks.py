@@ -16,6 +16,7 @@ from benchmarks import (
     recovery,
     report,
     run,
+    servers,
     shuffling,
     startup,
     two_workers,
@@ -64,6 +65,12 @@ def test_plans_are_of_clusters_in_which_jobs_come_and_go():
 def test_push():
     ratios = push.run(TINY)
     assert len(ratios) == 2
+    check(ratios, TINY.rounds)
+
+
+def test_servers():
+    ratios = servers.run(TINY)
+    assert len(ratios) == 8
     check(ratios, TINY.rounds)
 
 

@@ -14,9 +14,12 @@ LONG = "a" * 300
         (("--feed=3",),
          "unknown flag --feed: name the function with --dataset_fn; it gets no third argument"
          + HELP),
-        (("--num-ps-pods=2",),
-         "unknown flag --num_ps_pods: leave it out: the master holds the "
-         "parameters, there are no parameter servers" + HELP),
+        (("--strategy=ps",), "--strategy ps needs servers: give --num_ps 1 or more"),
+        (("--strategy=master", "--num-ps-pods=2"),
+         "--strategy master has no parameter servers, and --num_ps=2 asks for some: leave one of "
+         "them out"),
+        (("--distribution_strategy=AllreduceStrategy",),
+         "--distribution_strategy is 'AllreduceStrategy': expected one of master, ps"),
         (("--qqq",), "unknown flag --qqq" + HELP),
         (("zoo", "stray"), "Got unexpected extra argument (stray)" + HELP),
         (("--num_epochs=x",),

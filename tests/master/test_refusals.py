@@ -177,6 +177,7 @@ def test_bytes_that_are_no_message_are_refused(name):
 def _requests(session):
     return {
         "Register": pb.RegisterRequest(worker_index=0, launch=1),
+        "RegisterServer": pb.RegisterServerRequest(address="127.0.0.1:1"),
         "Heartbeat": pb.HeartbeatRequest(session=session),
         "GetTask": pb.GetTaskRequest(session=session),
         "GetModel": pb.GetModelRequest(session=session),
@@ -184,7 +185,9 @@ def _requests(session):
     }
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "Register"])
+@pytest.mark.parametrize(
+    "name", [name for name in METHODS if name not in ("Register", "RegisterServer")]
+)
 def test_an_unknown_session_must_register_again(name):
     async def send():
         async with ServedMaster().serve() as peer:

@@ -20,7 +20,7 @@ from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 @contextlib.asynccontextmanager
 async def _served(master, guard=lambda: None):
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((MasterHandler(master._servicer, TOKEN, guard),))
+    server.add_generic_rpc_handlers((MasterHandler(master.reception, TOKEN, guard),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

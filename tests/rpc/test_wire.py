@@ -1,10 +1,11 @@
 """Chunk messages taken apart by hand are the protobuf messages of the protocol."""
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.wire import METHODS, Malformed, decode_chunk, encode_data
+from elastic.rpc.wire import METHODS, SERVER_METHODS, Malformed, decode_chunk, encode_data
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1))
@@ -28,9 +29,11 @@ def test_cut_data_is_malformed():
     )
 
 
-def test_every_method_of_the_protocol_is_served():
-    service = pb.DESCRIPTOR.services_by_name["Master"]
-    assert set(METHODS) == {method.name for method in service.methods}
+@pytest.mark.parametrize(("name", "methods"), [("Master", METHODS), ("Server", SERVER_METHODS)])
+def test_every_method_of_the_protocol_is_served(name, methods):
+    service = pb.DESCRIPTOR.services_by_name[name]
+    assert set(methods) == {method.name for method in service.methods}
     for method in service.methods:
-        assert METHODS[method.name].streams_requests == method.client_streaming
-        assert METHODS[method.name].streams_replies == method.server_streaming
+        assert methods[method.name].path == f"/{service.full_name}/{method.name}"
+        assert methods[method.name].streams_requests == method.client_streaming
+        assert methods[method.name].streams_replies == method.server_streaming

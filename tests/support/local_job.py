@@ -168,6 +168,7 @@ def break_at_random(
     num_faults: int,
     max_workers: int,
     faults: Sequence[str] = (),
+    drawn: Sequence[str] = DRAWN_FAULTS,
 ) -> list[str]:
     """Break a running job at random moments, seeded; returns what was done to it.
 
@@ -183,6 +184,7 @@ def break_at_random(
         num_faults: How often.
         max_workers: The most that the job is scaled to.
         faults: What to do first, in their order; the others are drawn.
+        drawn: Of which.
     """
     rng = random.Random(seed)
     done: list[str] = []
@@ -199,7 +201,7 @@ def break_at_random(
             if status.progress.records_done >= records:
                 break
             time.sleep(rng.uniform(0.0, 0.02))
-        fault = faults[number] if number < len(faults) else rng.choice(DRAWN_FAULTS)
+        fault = faults[number] if number < len(faults) else rng.choice(drawn)
         if fault == "scale":
             size = rng.randint(1, max_workers)
             with contextlib.suppress(Exception):

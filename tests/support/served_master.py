@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -9,36 +10,68 @@ import numpy as np
 from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.rounds import EvaluationRound
 from elastic.master.coordination.running import Listeners, RunningJob
+from elastic.master.parameters.ring import ServerLife, ServerRing
+from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.prepare.preparation import (
     build_store,
     check_sources,
     choose_sample,
     training_ledger,
 )
+from elastic.master.reception import Reception
 from elastic.master.servicer import MasterServicer
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
+from elastic.policy.replicas import ReplicaId
+from elastic.ps.servicer import ServerServicer
+from elastic.ps.serving import share_builder
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import Layout
 from elastic.rpc.messages import specs_to_proto
-from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
+from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, ServerHandler
 from elastic.rpc.wire import METHODS, encode_data
 from elastic.telemetry.meter import JobMeter
 from support.datasets import prepared_dir
 from support.local_job import make_spec
 
+ZOO = Path(__file__).parent / "zoo"
 TOKEN = "the-token-of-this-job"
 PATIENCE_S = 300.0
 """For a whole scenario, the first import of its framework included."""
 NUM_RECORDS = 40
+NUM_PARTS = 3
+"""Of the model in `zoo/spread_counting_torch.py`."""
+
+
+def parts_of(counts):
+    """The parameters of the counting model that is spread over servers."""
+    return {
+        f"parts.{part}": np.ascontiguousarray(counts[part::NUM_PARTS]) for part in range(NUM_PARTS)
+    }
+
+
+def counts_of(parameters):
+    """How often each record is in the parameters, of the model in one piece or in parts."""
+    if "counts" in parameters:
+        return parameters["counts"].copy()
+    counts = np.empty(NUM_RECORDS, np.float32)
+    for part in range(NUM_PARTS):
+        counts[part::NUM_PARTS] = parameters[f"parts.{part}"]
+    return counts
 
 
 class ServedMaster:
-    """The parts of a master that answer calls, over the counting model; nothing starts workers."""
+    """The parts of a master that answer calls, over the counting model; nothing starts workers.
+
+    With `num_ps` its parameters are in parts, which servers of this process have.
+    """
 
     def __init__(self, **settings):
+        has_servers = settings.get("num_ps", 0) > 0
+        if has_servers:
+            settings["model_zoo"] = str(ZOO)
         self.spec = make_spec(
-            "counting.counting_torch.CustomModel",
+            f"{'spread_counting_torch' if has_servers else 'counting.counting_torch'}.CustomModel",
             prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
             model_params={"num_records": NUM_RECORDS},
             **{"shuffle": "none", "records_per_task": 20, "minibatch_size": 1, **settings},
@@ -51,9 +84,12 @@ class ServedMaster:
         self.store = build_store(self.spec, sources, sample)
         self.ledger = training_ledger(self.spec, sources.chunks)
         rule = UpdateRule(self.spec.gradients_per_update, self.spec.is_async)
+        self.ring = ServerRing(self.spec.num_ps)
+        self.servers = []
+        self.parameters = self._strategy() if has_servers else self.store
         self.job = RunningJob.assemble(
             self.ledger,
-            self.store,
+            self.parameters,
             rule,
             Liveness(self.spec.hang_timeout, self.spec.start_timeout),
             CommitLog(""),
@@ -66,9 +102,15 @@ class ServedMaster:
         self._servicer = MasterServicer(
             self.job, sample, lambda replica: self.launches.get(replica.index, 0)
         )
+        self.reception = Reception(None, lambda replica: 0)
+        self.reception.open(self._servicer)
         self._shards = sources.shards
         self.heard = []
         self._listen()
+
+    def _strategy(self):
+        rules = ServerRules(TOKEN, 0, not self.spec.is_async, PATIENCE_S, PATIENCE_S)
+        return ServerParameters(self.store, self.ring, rules, lambda _: None)
 
     def _listen(self):
         """Note each session key that a call was found to have."""
@@ -97,9 +139,10 @@ class ServedMaster:
     async def serve(self):
         """Serve, and give a peer that has the token."""
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        server.add_generic_rpc_handlers((MasterHandler(self._servicer, TOKEN),))
+        server.add_generic_rpc_handlers((MasterHandler(self.reception, TOKEN),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
+        await self._start_servers()
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 peer = Peer(channel, (("authorization", f"Bearer {TOKEN}"),))
@@ -107,6 +150,20 @@ class ServedMaster:
                 yield peer
         finally:
             await server.stop(None)
+            for each in self.servers:
+                await each.stop(None)
+
+    async def _start_servers(self):
+        for index in range(self.spec.num_ps):
+            server = grpc.aio.server(options=SERVER_OPTIONS)
+            servicer = ServerServicer(share_builder(self.spec))
+            server.add_generic_rpc_handlers((ServerHandler(servicer, TOKEN),))
+            port = server.add_insecure_port("127.0.0.1:0")
+            await server.start()
+            self.servers.append(server)
+            replica = ReplicaId("ps", index, 1)
+            self.ring.announced(ServerLife(replica, "life", f"127.0.0.1:{port}"))
+        await self.parameters.start()
 
     def begin_evaluation(self):
         round_ = EvaluationRound(0, self.store.version, self._shards, self.spec)
@@ -114,8 +171,13 @@ class ServedMaster:
         return round_
 
     def counts(self):
-        """How often each record is in the parameters."""
-        return self.store.model.parameters()["counts"].copy()
+        """How often each record is in the parameters that the master has."""
+        return counts_of(self.store.model.parameters())
+
+    async def newest_counts(self):
+        """How often each record is in the newest version, wherever that is."""
+        async with self.parameters.lock:
+            return counts_of((await self.parameters.whole()).parameters())
 
     def account(self):
         """All that a report could change, in a form that can be compared."""

@@ -9,8 +9,9 @@ from elastic.frameworks.base import Batch, StepResult
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import PulledModel
+from elastic.worker.exchange import MasterExchange
 from elastic.worker.step import Trainer
-from elastic.worker.strategy import LeaseLostError, MasterParameters
+from elastic.worker.strategy import LeaseLostError, PulledParameters
 
 TASK = Task(1, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 8), Shard("s", 0, 8))
 
@@ -45,7 +46,7 @@ class Model:
 def test_a_gradient_that_did_not_count_leaves_nothing_behind(is_local):
     model = Model()
     updater = SimpleNamespace(apply=lambda _: None) if is_local else None
-    parameters = MasterParameters(Client(), model, updater, 4 if is_local else 1)
+    parameters = PulledParameters(MasterExchange(Client()), model, updater, 4 if is_local else 1)
     parameters.begin(SimpleNamespace(key="k"))
     trainer = Trainer(parameters, model, seed=0)
     loaded = SimpleNamespace(start=0, end=8, result=lambda: Batch(None, None, 8))
@@ -63,7 +64,7 @@ def test_after_a_wait_for_a_task_the_newest_version_is_asked_for():
     client.get_model = lambda *arguments: (
         asked.append(arguments) or Client.get_model(client, *arguments)
     )
-    parameters = MasterParameters(client, Model(), None, 1)
+    parameters = PulledParameters(MasterExchange(client), Model(), None, 1)
     parameters.begin(SimpleNamespace(key="k"))
     parameters.fill()
     parameters.fill()

@@ -1,4 +1,4 @@
-"""What loop and step rely on, wherever parameters live: here those that a master has."""
+"""What loop and step rely on, wherever parameters live: in the master, or on servers."""
 
 import asyncio
 import threading
@@ -6,43 +6,59 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.served_master import NUM_RECORDS, TOKEN, ServedMaster
+from support.served_master import NUM_RECORDS, TOKEN, ServedMaster, counts_of, parts_of
 
 from elastic.frameworks.base import StepResult
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 from elastic.rpc.messages import task_from_proto
-from elastic.worker.strategy import Contribution, LeaseLostError, MasterParameters, Outcome
+from elastic.worker.exchange import MasterExchange, ServerExchange
+from elastic.worker.strategy import Contribution, LeaseLostError, Outcome, PulledParameters
 
 SIZE = 8
+
+
+pytestmark = pytest.mark.parametrize(
+    "num_ps", [0, 1, 2], ids=["in-master", "one-server", "servers"]
+)
 
 
 class Model:
     """Counts records; its state counts steps, and every gradient moves it."""
 
-    def __init__(self):
+    def __init__(self, is_spread):
         self.counts, self.steps = np.full(NUM_RECORDS, np.nan), np.full((), np.nan)
+        self._is_spread = is_spread
 
     def load(self, parameters, state):
         if parameters is not None:
-            self.counts = parameters["counts"].copy()
+            self.counts = counts_of(parameters)
         self.steps = state["steps"].copy()
 
     def gradients(self, start):
         self.steps += 1
         counts = np.zeros(NUM_RECORDS, np.float32)
         counts[start : start + SIZE] = -1 / SIZE
-        return StepResult({"counts": counts}, {"steps": self.steps.copy()}, 0.5)
+        state = {"steps": self.steps.copy()}
+        if self._is_spread:
+            return StepResult(parts_of(counts), {**state, "frozen": np.ones(5, np.float32)}, 0.5)
+        return StepResult({"counts": counts}, state, 0.5)
 
 
 class WorkerOf:
     """One worker's strategy and model, beside the client that leases its tasks."""
 
-    def __init__(self, address, index, share_memory=True, updater=None, get_model_steps=1):
+    def __init__(
+        self, address, index, share_memory=True, updater=None, get_model_steps=1, num_ps=0
+    ):
         self._index = index
         self.client = MasterClient(lambda: address, TOKEN, 5.0, share_memory=share_memory)
-        self.model = Model()
-        self.strategy = MasterParameters(self.client, self.model, updater, get_model_steps)
+        self.model = Model(num_ps > 0)
+        exchange = MasterExchange(self.client)
+        if num_ps:
+            exchange = ServerExchange(self.client, is_synchronous=updater is None)
+        self.exchange = exchange
+        self.strategy = PulledParameters(exchange, self.model, updater, get_model_steps)
         self.begin()
 
     def begin(self):
@@ -62,17 +78,28 @@ class WorkerOf:
         return self.strategy.contribute(self.compute(start))
 
 
-def play(scenario, *, num_workers=1, share_memory=True, get_model_steps=1, updater=None):
+def play(
+    scenario,
+    *,
+    num_ps,
+    num_workers=1,
+    share_memory=True,
+    get_model_steps=1,
+    updater=None,
+    **settings,
+):
     """Play a scenario of workers in a thread, against a fresh master that waits for no group."""
 
     async def serve():
         own_steps = {"get_model_steps": get_model_steps, "use_async": True} if updater else {}
-        master = ServedMaster(grads_to_wait=1, **own_steps)
+        rules = {"grads_to_wait": 1, **own_steps, **settings}
+        master = ServedMaster(num_ps=num_ps, **rules)
+        master.loop = asyncio.get_running_loop()
         async with master.serve() as peer:
 
             def workers():
                 made = [
-                    WorkerOf(peer.address, index, share_memory, updater, get_model_steps)
+                    WorkerOf(peer.address, index, share_memory, updater, get_model_steps, num_ps)
                     for index in range(num_workers)
                 ]
                 try:
@@ -86,32 +113,37 @@ def play(scenario, *, num_workers=1, share_memory=True, get_model_steps=1, updat
     asyncio.run(asyncio.wait_for(serve(), 300))
 
 
+def newest(master):
+    """The counts of the newest version, asked for from a worker's thread."""
+    return asyncio.run_coroutine_threadsafe(master.newest_counts(), master.loop).result()
+
+
 @pytest.mark.parametrize("share_memory", [True, False])
-def test_what_was_accepted_is_in_what_is_filled_next(share_memory):
+def test_what_was_accepted_is_in_what_is_filled_next(share_memory, num_ps):
     def scenario(master, worker):
         assert worker.contribute(0) == Outcome(is_accepted=True, version=1)
         assert worker.contribute(SIZE) == Outcome(is_accepted=True, version=2)
         worker.strategy.fill()
         assert worker.strategy.version == 2
         assert worker.model.counts.tolist() == [1.0] * 16 + [0.0] * 24
-        assert worker.model.counts.tolist() == master.counts().tolist()
+        assert worker.model.counts.tolist() == newest(master).tolist()
 
-    play(scenario, share_memory=share_memory)
+    play(scenario, num_ps=num_ps, share_memory=share_memory)
 
 
-def test_who_was_late_computes_again_on_the_version_that_now_is():
+def test_who_was_late_computes_again_on_the_version_that_now_is(num_ps):
     def scenario(master, early, late):
         late.strategy.fill()
         computed = late.compute(0)
         assert early.contribute(0).is_accepted
         assert late.strategy.contribute(computed) == Outcome(is_accepted=False, version=1)
         assert late.contribute(0) == Outcome(is_accepted=True, version=2)
-        assert sum(master.counts()) == 2 * SIZE
+        assert sum(newest(master)) == 2 * SIZE
 
-    play(scenario, num_workers=2)
+    play(scenario, num_ps=num_ps, num_workers=2)
 
 
-def test_records_that_were_given_away_are_not_contributed():
+def test_records_that_were_given_away_are_not_contributed(num_ps):
     def scenario(master, worker):
         worker.strategy.fill()
         # Who asks for a task and names none in work gives back what it has.
@@ -119,22 +151,22 @@ def test_records_that_were_given_away_are_not_contributed():
         with pytest.raises(LeaseLostError):
             worker.strategy.contribute(worker.compute(0))
         worker.strategy.fill()
-        assert (worker.model.steps, master.store.version) == (0, 0)
+        assert (worker.model.steps, master.parameters.version) == (0, 0)
 
-    play(scenario)
+    play(scenario, num_ps=num_ps)
 
 
-def test_a_named_version_is_as_it_is_kept_and_the_next_step_begins_with_its_state():
+def test_a_named_version_is_as_it_is_kept_and_the_next_step_begins_with_its_state(num_ps):
     def scenario(_, worker):
         for fill in (lambda: worker.strategy.fill_version(None), worker.strategy.fill):
             fill()
             assert (worker.model.steps, worker.strategy.version) == (0, 0)
             worker.model.gradients(0)
 
-    play(scenario)
+    play(scenario, num_ps=num_ps)
 
 
-def test_a_new_session_trusts_no_version_of_the_one_before():
+def test_a_new_session_trusts_no_version_of_the_one_before(num_ps):
     def scenario(_, worker):
         worker.strategy.fill()
         worker.model.counts[:] = 7
@@ -143,17 +175,17 @@ def test_a_new_session_trusts_no_version_of_the_one_before():
         assert not worker.model.counts.any()
         assert worker.contribute(0).is_accepted
 
-    play(scenario)
+    play(scenario, num_ps=num_ps)
 
 
-def test_own_steps_are_taken_between_two_pulls():
+def test_own_steps_are_taken_between_two_pulls(num_ps):
     applied = []
     updater = SimpleNamespace(apply=applied.append)
 
     def scenario(_, worker):
         pulled = []
-        get_model = worker.client.get_model
-        worker.client.get_model = lambda *asked: pulled.append(asked) or get_model(*asked)
+        get_model = worker.exchange.get_model
+        worker.exchange.get_model = lambda *asked: pulled.append(asked) or get_model(*asked)
         for start in (0, SIZE):
             worker.contribute(start)
             worker.strategy.doubt_version()
@@ -161,10 +193,23 @@ def test_own_steps_are_taken_between_two_pulls():
         worker.strategy.fill()
         assert worker.model.counts.tolist() == [1.0] * 16 + [0.0] * 24
 
-    play(scenario, get_model_steps=2, updater=updater, share_memory=False)
+    play(scenario, num_ps=num_ps, get_model_steps=2, updater=updater, share_memory=False)
 
 
-def test_who_has_nothing_to_do_waits_until_asked_to_stop():
+def test_who_has_nothing_to_do_waits_until_asked_to_stop(num_ps):
     stopping = threading.Event()
     stopping.set()
-    MasterParameters(None, None, None, 1).idle(300.0, stopping)
+    PulledParameters(None, None, None, 1).idle(300.0, stopping)
+
+
+def test_a_group_holds_what_one_worker_brings_before_it_is_full(num_ps):
+    """Its first gradient waits, wherever it lies, while the second is computed and handed over."""
+
+    def scenario(master, worker):
+        assert worker.contribute(0) == Outcome(is_accepted=True, version=0)
+        assert worker.contribute(SIZE) == Outcome(is_accepted=True, version=1)
+        worker.strategy.fill()
+        assert worker.model.counts.tolist() == [1.0] * 16 + [0.0] * 24
+        assert newest(master).tolist() == worker.model.counts.tolist()
+
+    play(scenario, num_ps=num_ps, grads_to_wait=2, num_workers=1)

@@ -8,7 +8,7 @@ import keras
 
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
-from elastic.frameworks.base import Batch, Model, Updater
+from elastic.frameworks.base import Array, Batch, Model, Updater, Values
 from elastic.frameworks.keras.batches import (
     BatchMaker,
     as_tensor,
@@ -19,6 +19,7 @@ from elastic.frameworks.keras.batches import (
 from elastic.frameworks.keras.callbacks import served
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel, total_loss
+from elastic.frameworks.keras.share import KerasShare
 from elastic.frameworks.keras.updater import KerasUpdater
 from elastic.frameworks.user_code import (
     made_callbacks,
@@ -89,6 +90,18 @@ class KerasFramework:
         assert isinstance(model, KerasModel), "models and updaters come from the same framework"
         return KerasUpdater(model_def, model, total_steps)
 
+    def build_share(
+        self,
+        model_def: ModelDef,
+        whole: Mapping[str, Array],  # noqa: ARG002 - Keras' optimizers are given no list
+        parameters: Mapping[str, Array],
+        state: Mapping[str, Array],
+        total_steps: int | None = None,
+    ) -> tuple[Values, Updater]:
+        """Instantiate the user's optimizer over the share."""
+        share = KerasShare(parameters, state)
+        return share, KerasUpdater(model_def, share, total_steps)
+
     def build_callbacks(
         self,
         model_def: ModelDef,
@@ -98,13 +111,22 @@ class KerasFramework:
         is_local: bool,
         num_epochs: int,
         with_metrics: bool,
+        on_servers: bool = False,
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks, those of Keras included."""
         assert isinstance(model, KerasModel)
         assert isinstance(updater, KerasUpdater)
         told = list(metric_functions(model_def.eval_metrics_fn)) if with_metrics else []
         each = (
-            served(made, model, updater, is_local=is_local, num_epochs=num_epochs, told=told)
+            served(
+                made,
+                model,
+                updater,
+                is_local=is_local,
+                on_servers=on_servers,
+                num_epochs=num_epochs,
+                told=told,
+            )
             for made in made_callbacks(model_def)
         )
         return [callback for callback in each if callback is not None]

@@ -175,6 +175,7 @@ def served(
     is_local: bool,
     num_epochs: int,
     told: Collection[str] = (),
+    on_servers: bool = False,
 ) -> Callback | None:
     """A callback that the master can call; None for one whose work every job does.
 
@@ -185,6 +186,7 @@ def served(
         is_local: Whether workers take steps of their own between two pulls.
         num_epochs: Of the job.
         told: Metrics of the training records that `on_epoch_end` is told, beside the loss.
+        on_servers: Whether others than the master apply gradients.
 
     Raises:
         ModelDefError: Some of what it does could not be done.
@@ -203,6 +205,11 @@ def served(
         raise ModelDefError(
             f"callbacks gives a {name}, but with get_model_steps above 1 workers apply gradients "
             "at rates of their own: give the optimizer a LearningRateSchedule"
+        )
+    if on_servers and isinstance(made, _RATE_CHANGING):
+        raise ModelDefError(
+            f"callbacks gives a {name}, but with --strategy ps the servers have the optimizer: "
+            "give the optimizer a LearningRateSchedule"
         )
     monitor = _monitor(made)
     _check_told(made, monitor, told)

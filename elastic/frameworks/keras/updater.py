@@ -1,7 +1,7 @@
 """The user's Keras optimizer over the parameters of one model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -10,6 +10,7 @@ from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, UpdaterState
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel
+from elastic.frameworks.keras.share import KerasShare
 from elastic.frameworks.keras.variables import (
     Joining,
     Stager,
@@ -20,6 +21,13 @@ from elastic.frameworks.keras.variables import (
 )
 from elastic.frameworks.user_code import asked_for
 from elastic.spec.model_def import ModelDef
+
+_BY_ELEMENT: Final = (
+    keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.AdamW, keras.optimizers.Adagrad,
+    keras.optimizers.Adadelta, keras.optimizers.Adamax, keras.optimizers.Nadam,
+    keras.optimizers.RMSprop, keras.optimizers.Ftrl, keras.optimizers.Lion,
+)  # fmt: skip
+"""Update each number by itself; a subclass may do otherwise."""
 
 UpdateStep: TypeAlias = Callable[[Any, tf.Variable, Any], None]
 
@@ -44,8 +52,16 @@ class KerasUpdater:
     """Applies gradients by the user's own optimizer object, in one compiled function."""
 
     def __init__(
-        self, model_def: ModelDef, model: KerasModel, total_steps: int | None = None
+        self,
+        model_def: ModelDef,
+        model: KerasModel | KerasShare,
+        total_steps: int | None = None,
     ) -> None:
+        self._constrained = [
+            name
+            for name, variable in model.trained.items()
+            if getattr(variable, "constraint", None) is not None
+        ]
         self._joining = Joining(described(model.trained))
         self._optimizer = _build_optimizer(model_def, total_steps)
         self._scale = tf.Variable(1.0, trainable=False, dtype=tf.float32)
@@ -92,6 +108,25 @@ class KerasUpdater:
             )
         self._own.check("optimizer's variables", state.tensors)
         self._own.write(state.tensors)
+
+    def may_cut(self, num_servers: int) -> bool:
+        """Whether each number is updated by itself."""
+        if self._constrained:
+            raise ModelDefError(
+                f"the layers constrain {self._constrained[0]}, which parameter servers do not do, "
+                "for they have no layers: leave out --strategy ps"
+            )
+        optimizer, name = self._optimizer, type(self._optimizer).__name__
+        joins = optimizer.global_clipnorm is not None and "global_clipnorm"
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            joins = "a scaled loss"
+        if num_servers > 1 and joins:
+            raise ModelDefError(
+                f"optimizer returned a {name} with {joins}, which looks at all gradients at once, "
+                f"and each of {num_servers} parameter servers has its own alone: leave it out, or "
+                "give --num_ps 1"
+            )
+        return type(optimizer) in _BY_ELEMENT and optimizer.clipnorm is None
 
     def _apply(self, tensors: list[Any], scale: Any) -> None:
         gradients = self._loss_scaled(list(self._joining.split(tensors).values()))

@@ -9,9 +9,10 @@ from torch.utils.data import DataLoader, default_collate
 
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
-from elastic.frameworks.base import Batch, Model, Updater
+from elastic.frameworks.base import Array, Batch, Model, Updater, Values
 from elastic.frameworks.torch.arrays import as_tensor, size_of
 from elastic.frameworks.torch.model import TorchModel, seed_everything
+from elastic.frameworks.torch.share import TorchShare
 from elastic.frameworks.torch.updater import TorchUpdater
 from elastic.frameworks.user_code import (
     check_pair,
@@ -92,6 +93,18 @@ class TorchFramework:
         assert isinstance(model, TorchModel), "models and updaters come from the same framework"
         return TorchUpdater(model_def, model, total_steps)
 
+    def build_share(
+        self,
+        model_def: ModelDef,
+        whole: Mapping[str, Array],
+        parameters: Mapping[str, Array],
+        state: Mapping[str, Array],
+        total_steps: int | None = None,
+    ) -> tuple[Values, Updater]:
+        """Instantiate the user's optimizer over the share."""
+        share = TorchShare(whole, parameters, state)
+        return share, TorchUpdater(model_def, share, total_steps)
+
     def build_callbacks(
         self,
         model_def: ModelDef,
@@ -101,6 +114,7 @@ class TorchFramework:
         is_local: bool,  # noqa: ARG002
         num_epochs: int,  # noqa: ARG002
         with_metrics: bool,  # noqa: ARG002
+        on_servers: bool = False,  # noqa: ARG002
     ) -> Sequence[Callback]:
         """Instantiate the user's callbacks."""
         return [own_callback(made) for made in made_callbacks(model_def)]

@@ -35,6 +35,16 @@ class TorchModel:
         saved = module.state_dict().keys()
         self._buffers = {n: b for n, b in module.named_buffers() if n in saved}
 
+    @property
+    def listed(self) -> Sequence[torch.nn.Parameter]:
+        """What the user's optimizer is given."""
+        return list(self.trained.values())
+
+    @property
+    def elsewhere(self) -> Mapping[str, torch.nn.Parameter]:
+        """Parameters whose values are not here: none of a whole model's."""
+        return {}
+
     def parameters(self) -> Tensors:
         """Views of the trained parameters."""
         return {name: to_array(parameter) for name, parameter in self.trained.items()}

@@ -13,12 +13,21 @@ from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Tensors, UpdaterState
 from elastic.frameworks.torch.arrays import pack, to_tensor, unpack
 from elastic.frameworks.torch.model import TorchModel
+from elastic.frameworks.torch.share import TorchShare
 from elastic.frameworks.user_code import asked_for, user_code
 from elastic.spec.model_def import ModelDef
 
 PARALLEL_BYTES: Final = 32 << 20
 """Parameters below this are updated by one thread: measured on two cores, waking others costs more
 than they do, up to 12 ms, and they spin where a worker is about to compute."""
+
+
+_BY_ELEMENT: Final = (
+    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad,
+    torch.optim.Adadelta, torch.optim.Adamax, torch.optim.ASGD, torch.optim.NAdam,
+    torch.optim.RAdam, torch.optim.RMSprop, torch.optim.Rprop,
+)  # fmt: skip
+"""Update each number by itself; a subclass may do otherwise."""
 
 
 @dataclass(slots=True)
@@ -42,10 +51,17 @@ class TorchUpdater:
     """Applies gradients by the user's own optimizer object."""
 
     def __init__(
-        self, model_def: ModelDef, model: TorchModel, total_steps: int | None = None
+        self,
+        model_def: ModelDef,
+        model: TorchModel | TorchShare,
+        total_steps: int | None = None,
     ) -> None:
         self._parameters = model.trained
+        self._elsewhere = model.elsewhere
         self._optimizer = _build_optimizer(model_def, model, total_steps)
+        for parameter in self._elsewhere.values():
+            # Some optimizers make the slots of all parameters at once.
+            self._optimizer.state.pop(parameter, None)
         _use_fused_kernel(self._optimizer)
         self._scheduler, self._by_epoch = _build_scheduler(model_def, self._optimizer, total_steps)
         self._plan = _plan_of(model_def, total_steps)
@@ -112,12 +128,28 @@ class TorchUpdater:
         except ModelDefError as error:
             raise CheckpointError(f"the optimizer's state does not fit: {error}") from error
 
+    def may_cut(self, num_servers: int) -> bool:
+        """Whether each number is updated by itself."""
+        # torch has no public way to look.
+        hooks = (
+            *self._optimizer._optimizer_step_pre_hooks.values(),  # noqa: SLF001
+            *self._optimizer._optimizer_step_post_hooks.values(),  # noqa: SLF001
+        )
+        if num_servers > 1 and hooks:
+            raise ModelDefError(
+                f"optimizer returned a {type(self._optimizer).__name__} with a hook of its step, "
+                f"which each of {num_servers} parameter servers would call for its own tensors "
+                "alone: leave the hook out, or give --num_ps 1"
+            )
+        return type(self._optimizer) in _BY_ELEMENT
+
     def _load(self, values: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
         groups = unpack(values["param_groups"], tensors)
         index_by_name = {name: index for index, name in self._names_by_index(groups).items()}
         slots = {
             index_by_name.get(name, name): unpack(slot, tensors)
             for name, slot in values["slots"].items()
+            if name not in self._elsewhere
         }
         if self._scheduler is not None:
             self._scheduler.load_state_dict(unpack(values["schedule"], tensors))
@@ -200,11 +232,11 @@ def _laid_out_as(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _build_optimizer(
-    model_def: ModelDef, model: TorchModel, total_steps: int | None
+    model_def: ModelDef, model: TorchModel | TorchShare, total_steps: int | None
 ) -> torch.optim.Optimizer:
     asked = asked_for(model_def.optimizer, "optimizer", total_steps)
     with user_code("optimizer"):
-        optimizer = model_def.optimizer(list(model.trained.values()), **asked)
+        optimizer = model_def.optimizer(list(model.listed), **asked)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ModelDefError(
             f"optimizer returned a {type(optimizer).__name__}: return a torch.optim.Optimizer"

@@ -235,6 +235,12 @@ class Updates:
         self._be_done()
         self._wake()
 
+    async def abandon(self) -> None:
+        """Let those go who wait for an update: none is made here any more."""
+        self._group.end_training()
+        self._wake()
+        await self._parameters.close()
+
     # -- inside --------------------------------------------------------------------------------
 
     def _accept(

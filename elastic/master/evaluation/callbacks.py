@@ -368,6 +368,8 @@ class CallbackRunner:
         """Call one hook of all callbacks; gives the first that ends training, by name."""
         if not self._members:
             return None
+        if self._reads_model:
+            await self._parameters.whole()
         calling = asyncio.ensure_future(
             asyncio.to_thread(partial(self._call_all, hook, arguments, shown))
         )
@@ -406,13 +408,17 @@ class CallbackRunner:
                     )
         return stop
 
+    @property
+    def _reads_model(self) -> bool:
+        return any(getattr(each.callback, "reads_model", False) for each in self._members)
+
     @contextmanager
     def _showing(self, version: int | None) -> Iterator[None]:
         """Have the model hold a version that is kept, where a callback may look at it.
 
         What callbacks write to it is put back: only updates change what is trained.
         """
-        if not any(getattr(member.callback, "reads_model", False) for member in self._members):
+        if not self._reads_model:
             yield
             return
         model = self._parameters.model

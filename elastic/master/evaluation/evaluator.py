@@ -92,6 +92,7 @@ class Evaluator:
         self._ended_s: float | None = None
         self._open: _Open | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[None] | None = None
         self._waiting: Occasion | None = None
         self._epoch_begun = -1
 
@@ -167,6 +168,16 @@ class Evaluator:
         """Wait until nothing is under evaluation."""
         while self._closing is not None and not self._closing.done():
             await self._closing
+
+    async def stop(self) -> None:
+        """Let what is under evaluation be; returns when nothing of it is written any more."""
+        if self._closing is None or self._open is None:
+            return
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+        if not self._open.round.done.is_set():
+            self._closing.cancel()
+        await asyncio.gather(self._closing, return_exceptions=True)
 
     # -- cuts ----------------------------------------------------------------------------------
 
@@ -264,7 +275,7 @@ class Evaluator:
         self._enter(self._open, saving)
 
     def _enter(self, under_way: _Open, saving: asyncio.Task[None] | None) -> None:
-        self._open = under_way
+        self._open, self._saving = under_way, saving
         self._job.tasks.open_round(under_way.round)
         self._closing = asyncio.create_task(self._close(under_way, saving))
 

@@ -206,6 +206,9 @@ class SinglePass:
         self.prediction_dir = one_pass.path if isinstance(one_pass, Prediction) else None
         self._pass = one_pass
 
+    async def abandon(self) -> None:
+        """Nothing goes on beside the workers."""
+
     async def leave(self) -> None:
         """Nothing: what counted is in the journal, and an evaluation begins anew."""
 

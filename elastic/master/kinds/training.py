@@ -15,9 +15,17 @@ from elastic.master.evaluation.best import BestVersions
 from elastic.master.evaluation.callbacks import CallbackRunner
 from elastic.master.evaluation.evaluator import Evaluator
 from elastic.master.fenced import FencedWriter
+from elastic.master.hang_watch import LEAST_S
 from elastic.master.kinds.work import JobParts, Until
+from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore
-from elastic.master.prepare.preparation import Sources, build_callbacks, training_ledger
+from elastic.master.parameters.strategy import AnyStrategy
+from elastic.master.prepare.preparation import (
+    Sources,
+    build_callbacks,
+    total_updates,
+    training_ledger,
+)
 from elastic.master.prepare.restoring import restore
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
@@ -63,6 +71,12 @@ class Training:
                 self._board.export = await self._export(kept)
         elif not is_kept:
             raise CheckpointError(kept)
+
+    async def abandon(self) -> None:
+        """See `Work`: returns when nothing of it is written or evaluated any more."""
+        await self.job.updates.abandon()
+        await self._evaluator.stop()
+        await self._cutter.finish()
 
     async def leave(self) -> None:
         """Keep the newest version where whoever resumes the job finds it."""
@@ -119,7 +133,8 @@ class Training:
 
     async def _export(self, kept: str) -> str:
         try:
-            export = self.job.parameters.model.export
+            async with self.job.parameters.lock:
+                export = (await self.job.parameters.whole()).export
             return await self._writer.write(lambda _: export(self._spec.output))
         except OSError as error:
             raise JobSpecError(
@@ -145,18 +160,25 @@ async def open_training(
     spec, board = parts.spec, parts.board
     run, at = parts.preparation.run, parts.preparation.at
     hooks = await run(partial(build_callbacks, spec, sources, store, at))
-    callbacks = CallbackRunner(hooks, store, spec.hang_timeout, board.note)
+    parameters = _strategy(parts, store, total_updates(spec, sources.shards))
+    callbacks = CallbackRunner(hooks, parameters, spec.hang_timeout, board.note)
     callbacks.check(bool(sources.evaluation_shards), metric_names)
     ledger = training_ledger(spec, sources.chunks)
     at("newest cut")
-    cut = await run(partial(restore, parts.env, store, ledger, board.note, parts.is_first_life))
-    parts.commit_log.open(store.version)
+    going_back = partial(restore, parts.env, parameters, ledger, board.note, parts.is_first_life)
+    cut = await run(going_back)
+    if cut is None and parts.is_back:
+        raise CheckpointError(
+            "a parameter server was lost, and there is no cut that the job could go back to: the "
+            f"events of `elastic status` say why none could be written to {parts.env.recovery_dir}"
+        )
+    parts.commit_log.open(parameters.version)
     idle = idle_workers(ledger.num_tasks, ledger.num_minibatches, spec.num_workers.maximum)
     if idle is not None and parts.is_first_life:
         board.note("WorkersIdle", idle)
     job = RunningJob.assemble(
         ledger,
-        store,
+        parameters,
         _update_rule(spec),
         Liveness(spec.hang_timeout, spec.start_timeout),
         parts.commit_log,
@@ -168,6 +190,9 @@ async def open_training(
     evaluated = cut if cut is not None and cut.evaluated_on == cutter.evaluated_on else None
     parts.telemetry.attach(job, evaluates_as_before=evaluated is not None)
     evaluator = await _evaluator(parts, job, cutter, callbacks, sources, cut)
+    if cut is None and parts.ring is not None:
+        # What the job goes back to where a server is lost before the next cut.
+        await cutter.recovery_cut(is_wanted=True)
     # Metrics of a cut are those of its last record: training on makes them old.
     if evaluated is not None and job.updates.training_done.is_set():
         is_same = not metric_names or set(metric_names) == evaluated.metrics.keys()
@@ -176,6 +201,31 @@ async def open_training(
     job.updates.subscribe(cutter.checkpoint_if_due)
     job.updates.subscribe(evaluator.begin_if_due, evaluator.epoch_ended)
     return Training(parts, sources, job, cutter, evaluator)
+
+
+def _strategy(parts: JobParts, store: ParameterStore, total_steps: int) -> AnyStrategy:
+    """What has the parameters: the master, or servers that get them from it.
+
+    Raises:
+        ModelDefError: The servers cannot have those of this model.
+    """
+    spec, ring = parts.spec, parts.ring
+    if ring is None:
+        return store
+    rules = ServerRules(
+        parts.env.token,
+        total_steps,
+        not spec.is_async,
+        spec.start_timeout,
+        max(spec.hang_timeout, LEAST_S),
+    )
+    return ServerParameters(
+        store,
+        ring,
+        rules,
+        lambda life: parts.on_server_progress(life.replica),
+        parts.env.fence,
+    )
 
 
 def _digest(shards: Sequence[Shard]) -> str:

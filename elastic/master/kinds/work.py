@@ -8,14 +8,20 @@ from typing import Protocol, TypeAlias
 
 from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
+from elastic.master.parameters.ring import ServerRing
 from elastic.master.prepare.progress import Preparation
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
 from elastic.platforms.surroundings import MasterEnvironment
+from elastic.policy.replicas import ReplicaId
 from elastic.spec.job import JobSpec
 
 Until: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
 """Waits for an event, or raises what ends the job before."""
+
+
+def _untold(_replica: ReplicaId) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,9 @@ class JobParts:
     Attributes:
         spec: The job's own, with what its first life has settled for good.
         is_first_life: No master of this submission has been there before.
+        ring: The parameter servers; None where the master has the parameters.
+        on_server_progress: Told of each server when it has made an update.
+        is_back: The job was at work before in this life of the master: only a cut has its values.
     """
 
     env: MasterEnvironment
@@ -35,6 +44,9 @@ class JobParts:
     preparation: Preparation
     is_first_life: bool
     listeners: Listeners
+    ring: ServerRing | None = None
+    on_server_progress: Callable[[ReplicaId], None] = _untold
+    is_back: bool = False
 
 
 class Work(Protocol):
@@ -54,6 +66,9 @@ class Work(Protocol):
         Raises:
             UserError: What ended the job before.
         """
+
+    async def abandon(self) -> None:
+        """Stop all that goes on beside the workers; the job begins anew with its newest cut."""
 
     async def leave(self) -> None:
         """Keep what would be lost with the master, which is to end; nothing counts after it."""

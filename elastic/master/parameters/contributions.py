@@ -43,8 +43,15 @@ class Contribution:
 class GradientReceiver:
     """Receives into memory that is used again: fresh pages cost more than the bytes in them."""
 
-    def __init__(self, parameters: Layout, state: Layout, whole: Layout) -> None:
-        """Describe what is received: the model's parameters, its non-trained state, and both."""
+    def __init__(
+        self, parameters: Layout, state: Layout, whole: Layout, num_mapped: int = 1
+    ) -> None:
+        """Describe what is received: the model's parameters, its non-trained state, and both.
+
+        Args:
+            num_mapped: How many buffers of a worker's memory stay mapped.
+        """
+        self._num_mapped = num_mapped
         self._parameters = parameters
         self._state = state
         self._whole = whole
@@ -100,7 +107,7 @@ class GradientReceiver:
         Raises:
             LayoutError: It is not there, or too small.
         """
-        mappings = self._mappings.setdefault(session, Mappings(limit=1))
+        mappings = self._mappings.setdefault(session, Mappings(self._num_mapped))
         data = mappings.get(handle)
         if data is None or len(data) < self._whole.size_bytes:
             raise LayoutError("the shared memory of the report cannot be mapped, or is too small")

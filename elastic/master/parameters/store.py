@@ -1,17 +1,17 @@
-"""Parameters in the master: one update at a time, read as whole versions."""
+"""Parameters in one process: one update at a time, read as whole versions."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
 from elastic.errors import CheckpointError, TrainingError
-from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState
+from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState, Values
 from elastic.master.parameters.contributions import Contribution, GradientReceiver, WeightedSum
-from elastic.master.parameters.strategy import Incoming
+from elastic.master.parameters.strategy import NO_SERVERS, Directions, Incoming
 from elastic.master.parameters.versions import ModelBuffer, ModelBuffers, PackedModel
 from elastic.rpc.layout import Layout
 
@@ -22,6 +22,7 @@ _NEXT: Final = "the next version"
 """Holds the buffer of a version that is being made."""
 
 R = TypeVar("R")
+V = TypeVar("V", bound=Values)
 
 Watched: TypeAlias = Callable[[str], AbstractContextManager[None]]
 """Has somebody look, while the context lasts, whether the calling thread comes to an end with the
@@ -38,16 +39,23 @@ def _is_float(array: Array) -> bool:
     return array.dtype.kind in "fV"
 
 
-class ParameterStore:
-    """The strategy in which the master holds the one copy of the parameters that counts."""
+class VersionStore(Generic[V]):
+    """The one copy that counts: of a whole model, or of a share of one."""
 
-    def __init__(self, model: Model, updater: Updater | None, watched: Watched = unwatched) -> None:
+    def __init__(
+        self,
+        model: V,
+        updater: Updater | None,
+        watched: Watched = unwatched,
+        num_mapped: int = 1,
+    ) -> None:
         """Take a model.
 
         Args:
             model: Of which one copy is kept.
             updater: What updates it; None where its parameters stay as they are.
             watched: Around all work in threads, in which the user's code may hang.
+            num_mapped: How many buffers of a worker's memory stay mapped.
         """
         self._model = model
         self._updater = updater
@@ -62,11 +70,13 @@ class ParameterStore:
         self._packed: PackedModel | None = None
         self._is_read = False
         self._kept: dict[int, PackedModel] = {}
-        self._receiver = GradientReceiver(self.parameter_layout, self.state_layout, self.layout)
+        self._receiver = GradientReceiver(
+            self.parameter_layout, self.state_layout, self.layout, num_mapped
+        )
         self._group = WeightedSum(self.parameter_layout, self.state_layout)
 
     @property
-    def model(self) -> Model:
+    def model(self) -> V:
         return self._model
 
     @property
@@ -187,9 +197,9 @@ class ParameterStore:
         self._buffers.release(reader)
         self._kept = {v: p for v, p in self._kept.items() if p.buffer.readers - {self}}
 
-    async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
+    async def copy(self, *, with_optimizer: bool = True) -> tuple[Tensors, Tensors, UpdaterState]:
         """Parameters, state and optimizer for a cut; the caller holds `lock`."""
-        return await self._run("copy", self._copy)
+        return await self._run("copy", partial(self._copy, with_optimizer))
 
     def load(
         self,
@@ -249,8 +259,8 @@ class ParameterStore:
         self._packed = None
         self._buffers.release(self)
 
-    def _copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
-        optimizer = self.updater.state()
+    def _copy(self, with_optimizer: bool) -> tuple[Tensors, Tensors, UpdaterState]:
+        optimizer = self.updater.state() if with_optimizer else UpdaterState()
         return (
             {name: array.copy() for name, array in self._model.parameters().items()},
             {name: array.copy() for name, array in self._model.state().items()},
@@ -265,6 +275,28 @@ class ParameterStore:
     def _run_watched(self, name: str, work: Callable[[], R]) -> R:
         with self._watched(name):
             return work()
+
+
+class ParameterStore(VersionStore[Model]):
+    """The strategy in which the master has the parameters."""
+
+    def directions(self) -> Directions:
+        """See `Strategy`."""
+        return NO_SERVERS
+
+    async def start(self) -> None:
+        """See `Strategy`: everything is here."""
+
+    async def lost(self) -> None:
+        """See `Strategy`: what is here is lost with this process alone."""
+        await asyncio.Event().wait()
+
+    async def whole(self) -> Model:
+        """See `Strategy`."""
+        return self.model
+
+    async def close(self) -> None:
+        """See `Strategy`."""
 
 
 def _mixed(old: Mapping[str, Array], new: Mapping[str, Array], share: float) -> Tensors:

@@ -6,12 +6,14 @@ Nothing else knows which strategy runs.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+from elastic.errors import InfrastructureError
 from elastic.frameworks.base import Array, Model, Tensors, UpdaterState
 from elastic.master.parameters.versions import PackedModel
+from elastic.policy.placement import Share
 from elastic.rpc.layout import Layout
 from elastic.rpc.shared import SharedHandle
 
@@ -27,6 +29,8 @@ class Incoming:
         state: The same of the state that is not trained.
         shared: Where it lies in the worker's memory; None where it comes in chunks.
         chunks: Else the bytes, in order.
+        sequence: Which report of the session it is.
+        is_staged: It is staged on the servers, and no bytes come.
     """
 
     session: str
@@ -35,6 +39,40 @@ class Incoming:
     state: Layout | None
     shared: SharedHandle | None
     chunks: AsyncIterator[memoryview]
+    sequence: int = 0
+    is_staged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlace:
+    """Where a share of the parameters is, and how a worker reaches it.
+
+    Attributes:
+        proof: A buffer of the server; whoever can map it may hand tensors over in memory.
+    """
+
+    address: str
+    share: Share
+    proof: SharedHandle | None
+
+
+@dataclass(frozen=True, slots=True)
+class Directions:
+    """What a worker is told of where parameters are; no servers where the master has them.
+
+    Attributes:
+        era: Everything since the servers were loaded last.
+    """
+
+    era: str
+    servers: Sequence[ServerPlace]
+
+
+NO_SERVERS: Final = Directions("", ())
+
+
+class ParametersLostError(InfrastructureError):
+    """Some of the newest version is nowhere any more: the job goes back to its newest cut."""
 
 
 C = TypeVar("C")
@@ -57,11 +95,37 @@ class Strategy(Protocol[C]):
 
     @property
     def model(self) -> Model:
-        """The model with the newest version, for evaluation and export; read under `lock`."""
+        """The model, whatever version it holds: for what does not depend on its values."""
+
+    async def whole(self) -> Model:
+        """The model with the newest version; the caller holds `lock`.
+
+        Raises:
+            ParametersLostError: There is none any more.
+        """
 
     @property
     def learning_rate(self) -> float:
         """Of the next update."""
+
+    # -- where they are ------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bring what was loaded to where workers find it, before anything is handed out.
+
+        Raises:
+            ParametersLostError: That is gone again.
+            UserError: What the user has to mend.
+        """
+
+    async def lost(self) -> None:
+        """Return when some of the newest version is lost; never where that is in the master."""
+
+    def directions(self) -> Directions:
+        """What a worker has to know to find them."""
+
+    async def close(self) -> None:
+        """Nothing more is done with this object; who waits for it gets `ParametersLostError`."""
 
     # -- updates -------------------------------------------------------------------------------
 
@@ -98,6 +162,7 @@ class Strategy(Protocol[C]):
 
         Raises:
             UserError: The user's optimizer failed; the job must end.
+            ParametersLostError: It is applied nowhere, or not everywhere.
         """
 
     def end_epoch(self) -> None:

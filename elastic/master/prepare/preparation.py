@@ -246,6 +246,7 @@ def build_callbacks(
         is_local=spec.get_model_steps > 1,
         num_epochs=spec.num_epochs,
         with_metrics=spec.train_metrics,
+        on_servers=spec.num_ps > 0,
     )
 
 

@@ -14,7 +14,7 @@ from elastic.checkpoints.cuts import (
 from elastic.checkpoints.manifest import read_manifest
 from elastic.errors import CheckpointError
 from elastic.master.evaluation.best import BEST, EVALUATED
-from elastic.master.parameters.store import ParameterStore
+from elastic.master.parameters.strategy import AnyStrategy
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.ledger import Ledger, LedgerError
 from elastic.spec.job import JobSpec
@@ -23,7 +23,7 @@ from elastic.spec.kinds import JobKind
 
 def restore(
     env: MasterEnvironment,
-    store: ParameterStore,
+    store: AnyStrategy,
     ledger: Ledger,
     note: Callable[[str, str], None],
     is_first_life: bool,
@@ -125,7 +125,7 @@ def _searched(env: MasterEnvironment) -> list[Path]:
     return [*folders, *others]
 
 
-def _load(path: Path, cut: Cut, store: ParameterStore, ledger: Ledger, spec: JobSpec) -> None:
+def _load(path: Path, cut: Cut, store: AnyStrategy, ledger: Ledger, spec: JobSpec) -> None:
     if cut.ledger is None:
         raise CheckpointError(f"checkpoint {path} has no ledger: use it with --init_from")
     try:

@@ -26,7 +26,7 @@ from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import told_id, told_phase
 from elastic.policy.size_speeds import SizeSpeeds
 from elastic.spec.job import JobSpec
-from elastic.spec.roles import WORKER
+from elastic.spec.roles import FLEET
 from elastic.spec.status import (
     NO_MASTERS,
     BestStatus,
@@ -49,6 +49,8 @@ from elastic.spec.status import (
 log = logging.getLogger(__name__)
 
 MAX_EVENTS: Final = 50
+
+_RANKS: Final = {role.name: rank for rank, role in enumerate(FLEET)}
 
 
 @dataclass(slots=True)
@@ -149,7 +151,10 @@ class StatusBoard:
         return self._job
 
     def follow(self, job: RunningJob) -> None:
-        """Tell of a job from now on."""
+        """Tell of a job from now on; what was counted of one before goes on."""
+        if self._job is not None:
+            self._base = self._base.model_copy(update={"progress": self._progress()})
+            self._num_audited = None
         self._job = job
 
     def count_by(self, ledger: Ledger) -> None:
@@ -391,15 +396,15 @@ class StatusBoard:
             # by these rows the next one knows which ends are counted.
             return self._told_workers
         newest = {
-            r.id.index: r
+            (_RANKS[r.id.role], r.id.index): r
             for r in sorted(self.replicas, key=lambda r: r.id.launch)
-            if r.id.role == WORKER
+            if r.id.role in _RANKS
         }
         now_s = time.monotonic()
         sessions = self._job.sessions if self._job else None
         step_s = sessions.liveness.typical_step_s if sessions else None
         rows = []
-        for index, replica in sorted(newest.items()):
+        for (_, index), replica in sorted(newest.items()):
             session = sessions.of(replica.id) if sessions else None
             rows.append(
                 WorkerStatus(

@@ -117,8 +117,13 @@ class Telemetry:
             job: Its parts.
             evaluates_as_before: Whether a version has the same results as before its cut.
         """
+        if self._job is None:
+            self._earlier = self._at_least(self._earlier, job)
         self._job = job
-        self._earlier = self._at_least(self._earlier, job)
+        if self._log is not None:
+            # The job has gone back to a cut within this life.
+            self._log.close(CLOSE_S)
+            self._log = None
         if not self._spec.tensorboard_log_dir:
             return
         version = job.parameters.version

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -80,6 +81,10 @@ class PodSurroundings:
     def address(self) -> str | None:
         """The master's Service, which every life of the master answers at."""
         return variable(names.ADDRESS_VARIABLE)
+
+    def own_host(self) -> str:
+        """The pod's own address, which its name stands for within it."""
+        return str(socket.getaddrinfo(socket.gethostname(), None)[0][4][0])
 
     def patience_s(self) -> float:
         """Longer where the master is made again, which may have to be on another node."""

@@ -252,6 +252,10 @@ class LocalSurroundings:
         """Where the master listens (`host:port`), or None where it has not said so yet."""
         return read_address(self._job_dir)
 
+    def own_host(self) -> str:
+        """All are on this machine, and nobody else is to reach them."""
+        return "127.0.0.1"
+
     def patience_s(self) -> float:
         """See `PATIENCE_S`."""
         return PATIENCE_S

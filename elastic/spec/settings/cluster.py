@@ -85,6 +85,15 @@ class ClusterSettings(BaseModel):
     worker_resource_limit: Resources = setting(
         "", "what a worker may use; the request by default", group="Kubernetes", only=K8S
     )
+    ps_resource_request: Resources = setting(
+        "cpu=1,memory=4096Mi", "what a parameter server asks for", group="Kubernetes", only=K8S
+    )
+    ps_resource_limit: Resources = setting(
+        "",
+        "what a parameter server may use; the request by default",
+        group="Kubernetes",
+        only=K8S,
+    )
     master_pod_priority: PriorityClass = setting(
         "", "priority class of the master", group="Kubernetes", only=K8S
     )
@@ -93,6 +102,9 @@ class ClusterSettings(BaseModel):
         "priority class of the workers, or the fraction of them that is high",
         group="Kubernetes",
         only=K8S,
+    )
+    ps_pod_priority: PriorityClass = setting(
+        "", "priority class of the parameter servers", group="Kubernetes", only=K8S
     )
     queue: QueueName = setting(
         "",

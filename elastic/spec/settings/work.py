@@ -35,6 +35,17 @@ LogLevel = Annotated[
 ]
 
 
+STRATEGIES_ELSEWHERE: Final = {"ParameterServerStrategy": "ps", "Local": "master"}
+"""What ElasticDL calls them."""
+
+
+def _read_strategy(value: object) -> object:
+    return STRATEGIES_ELSEWHERE.get(value, value) if isinstance(value, str) else value
+
+
+StrategyName = Annotated[
+    Literal["master", "ps"], BeforeValidator(_read_strategy, json_schema_input_type=str)
+]
 ShuffleName = Literal["records", "tasks", "none"]
 
 
@@ -216,6 +227,24 @@ class WorkSettings(BaseModel):
         kinds=TRAIN,
     )
 
+    # -- where the parameters are
+    strategy: StrategyName | None = setting(
+        None,
+        "where the parameters are: in the master, or on parameter servers (ps); ps where num_ps "
+        "names any, else master",
+        group="Updates",
+        aliases=("distribution_strategy",),
+        kinds=TRAIN,
+    )
+    num_ps: Whole = setting(
+        0,
+        "parameter servers over which the parameters are spread, each with the user's optimizer",
+        group="Updates",
+        aliases=("num_ps_pods",),
+        ge=0,
+        kinds=TRAIN,
+    )
+
     # -- workers and failures
     num_workers: Workers = setting(
         "1",
@@ -225,7 +254,8 @@ class WorkSettings(BaseModel):
     )
     max_worker_failures: Whole = setting(
         10,
-        "crashes of the user's code before the job fails; kills by the system are free",
+        "crashes of the user's code before the job fails, of workers or of parameter servers; "
+        "kills by the system are free",
         group="Workers",
         ge=0,
     )

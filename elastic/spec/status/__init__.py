@@ -113,9 +113,11 @@ Metric = Annotated[
 
 
 class WorkerStatus(_Published):
-    """One replica that computes."""
+    """One replica that the master launches."""
 
-    role: str = Field(default="worker", description="What it is: `worker`.")
+    role: str = Field(
+        default="worker", description="What it is: `worker`, or `ps` for a parameter server."
+    )
     index: int = Field(description="Its number, from 0.")
     launch: int = Field(description="How often it was started.")
     phase: str = Field(

@@ -1,0 +1,119 @@
+"""Who answers the calls of a job over all of its beginnings within one life of the master."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, TypeVar
+
+import grpc
+
+from elastic.master.parameters.ring import ServerLife, ServerRing, server_id
+from elastic.master.parameters.strategy import ParametersLostError
+from elastic.master.servicer import HEARTBEAT_S, MasterServicer
+from elastic.policy.replicas import ReplicaId
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.server import CallRefusedError
+
+T = TypeVar("T")
+
+NOT_OPEN: Final = "the job is not ready yet, or goes back to a cut: try again"
+
+
+class Reception:
+    """Implements `MasterService`: passes calls on to the job as it is now.
+
+    While a job that has lost a parameter server goes back to its cut, workers are told to try
+    again, and so is everybody whose call belonged to what was before.
+    """
+
+    def __init__(self, ring: ServerRing | None, current_launch: Callable[[ReplicaId], int]) -> None:
+        """Begin without a job.
+
+        Args:
+            ring: The parameter servers; None where there are none.
+            current_launch: Gives the newest launch of a replica.
+        """
+        self._ring = ring
+        self._current_launch = current_launch
+        self._servicer: MasterServicer | None = None
+
+    def open(self, servicer: MasterServicer) -> None:
+        """Have workers meet the job."""
+        self._servicer = servicer
+
+    def close(self) -> None:
+        """Have them wait."""
+        self._servicer = None
+
+    async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
+        """See `MasterServicer`."""
+        return await self._pass_on(lambda servicer: servicer.register(request))
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
+        """See `MasterServicer`."""
+        return await self._pass_on(lambda servicer: servicer.heartbeat(request))
+
+    async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
+        """See `MasterServicer`."""
+        return await self._pass_on(lambda servicer: servicer.get_task(request))
+
+    async def report_gradient(
+        self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
+    ) -> pb.ReportGradientReply:
+        """See `MasterServicer`."""
+        return await self._pass_on(lambda servicer: servicer.report_gradient(header, chunks))
+
+    async def report_task_result(
+        self, request: pb.ReportTaskResultRequest
+    ) -> pb.ReportTaskResultReply:
+        """See `MasterServicer`."""
+        return await self._pass_on(lambda servicer: servicer.report_task_result(request))
+
+    async def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]:
+        """See `MasterServicer`."""
+        servicer = self._present()
+        try:
+            async for chunk in servicer.get_model(request):
+                self._check(servicer)
+                yield chunk
+        except ParametersLostError as error:
+            raise _not_now() from error
+
+    async def register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
+        """A parameter server says that it is there, whether or not there is a job yet."""
+        if self._ring is None or not 0 <= request.server_index < self._ring.num_servers:
+            raise CallRefusedError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"the job has no parameter server {request.server_index}",
+            )
+        replica = server_id(request.server_index, request.launch)
+        newest = self._current_launch(replica)
+        if request.launch < newest:
+            raise CallRefusedError(
+                grpc.StatusCode.ABORTED,
+                f"launch {request.launch} of {replica.name} was replaced by {newest}",
+            )
+        self._ring.announced(ServerLife(replica, request.life, request.address))
+        return pb.RegisterServerReply(heartbeat_interval_s=HEARTBEAT_S)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    async def _pass_on(self, call: Callable[[MasterServicer], Awaitable[T]]) -> T:
+        servicer = self._present()
+        try:
+            return await call(servicer)
+        except ParametersLostError as error:
+            raise _not_now() from error
+        finally:
+            self._check(servicer)
+
+    def _present(self) -> MasterServicer:
+        if self._servicer is None:
+            raise _not_now()
+        return self._servicer
+
+    def _check(self, servicer: MasterServicer) -> None:
+        if self._servicer is not servicer:
+            raise _not_now()
+
+
+def _not_now() -> CallRefusedError:
+    return CallRefusedError(grpc.StatusCode.UNAVAILABLE, NOT_OPEN)

@@ -1,0 +1,337 @@
+"""The calls of a parameter server: what it holds, what is staged, and the updates it makes."""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import grpc
+import numpy as np
+
+from elastic.errors import UserError
+from elastic.frameworks.base import Array, Tensors, Updater, UpdaterState, Values
+from elastic.master.parameters.contributions import Contribution
+from elastic.master.parameters.store import VersionStore
+from elastic.master.parameters.strategy import Incoming
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.layout import DTYPES, Assembler, Layout, LayoutError, iter_chunks
+from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
+from elastic.rpc.server import CallRefusedError, malformed
+from elastic.rpc.shared import SharedMemory
+from elastic.rpc.wire import encode_data
+
+BuildShare: TypeAlias = Callable[
+    [Mapping[str, Array], Tensors, Tensors, int], tuple[Values, Updater]
+]
+"""Makes a share of the shapes of all parameters, those that are held, the state, and the number of
+updates that the job will make."""
+
+NUM_MAPPED: Final = 8
+"""Gradients of one worker that lie in its memory and wait for their group; more are mapped anew."""
+
+WAIT_S: Final = 20.0
+"""How long a pull waits for the version that it asks for, before it is to ask again."""
+
+Id: TypeAlias = tuple[str, int]
+"""Session and sequence."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """All that belongs to one era.
+
+    Attributes:
+        staged: Gradients that wait for their commit.
+        ended_sessions: Of which nothing more is kept.
+        num_epochs: That have ended.
+        made: The ids of the newest update, and what was answered.
+        moved: Replaced when there is another version.
+    """
+
+    era: str
+    store: VersionStore[Values]
+    is_synchronous: bool
+    staged: dict[Id, Contribution] = field(default_factory=dict)
+    ended_sessions: set[str] = field(default_factory=set)
+    num_epochs: int = 0
+    made: tuple[list[Id], pb.CommitReply] | None = None
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def drop(self, item: Id) -> None:
+        contribution = self.staged.pop(item, None)
+        if contribution is not None:
+            self.store.give_back(contribution)
+
+    def end_sessions(self, sessions: set[str]) -> None:
+        self.ended_sessions |= sessions
+        for item in [each for each in self.staged if each[0] in sessions]:
+            self.drop(item)
+        for session in sessions:
+            self.store.left(session)
+
+    def end_epochs(self, num_epochs: int) -> None:
+        while self.num_epochs < num_epochs:
+            self.store.end_epoch()
+            self.num_epochs += 1
+
+
+class ServerServicer:
+    """Implements `ServerService`.
+
+    Attributes:
+        left: Set when the job needs this server no more.
+    """
+
+    def __init__(self, build_share: BuildShare) -> None:
+        """Hold nothing until the master loads something."""
+        self._build_share = build_share
+        self._held: _Held | None = None
+        self._loading = asyncio.Lock()
+        self._committing: set[asyncio.Task[pb.CommitReply]] = set()
+        self._proof = _make_proof()
+        self.left = asyncio.Event()
+
+    async def load(self, header: pb.LoadHeader, chunks: AsyncIterator[memoryview]) -> pb.LoadReply:
+        """Begin an era."""
+        try:
+            groups = await _received(header, chunks)
+        except LayoutError as error:
+            raise malformed(str(error)) from error
+        async with self._loading:
+            try:
+                held = await asyncio.to_thread(self._make, header, *groups)
+            except UserError as error:
+                return pb.LoadReply(failure=str(error))
+            before, self._held = self._held, held
+        if before is not None:
+            before.moved.set()
+        reply = pb.LoadReply()
+        if self._proof is not None:
+            reply.proof.CopyFrom(self._proof.handle())
+        return reply
+
+    async def stage(
+        self, header: pb.StageHeader, chunks: AsyncIterator[memoryview]
+    ) -> pb.StageReply:
+        """Keep a gradient until it is committed, dropped, or its era ends."""
+        held = self._of(header.era)
+        store, item = held.store, (header.session, header.sequence)
+        # Who computed has finished reading the version that it pulled.
+        store.release(header.session)
+        for sequence in header.drop:
+            held.drop((header.session, sequence))
+        if header.session in held.ended_sessions:
+            raise _refused(f"session {header.session} has ended")
+        if header.model_version > store.version:
+            raise malformed(
+                f"a gradient of version {header.model_version}, and the newest is {store.version}"
+            )
+        if held.is_synchronous and header.model_version < store.version:
+            return pb.StageReply(is_stale=True)
+        if header.num_records <= 0:
+            raise malformed(f"a gradient of {header.num_records} records")
+        try:
+            contribution = await store.receive(_incoming(header, chunks))
+        except LayoutError as error:
+            raise malformed(str(error)) from error
+        if self._held is not held or header.session in held.ended_sessions:
+            store.give_back(contribution)
+            raise _refused("the era, or the session, has ended meanwhile")
+        held.drop(item)
+        held.staged[item] = contribution
+        return pb.StageReply()
+
+    async def pull(self, request: pb.PullRequest) -> AsyncIterator[pb.ModelChunk | bytes]:
+        """Send the share of the newest version."""
+        held = self._of(request.era)
+        held.store.release(request.session)
+        await self._wait_for(held, request.at_least)
+        if request.HasField("have_version") and request.have_version == held.store.version:
+            yield pb.ModelChunk(
+                header=pb.ModelHeader(model_version=held.store.version, unchanged=True)
+            )
+            return
+        packed = await held.store.packed(request.session)
+        assert packed is not None, "the newest version is always there"
+        self._of(request.era)
+        specs, split = packed.layout.specs, packed.num_parameters
+        header = pb.ModelHeader(
+            model_version=packed.version,
+            parameters=specs_to_proto(specs[:split]),
+            state=specs_to_proto(specs[split:]),
+        )
+        handle = packed.buffer.handle() if request.shares_memory else None
+        if handle is not None:
+            header.shared.CopyFrom(handle)
+            yield pb.ModelChunk(header=header)
+            return
+        try:
+            yield pb.ModelChunk(header=header)
+            for pieces in iter_chunks(packed.layout, packed.arrays):
+                yield encode_data(pieces)
+        finally:
+            held.store.release(request.session)
+
+    async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
+        """Make an update of exactly what is named, once."""
+        held = self._of(request.era)
+        # A master that hangs up must not cut an update in half; it asks again.
+        committing = asyncio.ensure_future(self._commit(held, request))
+        self._committing.add(committing)
+        committing.add_done_callback(self._committing.discard)
+        return await asyncio.shield(committing)
+
+    async def copy(self, request: pb.CopyRequest) -> AsyncIterator[pb.CopyChunk | bytes]:
+        """Send the share of one version as it is in a cut."""
+        held = self._of(request.era)
+        async with held.store.lock:
+            if request.version != held.store.version:
+                raise malformed(
+                    f"a copy of version {request.version}, and there is {held.store.version}"
+                )
+            held.end_epochs(request.num_epochs)
+            parameters, state, optimizer = await held.store.copy(
+                with_optimizer=request.with_optimizer
+            )
+        layout = Layout.of(parameters, state, optimizer.tensors)
+        first, second = len(parameters), len(parameters) + len(state)
+        header = pb.CopyHeader(
+            parameters=specs_to_proto(layout.specs[:first]),
+            state=specs_to_proto(layout.specs[first:second]),
+            optimizer=specs_to_proto(layout.specs[second:]),
+            optimizer_values=json.dumps(optimizer.values),
+        )
+        yield pb.CopyChunk(header=header)
+        arrays = [*parameters.values(), *state.values(), *optimizer.tensors.values()]
+        for pieces in iter_chunks(layout, arrays):
+            yield encode_data(pieces)
+
+    async def leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:  # noqa: ARG002 - says nothing
+        """Have this process end."""
+        self.left.set()
+        return pb.LeaveReply()
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _of(self, era: str) -> _Held:
+        held = self._held
+        if held is None or held.era != era:
+            there = "nothing" if held is None else f"era {held.era}"
+            raise _refused(f"a call of era {era}, and this server holds {there}")
+        return held
+
+    def _make(
+        self,
+        header: pb.LoadHeader,
+        parameters: Tensors,
+        state: Tensors,
+        optimizer: UpdaterState,
+    ) -> _Held:
+        whole = {
+            spec.name: np.broadcast_to(np.zeros((), DTYPES[spec.dtype]), tuple(spec.shape))
+            for spec in header.model
+        }
+        values, updater = self._build_share(whole, parameters, state, header.total_steps)
+        updater.load_state(optimizer)
+        store = VersionStore(values, updater, num_mapped=NUM_MAPPED)
+        store.version = header.version
+        return _Held(header.era, store, header.is_synchronous)
+
+    async def _wait_for(self, held: _Held, version: int) -> None:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + WAIT_S
+        while held.store.version < version:
+            left_s = until_s - loop.time()
+            try:
+                await asyncio.wait_for(held.moved.wait(), left_s)
+            except TimeoutError as error:
+                raise CallRefusedError(
+                    grpc.StatusCode.UNAVAILABLE, f"version {version} has not come yet"
+                ) from error
+            self._of(held.era)
+
+    async def _commit(self, held: _Held, request: pb.CommitRequest) -> pb.CommitReply:
+        store = held.store
+        ids = [(each.session, each.sequence) for each in request.ids]
+        async with store.lock:
+            if held.made is not None and request.version == store.version and held.made[0] == ids:
+                return held.made[1]
+            if request.version != store.version + 1 or not ids:
+                raise malformed(
+                    f"update {request.version} of {len(ids)} gradients, and the newest version is "
+                    f"{store.version}"
+                )
+            held.end_epochs(request.num_epochs)
+            group = [_find(held, each) for each in request.ids]
+            for contribution, each in zip(group, request.ids, strict=True):
+                store.stage(contribution, each.learning_rate_scale)
+            try:
+                await store.commit(request.state_share)
+            except UserError as error:
+                return pb.CommitReply(failure=str(error))
+            for item in ids:
+                held.drop(item)
+            held.end_sessions(set(request.ended_sessions))
+            held.made = ids, pb.CommitReply(learning_rate=store.learning_rate)
+        moved, held.moved = held.moved, asyncio.Event()
+        moved.set()
+        return held.made[1]
+
+
+def _find(held: _Held, named: pb.CommitId) -> Contribution:
+    """What is staged under an id.
+
+    Raises:
+        CallRefusedError: It is not here, or not what the ledger has of it.
+    """
+    if not 0 <= named.learning_rate_scale < math.inf:
+        raise malformed(f"a learning rate times {named.learning_rate_scale}")
+    contribution = held.staged.get((named.session, named.sequence))
+    if contribution is None:
+        raise _refused(f"report {named.sequence} of session {named.session} is not staged here")
+    if contribution.num_records != named.num_records:
+        raise malformed(
+            f"report {named.sequence} of session {named.session} is of {contribution.num_records} "
+            f"records, and {named.num_records} are to be committed"
+        )
+    return contribution
+
+
+async def _received(
+    header: pb.LoadHeader, chunks: AsyncIterator[memoryview]
+) -> tuple[Tensors, Tensors, UpdaterState]:
+    layout = layout_from_proto(header.parameters, header.state, header.optimizer)
+    assembler = Assembler(layout)
+    async for chunk in chunks:
+        assembler.add(chunk)
+    arrays = assembler.finish()
+    first, second = len(header.parameters), len(header.parameters) + len(header.state)
+    parameters = dict(by_name(layout.specs[:first], arrays[:first]))
+    state = dict(by_name(layout.specs[first:second], arrays[first:second]))
+    slots = dict(by_name(layout.specs[second:], arrays[second:]))
+    return parameters, state, UpdaterState(slots, json.loads(header.optimizer_values))
+
+
+def _incoming(header: pb.StageHeader, chunks: AsyncIterator[memoryview]) -> Incoming:
+    return Incoming(
+        header.session,
+        header.num_records,
+        layout_from_proto(header.gradients),
+        layout_from_proto(header.state),
+        header.shared if header.HasField("shared") else None,
+        chunks,
+        header.sequence,
+    )
+
+
+def _refused(message: str) -> CallRefusedError:
+    return CallRefusedError(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+
+def _make_proof() -> SharedMemory | None:
+    try:
+        return SharedMemory(0)
+    except OSError:
+        return None

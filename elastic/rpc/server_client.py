@@ -1,0 +1,357 @@
+"""The wire to parameter servers: the worker's side, which blocks, and the master's, which does not.
+
+Neither tries again by itself: whether a server that does not answer comes back, and what its answer
+would then be worth, is known to who calls.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from elastic.errors import RpcError
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.client import BULK_TIMEOUT_S, CHANNEL_OPTIONS
+from elastic.rpc.layout import Array, Assembler, Layout, LayoutError, iter_chunks
+from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
+from elastic.rpc.shared import SharedHandle
+from elastic.rpc.wire import SERVER_METHODS, Malformed, encode_data
+
+NOT_ANSWERED: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+    }
+)
+
+
+class ServerAwayError(RpcError):
+    """The server does not answer now."""
+
+
+class OtherEraError(RpcError):
+    """The server holds nothing, or what belongs to another era."""
+
+
+@dataclass(frozen=True, slots=True)
+class PulledShare:
+    """A server's share of a version; the arrays are None where the worker has that version."""
+
+    version: int
+    arrays: Sequence[Array] | None = None
+    shared: SharedHandle | None = None
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """One worker's share of a gradient for a server.
+
+    Attributes:
+        arrays: Gradients, then the state that is not trained; in the server's order.
+        shared: Where they lie already, in memory that the server can map.
+        dropped: What was staged before and refused.
+    """
+
+    era: str
+    session: str
+    sequence: int
+    version: int
+    num_records: int
+    layout: Layout
+    num_parameters: int
+    arrays: Sequence[Array]
+    shared: SharedHandle | None = None
+    dropped: Sequence[int] = ()
+
+
+class ServerClient:
+    """A worker's calls of one server. May be used by one thread at a time."""
+
+    def __init__(self, address: str, token: str) -> None:
+        """Connect lazily."""
+        self._metadata = _metadata(token)
+        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+    def close(self) -> None:
+        """Drop the connection; what is under way ends with `ServerAwayError`."""
+        self._channel.close()
+
+    def stage(self, gradient: Gradient) -> bool:
+        """Have a gradient kept until it is committed; False where it is too old to count."""
+        method = SERVER_METHODS["Stage"]
+        try:
+            if gradient.shared is not None:
+                # One message each way: gRPC would start threads for a stream.
+                call = self._channel.unary_unary(
+                    method.path, method.encode_request, method.decode_reply
+                )
+                first = pb.StageChunk(header=_stage_header(gradient))
+                reply = call(first, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+            else:
+                call = self._channel.stream_unary(
+                    method.path, method.encode_request, method.decode_reply
+                )
+                reply = call(_staged(gradient), timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise _translated(error) from error
+        return not _sound(reply).is_stale
+
+    def pull(
+        self,
+        era: str,
+        session: str,
+        have_version: int | None,
+        at_least: int,
+        shares_memory: bool,
+    ) -> PulledShare:
+        """The server's share of its newest version, waiting until that is `at_least`."""
+        request = pb.PullRequest(
+            era=era,
+            session=session,
+            have_version=have_version,
+            at_least=at_least,
+            shares_memory=shares_memory,
+        )
+        method = SERVER_METHODS["Pull"]
+        call = self._channel.unary_stream(method.path, method.encode_request, method.decode_reply)
+        try:
+            stream = call(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+            header = _sound(next(stream)).header
+            if header.unchanged:
+                return PulledShare(header.model_version)
+            layout = layout_from_proto(header.parameters, header.state)
+            if header.HasField("shared"):
+                return PulledShare(header.model_version, None, header.shared, layout)
+            assembler = Assembler(layout)
+            for chunk in stream:
+                assembler.add(chunk)
+            return PulledShare(header.model_version, assembler.finish())
+        except grpc.RpcError as error:
+            raise _translated(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedShare:
+    """What the master gives a server to begin with.
+
+    Attributes:
+        era: Names all that follows.
+        whole: All trained parameters of the model, of any values.
+        slots: Tensors of the optimizer's state.
+        values: The rest of it, as JSON.
+        is_synchronous: Gradients of an older version cannot count.
+    """
+
+    era: str
+    version: int
+    whole: Mapping[str, Array]
+    parameters: Mapping[str, Array]
+    state: Mapping[str, Array]
+    slots: Mapping[str, Array]
+    values: Mapping[str, Any]
+    total_steps: int
+    is_synchronous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommitId:
+    """One staged gradient, and how it counts."""
+
+    session: str
+    sequence: int
+    num_records: int
+    learning_rate_scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One update, the same on all servers.
+
+    Attributes:
+        version: That it makes.
+        num_epochs: Epochs of this era that ended before it.
+        ended_sessions: Of which nothing more is to be committed.
+    """
+
+    era: str
+    version: int
+    ids: Sequence[CommitId]
+    state_share: float
+    num_epochs: int
+    ended_sessions: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedShare:
+    """A server's share of a version, with the optimizer's state where that was asked for."""
+
+    parameters: dict[str, Array]
+    state: dict[str, Array]
+    slots: dict[str, Array]
+    values: dict[str, Any]
+
+
+class AsyncServerClient:
+    """The master's calls of one server."""
+
+    def __init__(self, address: str, token: str) -> None:
+        """Connect lazily."""
+        self._metadata = _metadata(token)
+        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        await self._channel.close()
+
+    async def load(self, share: LoadedShare) -> tuple[SharedHandle | None, str]:
+        """Have the server forget what it has and take this.
+
+        Returns:
+            A buffer of the server's, and what the user has to mend, in which case it took nothing.
+        """
+        method = SERVER_METHODS["Load"]
+        call = self._channel.stream_unary(method.path, method.encode_request, method.decode_reply)
+        reply = await self._answer(call(_loaded(share), metadata=self._metadata))
+        return (reply.proof if reply.HasField("proof") else None), reply.failure
+
+    async def commit(self, commit: Commit, timeout_s: float) -> tuple[float, str]:
+        """Have the server make an update; asking again changes nothing.
+
+        Returns:
+            The learning rate of the next one, and what the user has to mend.
+        """
+        method = SERVER_METHODS["Commit"]
+        call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
+        request = pb.CommitRequest(
+            era=commit.era,
+            version=commit.version,
+            ids=[
+                pb.CommitId(
+                    session=each.session,
+                    sequence=each.sequence,
+                    num_records=each.num_records,
+                    learning_rate_scale=each.learning_rate_scale,
+                )
+                for each in commit.ids
+            ],
+            state_share=commit.state_share,
+            num_epochs=commit.num_epochs,
+            ended_sessions=commit.ended_sessions,
+        )
+        reply = await self._answer(call(request, metadata=self._metadata, timeout=timeout_s))
+        return reply.learning_rate, reply.failure
+
+    async def copy(
+        self, era: str, version: int, num_epochs: int, *, with_optimizer: bool
+    ) -> CopiedShare:
+        """The server's share of a version."""
+        method = SERVER_METHODS["Copy"]
+        call = self._channel.unary_stream(method.path, method.encode_request, method.decode_reply)
+        request = pb.CopyRequest(
+            era=era, version=version, num_epochs=num_epochs, with_optimizer=with_optimizer
+        )
+        stream = call(request, metadata=self._metadata, timeout=BULK_TIMEOUT_S)
+        try:
+            messages = aiter(stream)
+            header = _sound(await anext(messages)).header
+            layout = layout_from_proto(header.parameters, header.state, header.optimizer)
+            assembler = Assembler(layout)
+            async for chunk in messages:
+                assembler.add(_sound(chunk))
+            arrays = assembler.finish()
+        except grpc.RpcError as error:
+            raise _translated(error) from error
+        except (LayoutError, ValueError, AttributeError) as error:
+            raise RpcError(f"a server's copy cannot be read: {error}") from error
+        first, second = len(header.parameters), len(header.parameters) + len(header.state)
+        values = json.loads(header.optimizer_values) if header.optimizer_values else {}
+        return CopiedShare(
+            dict(by_name(layout.specs[:first], arrays[:first])),
+            dict(by_name(layout.specs[first:second], arrays[first:second])),
+            dict(by_name(layout.specs[second:], arrays[second:])),
+            values,
+        )
+
+    async def leave(self, timeout_s: float) -> None:
+        """Have the server's process end: the job has."""
+        method = SERVER_METHODS["Leave"]
+        call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
+        await self._answer(call(pb.LeaveRequest(), metadata=self._metadata, timeout=timeout_s))
+
+    async def _answer(self, call: Any) -> Any:
+        try:
+            return _sound(await call)
+        except grpc.RpcError as error:
+            raise _translated(error) from error
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+
+
+def _metadata(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def _sound(message: Any) -> Any:
+    if isinstance(message, Malformed):
+        raise RpcError(f"a server's message is malformed: {message.reason}")
+    return message
+
+
+def _stage_header(gradient: Gradient) -> pb.StageHeader:
+    specs, split = gradient.layout.specs, gradient.num_parameters
+    header = pb.StageHeader(
+        era=gradient.era,
+        session=gradient.session,
+        sequence=gradient.sequence,
+        model_version=gradient.version,
+        num_records=gradient.num_records,
+        drop=gradient.dropped,
+        gradients=specs_to_proto(specs[:split]),
+        state=specs_to_proto(specs[split:]),
+    )
+    if gradient.shared is not None:
+        header.shared.CopyFrom(gradient.shared)
+    return header
+
+
+def _staged(gradient: Gradient) -> Iterator[Any]:
+    yield pb.StageChunk(header=_stage_header(gradient))
+    for pieces in iter_chunks(gradient.layout, gradient.arrays):
+        yield encode_data(pieces)
+
+
+async def _loaded(share: LoadedShare) -> AsyncIterator[Any]:
+    whole = Layout.of(share.whole)
+    parameters, state = Layout.of(share.parameters), Layout.of(share.state)
+    slots = Layout.of(share.slots)
+    header = pb.LoadHeader(
+        era=share.era,
+        version=share.version,
+        model=specs_to_proto(whole.specs),
+        parameters=specs_to_proto(parameters.specs),
+        state=specs_to_proto(state.specs),
+        optimizer=specs_to_proto(slots.specs),
+        optimizer_values=json.dumps(share.values),
+        total_steps=share.total_steps,
+        is_synchronous=share.is_synchronous,
+    )
+    yield pb.LoadChunk(header=header)
+    layout = Layout((*parameters.specs, *state.specs, *slots.specs))
+    arrays = [*share.parameters.values(), *share.state.values(), *share.slots.values()]
+    for pieces in iter_chunks(layout, arrays):
+        yield encode_data(pieces)
+
+
+def _translated(error: Any) -> RpcError:
+    code, details = error.code(), error.details()
+    if code in NOT_ANSWERED:
+        return ServerAwayError(details or code.name)
+    if code is grpc.StatusCode.FAILED_PRECONDITION:
+        return OtherEraError(details)
+    return RpcError(f"a parameter server refused the call ({code.name}): {details}")

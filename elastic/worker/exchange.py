@@ -1,0 +1,323 @@
+"""How versions come to a worker and gradients leave it: by the master, or by parameter servers."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+import numpy as np
+
+from elastic.errors import RpcError
+from elastic.frameworks.base import Array, Tensors
+from elastic.policy.placement import Slice
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.client import MasterClient, PulledModel, ServerPlace, Session
+from elastic.rpc.layout import Layout
+from elastic.rpc.server_client import (
+    Gradient,
+    OtherEraError,
+    PulledShare,
+    ServerAwayError,
+    ServerClient,
+)
+from elastic.rpc.shared import Mappings, SharedMemory
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S: Final = 0.05
+LAST_PAUSE_S: Final = 1.0
+
+
+class Exchange(Protocol):
+    """Carries versions and gradients. Not thread-safe."""
+
+    def begin(self, session: Session) -> None:
+        """Take the session that all calls are of from now on."""
+
+    def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
+        """A version, the newest for None; None where it is the one that is here.
+
+        The arrays are valid until the next call.
+
+        Raises:
+            VersionGoneError: That version is not kept any more.
+        """
+
+    def report_gradient(
+        self, header: pb.GradientHeader, gradients: Mapping[str, Array], state: Mapping[str, Array]
+    ) -> pb.ReportGradientReply:
+        """Give a gradient away; the reply may wait for the update."""
+
+    def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
+        """The version that came with a reply, if one did; valid until the next call."""
+
+
+class MasterExchange:
+    """The master has everything."""
+
+    def __init__(self, client: MasterClient) -> None:
+        """Take the connection to it."""
+        self._client = client
+        self._session: Session | None = None
+
+    def begin(self, session: Session) -> None:
+        """See `Exchange`."""
+        self._session = session
+
+    def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
+        """See `Exchange`."""
+        return self._client.get_model(self._current, have_version, version)
+
+    def report_gradient(
+        self, header: pb.GradientHeader, gradients: Mapping[str, Array], state: Mapping[str, Array]
+    ) -> pb.ReportGradientReply:
+        """See `Exchange`."""
+        return self._client.report_gradient(self._current, header, gradients, state)
+
+    def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
+        """See `Exchange`."""
+        return self._client.model_of(reply)
+
+    @property
+    def _current(self) -> Session:
+        assert self._session is not None, "a session has begun"
+        return self._session
+
+
+@dataclass(slots=True)
+class _Link:
+    """One server, and what of its tensors is here.
+
+    Attributes:
+        layout: Of its share: parameters, then state.
+        mappings: Its memory.
+        outgoing: Buffers of this process that gradients are handed over in, and of which version
+            the one is that may still wait there for its update; None for a free one.
+    """
+
+    place: ServerPlace
+    client: ServerClient
+    layout: Layout | None = None
+    mappings: Mappings = field(default_factory=Mappings)
+    outgoing: list[tuple[SharedMemory, int | None]] = field(default_factory=list)
+
+
+class ServerExchange:
+    """Servers have the parameters; the master hears of each gradient, and keeps old versions.
+
+    A gradient is staged on every server before the master is told of it, so that what the master
+    commits is everywhere. Who dies in between has reported nothing.
+    """
+
+    def __init__(self, client: MasterClient, *, is_synchronous: bool) -> None:
+        """Take the connection to the master, who says where the servers are.
+
+        Args:
+            is_synchronous: All servers have to be at one version before it is computed on. Else a
+                gradient may be of one that is half a newer one, and counts as of the older.
+        """
+        self._client = client
+        self._is_synchronous = is_synchronous
+        self._session: Session | None = None
+        self._links: list[_Link] = []
+        self._threads: ThreadPoolExecutor | None = None
+        self._newest = 0
+        self._refused: list[int] = []
+        self._whole: dict[str, Array] = {}
+
+    def begin(self, session: Session) -> None:
+        """See `Exchange`: what was staged in the session before is dropped by the servers."""
+        for link in self._links:
+            link.client.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+        self._session = session
+        self._links = [
+            _Link(place, ServerClient(place.address, self._client.token))
+            for place in session.servers
+        ]
+        self._threads = ThreadPoolExecutor(len(self._links), "server")
+        self._newest, self._refused = 0, []
+
+    def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
+        """See `Exchange`: the newest is pulled from the servers, an older one from the master."""
+        # What is here as of a version may be half of a newer one, where updates do not wait.
+        have = have_version if self._is_synchronous else None
+        if version is not None:
+            return self._client.get_model(self._current, have, version)
+        shares = self._pull(self._links, have, self._newest)
+        while self._is_synchronous:
+            newest = max(share.version for share in shares)
+            behind = [i for i, share in enumerate(shares) if share.version < newest]
+            if not behind:
+                break
+            again = self._pull([self._links[i] for i in behind], None, newest)
+            for i, share in zip(behind, again, strict=True):
+                shares[i] = share
+        pulled_version = min(share.version for share in shares)
+        if have is not None and pulled_version == have:
+            return None
+        if any(share.arrays is None for share in shares):
+            # One had nothing new when it was asked, and has what the others have now.
+            return self.get_model(None)
+        return self._assembled(pulled_version, shares)
+
+    def report_gradient(
+        self, header: pb.GradientHeader, gradients: Mapping[str, Array], state: Mapping[str, Array]
+    ) -> pb.ReportGradientReply:
+        """See `Exchange`."""
+        stage = partial(self._stage, header, gradients, state)
+        header.is_staged = all(self._each(self._links, stage))
+        # All servers have dropped these by now.
+        self._refused = []
+        reply = self._client.report_staged(self._current, header)
+        is_refused = reply.verdict != pb.ReportGradientReply.VERDICT_ACCEPTED
+        if is_refused:
+            self._refused.append(header.sequence)
+        # Else it waits where it is for others of its group.
+        if is_refused or reply.model_version > header.model_version or not self._is_synchronous:
+            self._free(header.model_version)
+        self._newest = max(self._newest, reply.model_version)
+        return reply
+
+    def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:  # noqa: ARG002
+        """See `Exchange`: it is pulled from the servers."""
+        return None
+
+    # -- inside --------------------------------------------------------------------------------
+
+    @property
+    def _current(self) -> Session:
+        assert self._session is not None, "a session has begun"
+        return self._session
+
+    def _pull(
+        self, links: Sequence[_Link], have_version: int | None, at_least: int
+    ) -> list[PulledShare]:
+        session = self._current
+
+        def pull(link: _Link) -> PulledShare:
+            shares_memory = link.place.shares_memory
+            share = link.client.pull(
+                session.era, session.key, have_version, at_least, shares_memory
+            )
+            if share.shared is None:
+                return share
+            data = link.mappings.get(share.shared)
+            if data is None or share.layout is None:
+                raise ServerAwayError("the server's memory is gone")
+            return PulledShare(share.version, share.layout.views(data))
+
+        return self._each(links, pull)
+
+    def _assembled(self, version: int, shares: Sequence[PulledShare]) -> PulledModel:
+        parameters: dict[str, list[tuple[int, Array]]] = {}
+        state: Tensors = {}
+        for link, share in zip(self._links, shares, strict=True):
+            assert share.arrays is not None
+            held = link.place.share
+            for rows, array in zip(held.parameters, share.arrays, strict=False):
+                parameters.setdefault(rows.name, []).append((rows.start, array))
+            split = len(held.parameters)
+            state |= {
+                rows.name: array
+                for rows, array in zip(held.state, share.arrays[split:], strict=True)
+            }
+        whole = {name: self._joined(name, pieces) for name, pieces in parameters.items()}
+        return PulledModel(version, whole, state)
+
+    def _joined(self, name: str, pieces: list[tuple[int, Array]]) -> Array:
+        if len(pieces) == 1:
+            return pieces[0][1]
+        arrays = [array for _, array in sorted(pieces, key=lambda each: each[0])]
+        # Into the same memory each time: fresh pages cost more than the bytes in them.
+        self._whole[name] = np.concatenate(arrays, out=self._whole.get(name))
+        return self._whole[name]
+
+    def _stage(
+        self,
+        header: pb.GradientHeader,
+        gradients: Mapping[str, Array],
+        state: Mapping[str, Array],
+        link: _Link,
+    ) -> bool:
+        held, session = link.place.share, self._current
+        arrays = [_rows(gradients[each.name], each) for each in held.parameters]
+        arrays += [_rows(state[each.name], each) for each in held.state]
+        if link.layout is None:
+            names = [each.name for each in (*held.parameters, *held.state)]
+            link.layout = Layout.of(dict(zip(names, arrays, strict=True)))
+        memory = self._shared(link, header.model_version) if link.place.shares_memory else None
+        if memory is not None:
+            link.layout.fill(memory.data, arrays)
+        gradient = Gradient(
+            session.era,
+            session.key,
+            header.sequence,
+            header.model_version,
+            header.end - header.start,
+            link.layout,
+            len(held.parameters),
+            arrays,
+            None if memory is None else memory.handle(),
+            tuple(self._refused),
+        )
+        return link.client.stage(gradient)
+
+    def _shared(self, link: _Link, version: int) -> SharedMemory | None:
+        """Memory that nobody else reads; None where there is none left."""
+        assert link.layout is not None
+        for i, (memory, used_for) in enumerate(link.outgoing):
+            if used_for is None:
+                link.outgoing[i] = memory, version
+                return memory
+        try:
+            memory = SharedMemory(link.layout.size_bytes)
+        except OSError:
+            return None
+        link.outgoing.append((memory, version))
+        return memory
+
+    def _free(self, version: int) -> None:
+        """What was computed on a version, or before it, is committed or refused."""
+        for link in self._links:
+            link.outgoing = [
+                (memory, None if used_for is not None and used_for <= version else used_for)
+                for memory, used_for in link.outgoing
+            ]
+
+    def _each(self, links: Sequence[_Link], call: Callable[[_Link], T]) -> list[T]:
+        """What all of these servers answer, asked at the same time."""
+        if len(links) == 1:
+            return [self._patiently(call, links[0])]
+        assert self._threads is not None, "a session has begun"
+        asked = [self._threads.submit(self._patiently, call, link) for link in links]
+        # What they work with is the caller's again when this returns or raises.
+        wait(asked)
+        return [each.result() for each in asked]
+
+    def _patiently(self, call: Callable[[_Link], T], link: _Link) -> T:
+        """Ask until the server answers, or the master says that it is another one now.
+
+        Raises:
+            SessionLostError: The job goes on with other servers, or from another version.
+        """
+        began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
+        while True:
+            try:
+                return call(link)
+            except (ServerAwayError, OtherEraError) as error:
+                if time.monotonic() - began_s > self._client.patience_s:
+                    raise RpcError(
+                        f"the parameter server at {link.place.address} was away for "
+                        f"{self._client.patience_s:g} s: {error}"
+                    ) from error
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+            self._client.check_session(self._current)
+
+
+def _rows(array: Array, rows: Slice) -> Array:
+    return array[rows.start : rows.end] if array.ndim else array
