@@ -124,9 +124,9 @@ class TestLogs:
 
     def test_our_own_jobs_have_their_own_roles(self, team):
         team.add_own("mnist")
-        code, _, err = team.run("logs", "mnist", "--role=ps")
+        code, _, err = team.run("logs", "mnist", "--role=trainer")
         assert code == 2
-        assert "'ps' is not one of 'master', 'worker'" in err
+        assert "'trainer' is not one of 'master', 'worker', 'ps'" in err
 
 
 class TestScale:

@@ -98,8 +98,8 @@ class LocalJob:
         """The trained parameters, from the job's last checkpoint."""
         return self.cut().parameters
 
-    def logs(self) -> str:
-        lines = self.platform.logs(self.spec.job_name, [], follow=False, tail=60)
+    def logs(self, tail: int = 60) -> str:
+        lines = self.platform.logs(self.spec.job_name, [], follow=False, tail=tail)
         return "\n".join(f"{line.replica}: {line.text}" for line in lines)
 
     def pids(self, role: str) -> dict[int, int]:

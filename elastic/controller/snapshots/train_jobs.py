@@ -83,7 +83,8 @@ class _Recorded:
         """The job, with the size that it is to have now."""
         spec, submission = self.spec, self.submission
         job = Job(spec, self.namespace, submission.uid, submission.image, owner=submission.owner)
-        master, *others = [_role(job, name) for name in (MASTER, *(role.name for role in FLEET))]
+        fleet = [role.name for role in FLEET if role.limits(spec).maximum]
+        master, *others = [_role(job, name) for name in (MASTER, *fleet)]
         workers = next(each for each in others if each.name == WORKER)
         return JobReading(
             kind_of(submission),
