@@ -227,7 +227,8 @@ class Applied:
 
     def exit(self, pod, code):
         """Let the program in a pod end with this code; it runs the stand-in."""
-        address = self.pods()[pod]["status"]["podIP"]
+        # One that was just made anew has none yet.
+        address = self.until(lambda: self.pods().get(pod, {}).get("status", {}).get("podIP"))
         eventually(lambda: _is_asked(f"http://{address}:{PORT}/exit/{code}"))
 
 
