@@ -105,3 +105,7 @@ class PlatformError(InfrastructureError):
 
 class RpcError(InfrastructureError):
     """A peer is away, refused the call, or sent something that cannot be read."""
+
+
+class SupersededError(Exception):
+    """A newer launch of this replica has taken over."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import grpc
 
-from elastic.errors import RpcError
+from elastic.errors import RpcError, SupersededError
 from elastic.policy.placement import Share
 from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
@@ -53,10 +53,6 @@ class SessionLostError(Exception):
 
 class VersionGoneError(Exception):
     """The version asked for is not kept: its evaluation is over."""
-
-
-class SupersededError(Exception):
-    """A newer launch of this worker has taken over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.errors import RpcError
+from elastic.errors import RpcError, SupersededError
 from elastic.frameworks.base import MetricState
 from elastic.policy.failing import FaultSearch
 from elastic.policy.records import Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.client import MasterClient, Session, SessionLostError, SupersededError
+from elastic.rpc.client import MasterClient, Session, SessionLostError
 from elastic.rpc.messages import metrics_to_proto
 from elastic.worker.batches import BatchStream, LoadedBatch, Minibatches
 from elastic.worker.leases import Finished, Leases, Wait

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from elastic.errors import ElasticError, RpcError, legible
+from elastic.errors import ElasticError, RpcError, SupersededError, legible
 from elastic.frameworks.base import Array, Batch, MetricState, Model, StepResult
 from elastic.policy.records import Task, TaskKind
-from elastic.rpc.client import SessionLostError, SupersededError
+from elastic.rpc.client import SessionLostError
 from elastic.spec.user_frames import describe
 from elastic.worker.batches import BatchStream, FirstLook, LoadedBatch
 from elastic.worker.meter import NoMeter, StepMeter

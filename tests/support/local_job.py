@@ -209,7 +209,10 @@ def break_at_random(
             done.append(f"scale to {size}")
             continue
         if number < len(faults):
-            job.wait_until(lambda _, role=fault: job.pids(role))
+            # The restarts of masters that had told nothing yet are in no status.
+            job.wait_until(
+                lambda status, role=fault: status.started_s is not None and job.pids(role)
+            )
         pids = job.pids(fault)
         if pids:
             index = rng.choice(sorted(pids))

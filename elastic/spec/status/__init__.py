@@ -371,7 +371,10 @@ class JobStatus(_Published):
     predictions: str | None = Field(
         default=None, description="The folder of all predictions, once it is whole."
     )
-    master_restarts: int = Field(default=0, description="How often the master was replaced.")
+    master_restarts: int = Field(
+        default=0,
+        description="How often the master was replaced, once it had told anything.",
+    )
     master_history: MasterHistory = Field(
         default_factory=MasterHistory,
         description="How the masters before the present one ended; of jobs on Kubernetes.",
