@@ -157,7 +157,8 @@ def test_an_unschedulable_master(train, run, jobs):
 
 
 def test_whoever_watches_a_job_with_a_wrong_image_sees_it_fail_in_time(train, run, jobs):
-    train("--image=127.0.0.1:5000/no/such:1", "--image_pull_policy=Always", "--start_timeout=1")
+    # Longer than a node takes to ask for the image, also where other pods keep it busy.
+    train("--image=127.0.0.1:5000/no/such:1", "--image_pull_policy=Always", "--start_timeout=8")
     where = ("wrong", "-n", jobs.namespace, f"--kubeconfig={KUBECONFIG}")
     code, out, _ = run("status", *where, "--watch", "-o", "json")
     assert code == 100

@@ -140,6 +140,8 @@ def test_what_elastic_train_prints_is_what_kubectl_applies(cluster, namespace, c
     ):
         block = block.replace(written, meant)
     command = ["bash", "-e", "-o", "pipefail", "-c", block]
+    # The API serves a kind moments before it lists it among those that kubectl looks through.
+    eventually(lambda: "elastic.dev" in {each["name"] for each in cluster.get("/apis")["groups"]})
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "elastictrainjob.elastic.dev/digits created" in done.stdout

@@ -425,12 +425,17 @@ def test_bytes_that_are_no_message_change_nothing(name, garbage):
 async def _refusal(shares, name, request, token):
     """The status and message that a server ends a call with, whatever it streams."""
     address = (await shares.ring.complete())[0].address
+    method = SERVER_METHODS[name]
+    kinds = [
+        "stream" if each else "unary" for each in (method.streams_requests, method.streams_replies)
+    ]
     async with grpc.aio.insecure_channel(address) as channel:
-        call = channel.stream_stream(SERVER_METHODS[name].path)(
-            iter([request]), metadata=(("authorization", token),)
+        call = getattr(channel, "_".join(kinds))(method.path)(
+            iter([request]) if method.streams_requests else request,
+            metadata=(("authorization", token),),
         )
         with pytest.raises(grpc.RpcError) as error:
-            await _read_all(call)
+            await (_read_all(call) if method.streams_replies else call)
     return error.value.code(), error.value.details()
 
 
