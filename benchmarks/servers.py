@@ -26,11 +26,18 @@ class Stepper:
     """One worker that exchanges gradients for versions, and computes nothing."""
 
     def __init__(
-        self, address: str, num_servers: int, gradients: dict[str, Array], *, share_memory: bool
+        self,
+        address: str,
+        num_servers: int,
+        launch: int,
+        gradients: dict[str, Array],
+        *,
+        share_memory: bool,
     ) -> None:
+        """Register as this launch of the worker, which replaces those before."""
         self._client = MasterClient(lambda: address, TOKEN, PATIENCE_S, share_memory)
         self._gradients = gradients
-        session = self._client.register(pb.RegisterRequest(worker_index=0, launch=1))
+        session = self._client.register(pb.RegisterRequest(worker_index=0, launch=launch))
         self._exchange: Exchange = MasterExchange(self._client)
         if num_servers:
             self._exchange = ServerExchange(self._client, is_synchronous=True)
@@ -83,36 +90,43 @@ class Stepper:
 
 def run(size: Size) -> list[Ratio]:
     """With one server and with two, over memory that both sides map and in chunks."""
-    return [ratio for shared in (True, False) for ratio in _measured(size, share_memory=shared)]
+    with ExitStack() as stack:
+        masters = [_master(stack, size, number) for number in (0, *NUMBERS)]
+        return [
+            ratio
+            for launch, shared in enumerate((True, False), 1)
+            for ratio in _measured(masters, size, launch, share_memory=shared)
+        ]
 
 
-def _measured(size: Size, *, share_memory: bool) -> list[Ratio]:
+def _master(stack: ExitStack, size: Size, num_servers: int) -> str:
+    """Start a master with servers of its own; returns its address."""
+    servers = [stack.enter_context(Server("benchmarks.server_process")) for _ in range(num_servers)]
+    master = stack.enter_context(
+        Server(
+            "benchmarks.master_process",
+            *("--payload_mb", size.payload_mb, "--num_tasks", 4),
+            *("--records_per_task", 10**6),
+            *("--servers", ",".join(each.ready["address"] for each in servers)),
+        )
+    )
+    address: str = master.ready["address"]
+    return address
+
+
+def _measured(masters: list[str], size: Size, launch: int, *, share_memory: bool) -> list[Ratio]:
     rows = size.payload_mb * 10**6 // (4 * NUM_TENSORS * WIDTH)
     gradients = {f"matrices.{i}": np.ones((rows, WIDTH), np.float32) for i in range(NUM_TENSORS)}
+    way = "shared memory" if share_memory else "chunks"
+    ratios = []
     with ExitStack() as stack:
-        steppers = {}
-        for number in (0, *NUMBERS):
-            servers = [
-                stack.enter_context(Server("benchmarks.server_process")) for _ in range(number)
-            ]
-            master = stack.enter_context(
-                Server(
-                    "benchmarks.master_process",
-                    *("--payload_mb", size.payload_mb, "--num_tasks", 4),
-                    *("--records_per_task", 10**6),
-                    *("--servers", ",".join(each.ready["address"] for each in servers)),
-                )
-            )
-            stepper = Stepper(master.ready["address"], number, gradients, share_memory=share_memory)
+        steppers = []
+        for number, address in zip((0, *NUMBERS), masters, strict=True):
+            stepper = Stepper(address, number, launch, gradients, share_memory=share_memory)
             stack.callback(stepper.close)
-            steppers[number] = stepper
-        way = "shared memory" if share_memory else "chunks"
-        ratios = []
+            steppers.append(stepper)
         for what in ("pushes_gb_per_s", "steps_gb_per_s"):
-            measures = [
-                partial(getattr(steppers[number], what), size.num_pushes)
-                for number in (0, *NUMBERS)
-            ]
+            measures = [partial(getattr(each, what), size.num_pushes) for each in steppers]
             own, *others = take_turns(size.rounds, *measures)
             step = "push + apply" if what.startswith("pushes") else "push + apply + pull"
             for number, values in zip(NUMBERS, others, strict=True):

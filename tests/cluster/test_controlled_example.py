@@ -123,7 +123,7 @@ def test_the_example_trains_as_it_stands_and_goes_on_when_its_master_is_deleted(
     assert "BeginsAgain" not in job.reasons()
     assert any(volume.rglob("*")), "its state is on the volume"
     job.delete()
-    job.until(lambda: not job.children())
+    job.until_gone()
     eventually(lambda: exists(cluster, CLAIMS.path(namespace, CLAIM)) is None)
 
 

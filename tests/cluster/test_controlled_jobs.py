@@ -105,7 +105,7 @@ def test_a_training_job_trains_in_order_and_its_trainers_logs_stay(apply):
     reasons = ["Creating", "Created", "Running", "Succeeded", "Released"]
     assert set(reasons) <= job.reasons()
     job.delete()
-    job.until(lambda: not job.children())
+    job.until_gone()
 
 
 def endless(**more):
@@ -148,7 +148,7 @@ def test_a_training_job_is_made_role_by_role_and_goes_with_no_controller(apply, 
     assert {n: u for n, u in before.items() if "-trainer-" not in n}.items() <= now.items()
     controller.kill()
     job.delete()
-    job.until(lambda: not job.children())
+    job.until_gone()
     controller.start()
 
 
@@ -212,7 +212,7 @@ def test_torchrun_goes_on_from_its_checkpoint_after_a_loss(apply, tmp_path):
     # A deleted pod is the user's doing, and costs nothing.
     assert job.status.get("restartCount", 0) == 0
     job.delete()
-    job.until(lambda: not job.children())
+    job.until_gone()
 
 
 def containers_of(job, pod):
@@ -294,7 +294,7 @@ def test_a_job_goes_when_its_time_after_the_end_is_over(apply):
     ended_s = at_s(job.status["completionTime"])
     job.until(lambda: job.get() is None)
     assert abs(time.time() - ended_s - TTL_S) <= SLACK_S
-    job.until(lambda: not job.children())
+    job.until_gone()
 
 
 def test_a_worker_that_always_fails_is_made_again_so_often_and_with_pauses(apply):
@@ -341,7 +341,7 @@ def test_the_command_line_shows_and_changes_jobs_of_all_kinds(apply, namespace, 
     job.until(lambda: set(job.pods()) == {"named-worker-0"})
     elastic("kill", "elasticjob/named")
     assert job.get() is None
-    job.until(lambda: not job.children())
+    job.until_gone()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)

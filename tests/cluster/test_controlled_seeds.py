@@ -168,7 +168,7 @@ def test_training_job_on_a_real_node(apply, image):
     job.until(lambda: set(job.pods()) == set(trainers))
     assert {"Succeeded", "Released"} <= job.reasons()
     job.delete()
-    job.until(lambda: not job.children())
+    job.until_gone()
 
 
 # -- ElasticJob
@@ -242,7 +242,7 @@ def test_elastic_job_as_it_is_written(apply):
     compare_elastic_told(job)
     job.until(lambda: job.status["replicaStatuses"]["Worker"]["active"] == 3)
     job.delete()
-    job.until(lambda: not job.children())
+    job.until_gone()
 
 
 def test_elastic_job_on_a_real_node(apply, image):
@@ -298,7 +298,7 @@ def test_elastic_job_on_a_real_node(apply, image):
     # "Once the job is done, controller won't terminate any pods".
     assert len(job.running()) == 1
     job.delete()
-    job.until(lambda: not job.children())
+    job.until_gone()
 
 
 def known_uids(job):
@@ -355,7 +355,7 @@ def test_tf_job_as_it_is_written(apply):
         assert pod["spec"]["containers"][0]["resources"] == {"limits": limits, "requests": limits}
     assert len({pod["spec"]["nodeName"] for pod in job.pods().values()}) == 2
     job.delete()
-    job.until(lambda: not job.children())
+    job.until_gone()
 
 
 def test_tf_job_on_a_real_node(apply, image):
@@ -381,4 +381,4 @@ def test_tf_job_on_a_real_node(apply, image):
     # cleanPodPolicy All.
     job.until(lambda: not job.pods())
     job.delete()
-    job.until(lambda: not job.children())
+    job.until_gone()

@@ -153,6 +153,10 @@ class Applied:
     def holds(self, type_):
         return self.condition(type_).get("status") == "True"
 
+    def until_gone(self):
+        """Wait for the cluster's own collector, which starts over with each type it hears of."""
+        self.until(lambda: not self.children(), 180.0)
+
     def until(self, probe, timeout_s=60.0):
         """Wait; a failure shows what there is."""
         try:
