@@ -25,6 +25,9 @@ NOT_ANSWERED: Final = frozenset(
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DEADLINE_EXCEEDED,
         grpc.StatusCode.CANCELLED,
+        # grpc.aio's own word, instead of the status, for a stream that broke while it was being
+        # sent: when its server is killed, for one. No method answers with it.
+        grpc.StatusCode.INTERNAL,
     }
 )
 

@@ -15,6 +15,7 @@ pytestmark = needs_cluster
 
 NUM_RECORDS = 800
 NUM_EPOCHS = 10
+NUM_KILLS = 10
 TOLD_WITHIN_S = 60.0
 MAX_CRASHES = 5
 
@@ -42,12 +43,10 @@ class Commits:
         return self._path.stat().st_mtime
 
 
-@pytest.mark.parametrize("num_kills", [4, pytest.param(10, marks=pytest.mark.soak)])
-def test_a_killed_master_goes_on_at_once_with_the_same_workers(workshop, num_kills):
-    name = f"killed-{num_kills}"
-    commits = Commits(workshop, name)
+def test_a_killed_master_goes_on_at_once_with_the_same_workers(workshop):
+    commits = Commits(workshop, "killed")
     job = workshop.submit(
-        name,
+        "killed",
         num_workers="2",
         num_epochs=NUM_EPOCHS,
         model_params={"num_records": NUM_RECORDS, "delay_ms": 100},
@@ -55,7 +54,7 @@ def test_a_killed_master_goes_on_at_once_with_the_same_workers(workshop, num_kil
     )
     job.until(lambda s: [w.records_done > 0 for w in s.workers] == [True, True])
     pauses_s = []
-    for kill in range(num_kills):
+    for kill in range(NUM_KILLS):
         job.until(lambda s, n=kill: s.phase is JobPhase.RUNNING and s.master_restarts == n)
         killed_s = job.kill_master()
         # What it had written is cut back to where the next one goes on from, which is no update.
@@ -70,7 +69,7 @@ def test_a_killed_master_goes_on_at_once_with_the_same_workers(workshop, num_kil
     job.hurry()
     status = job.succeed()
     assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
-    assert (status.master_restarts, status.workers_lost) == (num_kills, 0)
+    assert (status.master_restarts, status.workers_lost) == (NUM_KILLS, 0)
     assert [worker.launch for worker in status.workers] == [1, 1]
 
 

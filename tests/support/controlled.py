@@ -154,7 +154,7 @@ class Applied:
         return self.condition(type_).get("status") == "True"
 
     def until_gone(self):
-        """Wait for the cluster's own collector, which starts over with each type it hears of."""
+        """Wait for its children to go; a node that failed to kill tries again in a minute."""
         self.until(lambda: not self.children(), 180.0)
 
     def until(self, probe, timeout_s=60.0):
