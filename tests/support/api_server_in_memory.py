@@ -326,7 +326,8 @@ class _Connection(socketserver.StreamRequestHandler):
         self.api.admit(verb, place)
         if verb == "watch":
             self._watch(place, query)
-            return False
+            # Kept, as a real one keeps it: the client may have sent its next request already.
+            return self._is_open()
         if place.part == "log":
             self._log(place, query)
             return True
