@@ -99,7 +99,8 @@ def parts():
 
 
 def _pytest(marks, *options):
-    return [str(BIN / "pytest"), "-m", marks, *options]
+    # Of a failure its lines, not the source of all libraries that it passed through.
+    return [str(BIN / "pytest"), "--tb=short", "-m", marks, *options]
 
 
 def report(done, total_s):

@@ -166,11 +166,22 @@ class Applied:
 
     def picture(self):
         pods = {
-            name: (pod["status"]["phase"], pod["status"].get("containerStatuses"), self.log(name))
+            name: (
+                pod["spec"].get("nodeName"),
+                pod["status"]["phase"],
+                _states(pod),
+                pod["status"].get("containerStatuses"),
+                self.log(name),
+            )
             for name, pod in self.pods().items()
         }
-        parts = {"status": (self.get() or {}).get("status"), "pods": pods, "told": self.told()}
-        return yaml.safe_dump(parts)
+        # A node that is lost shows here and nowhere else.
+        nodes = {
+            each["metadata"]["name"]: (_states(each), each["spec"].get("taints"))
+            for each in self.cluster.get("/api/v1/nodes")["items"]
+        }
+        parts = {"status": (self.get() or {}).get("status"), "nodes": nodes}
+        return yaml.safe_dump(parts | {"pods": pods, "told": self.told()})
 
     def edit(self, **spec):
         self.cluster.patch(self.resource.path(self.namespace, self.name), {"spec": spec})
@@ -253,6 +264,10 @@ def resource_of(manifest):
         return CONFIGMAPS
     [found] = (each for each in KINDS if each.kind == manifest["kind"])
     return replace(found, version=manifest["apiVersion"].rpartition("/")[2])
+
+
+def _states(item):
+    return {c["type"]: c["status"] for c in item["status"].get("conditions", ())}
 
 
 def is_ready(pod):
