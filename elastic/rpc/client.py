@@ -195,7 +195,11 @@ class MasterClient:
         try:
             call(request, timeout=CALL_TIMEOUT_S, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise _translated(error) from error
+            failure = _translated(error)
+            if isinstance(failure, _AwayError):
+                # Who waits for a server meanwhile calls the master by this alone.
+                self._find_next(failure)
+            raise failure from error
         self._beat_s = time.monotonic()
 
     def check_session(self, session: Session) -> None:
@@ -393,11 +397,15 @@ class MasterClient:
                 if isinstance(reply, Malformed):
                     raise RpcError(f"the master's reply to {name} is malformed: {reply.reason}")
                 return reply
-            if isinstance(failure, _FencedError):
-                self._connect_anew()
             time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
             pause_s = min(2 * pause_s, LAST_RETRY_S)
-            self._follow_address()
+            self._find_next(failure)
+
+    def _find_next(self, failure: "_AwayError") -> None:
+        """Have the next call reach the master that has taken the place of one that is away."""
+        if isinstance(failure, _FencedError):
+            self._connect_anew()
+        self._follow_address()
 
     def _connect_anew(self) -> None:
         """Reach whichever master the address leads to now: a connection stays with its old one.

@@ -13,7 +13,7 @@ from elastic.errors import RpcError
 from elastic.master.parameters.versions import ModelBuffer
 from elastic.rpc import client as rpc_client
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.client import MasterClient
+from elastic.rpc.client import MasterClient, SessionLostError
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 
 
@@ -104,6 +104,27 @@ def test_a_master_that_answers_heartbeats_is_not_away(monkeypatch):
 def test_one_that_does_not_or_is_no_longer_waited_for_is(monkeypatch, hurried, beats):
     with pytest.raises(RpcError, match=r"the master was away for 0\.5 s"):
         _pull_from_a_busy_master(monkeypatch, hurried, beats)
+
+
+def test_who_only_looks_after_its_session_finds_the_next_master_at_another_address():
+    """As a worker does while a parameter server is away: that one may be lost with the master."""
+
+    async def play():
+        addresses = []
+        client = MasterClient(lambda: addresses[-1], TOKEN, PATIENCE_S, share_memory=False)
+        with contextlib.closing(client):
+            async with _served(ServedMaster()) as address:
+                addresses.append(address)
+                request = pb.RegisterRequest(worker_index=0, launch=1)
+                session = await asyncio.to_thread(client.register, request)
+                await asyncio.to_thread(client.check_session, session)
+            async with _served(ServedMaster()) as address:
+                addresses.append(address)
+                await asyncio.to_thread(client.check_session, session)
+                with pytest.raises(SessionLostError):
+                    await asyncio.to_thread(client.check_session, session)
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
 
 
 def test_who_is_told_that_a_master_is_fenced_finds_the_next_one_at_the_same_address():
