@@ -301,6 +301,20 @@ def test_servers_that_nobody_reaches_end_the_job_at_last():
     run(scenario())
 
 
+def test_a_server_that_takes_a_load_and_never_answers_counts_as_lost():
+    async def scenario():
+        async with torch_shares().serve() as shares:
+            rules = replace(shares.rules, first_s=0.2, limit_s=0.2)
+            store = store_of("torch", OPTIMIZERS["torch-adam"][1])
+            strategy = ServerParameters(store, shares.ring, rules, lambda _: None)
+            async with shares.servicers[0]._loading:
+                with pytest.raises(ParametersLostError, match="ps-0 has not taken its share"):
+                    await strategy.start()
+            await strategy.close()
+
+    run(scenario())
+
+
 def test_an_optimizer_that_fails_ends_the_job():
     class Failing(torch.optim.SGD):
         def step(self, closure=None):

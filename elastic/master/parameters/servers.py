@@ -425,9 +425,13 @@ class ServerParameters:
                 asyncio.ensure_future(self._closed.wait()),
             ]
             try:
-                await asyncio.wait({calling, *leaving}, return_when=asyncio.FIRST_COMPLETED)
+                # A server may take a call, go on telling of itself, and never answer.
+                await asyncio.wait(
+                    {calling, *leaving}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+                )
                 self._check_there(server)
-                return await calling
+                if calling.done():
+                    return await calling
             except (ServerAwayError, FencedError):
                 # Whoever has ended is told of by its platform.
                 await asyncio.sleep(PAUSE_S)
