@@ -160,6 +160,7 @@ def test_a_tf_job_that_starves_gets_lonely_workers_room_and_jobs_grow_when_idle(
 ):
     """Three minutes: DRAGON's own 30 s until a job starves, and 60 s until others grow."""
     run(namespace, "--kinds", "tfjob", "--tf_scheduler", "dragon")
+    SimulatedNode.until_all_unused(cluster)
     room = Room(cluster, namespace)
     hollow = {"elastic.test/hollow": "true"}
 

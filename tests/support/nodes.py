@@ -42,6 +42,12 @@ class SimulatedNode:
             lambda: next((n for n in nodes if n.is_ready() and not n._pods()), None), _PATIENCE_S
         )
 
+    @classmethod
+    def until_all_unused(cls, cluster):
+        """Wait until every one is ready, and what others ran there is gone."""
+        nodes = [cls(cluster, name) for name in cls.names()]
+        eventually(lambda: all(n.is_ready() and not n._pods() for n in nodes), _PATIENCE_S)
+
     def lose(self):
         """End its process, as a power cut would."""
         process = self._process()
