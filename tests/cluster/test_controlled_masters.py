@@ -128,8 +128,8 @@ def test_its_master_is_forgotten_while_it_lives_on(workshop):
         # Its container lives, and nothing of it is seen any more.
         assert job.process_id(old) is not None
         eventually(lambda: not _grows(commits, 5.0), 60.0)
+        # It ends by itself when it is to renew its lease, and finds its pod gone.
         print(f"nothing new {time.monotonic() - forgotten_s:.1f} s after it was forgotten")
-        assert job.process_id(old) is not None
     job.until_at_work(old["metadata"]["uid"])
     job.succeed_exactly()
 
