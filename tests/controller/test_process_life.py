@@ -110,6 +110,8 @@ class TestTwoProcesses:
     def test_a_leader_that_is_asked_to_end_hands_over_at_once(self, api, start):
         leader = start("leader")
         leader.logs("leads")
+        # It says that it leads before it looks at anything.
+        eventually(lambda: acts(api, "leader"))
         standby = start("standby")
         standby.logs("stands by")
         asked_s = time.monotonic()
