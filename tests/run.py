@@ -3,6 +3,11 @@
 A part is one command. One that fails does not keep the next from running; a part that has a
 limit of time for the whole run behind it fails where the run took longer. What waits most of its
 time runs beside what computes.
+
+On two cores that do twice as much as they can, a test now and then meets a moment that its author
+did not think of. A few such failures are looked at again when all is quiet: what passes by itself,
+twice in a row, is *unsteady*. It is named, and has to be mended, but does not hide what the other
+thousands say. What counts records is never excused.
 """
 
 import argparse
@@ -29,6 +34,15 @@ WHOLE_CLUSTER = "cluster and alone and not soak"
 NUM_LOCAL = max(3, min(8, os.cpu_count() or 1))
 NUM_IN_CLUSTER = 4
 
+MAX_AGAIN = 3
+"""Failures of a whole run that may be chance; where there are more, something is broken."""
+NUM_AGAIN = 2
+"""How often in a row each has to pass by itself."""
+FINAL = ("tests/chaos/", "tests/policy/")
+"""Folders whose tests have no such chance: a record that is counted twice once is counted twice."""
+SOME_FAILED = 1
+"""How pytest ends when tests have failed, and nothing else has."""
+
 
 @dataclass
 class Part:
@@ -41,6 +55,7 @@ class Part:
         seconds: How long it took.
         is_good: Whether it succeeded.
         tests: Seconds by cause, by test.
+        failed: Tests that failed, where nothing else did.
     """
 
     name: str
@@ -49,6 +64,7 @@ class Part:
     seconds: float = 0.0
     is_good: bool = False
     tests: dict[str, dict[str, float]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
 
     def run(self, output=None):
         with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +77,9 @@ class Part:
             self.is_good = not ended.returncode
             self.seconds = time.monotonic() - began_s
             if report.exists():
-                self.tests = json.loads(report.read_text())
+                told = json.loads(report.read_text())
+                self.tests = told["tests"]
+                self.failed = told["failed"] if ended.returncode == SOME_FAILED else []
 
 
 def run_all(all_parts):
@@ -83,6 +101,25 @@ def run_all(all_parts):
                 output.seek(0)
                 sys.stdout.write(output.read().decode())
             sys.stdout.flush()
+
+
+def look_again(done):
+    """Run a few failed tests once more, alone; those that were only unsteady, by name."""
+    bad = [part for part in done if not part.is_good]
+    failed = [test for part in bad for test in part.failed]
+    is_chance = all(part.failed for part in bad) and len(failed) <= MAX_AGAIN
+    if not failed or not is_chance or any(test.startswith(FINAL) for test in failed):
+        return []
+    print(f"\nonce more, alone, {NUM_AGAIN} times each:", *failed, sep="\n  ", flush=True)
+    unsteady = [test for test in failed if _passes(test)]
+    for part in bad:
+        part.is_good = set(part.failed) <= set(unsteady)
+    return unsteady
+
+
+def _passes(test):
+    command = [str(BIN / "pytest"), "--tb=short", test]
+    return not any(subprocess.run(command, check=False).returncode for _ in range(NUM_AGAIN))
 
 
 def parts():
@@ -125,10 +162,13 @@ def main():
     done = parts()
     began_s = time.monotonic()
     run_all(done)
+    unsteady = look_again(done)
     total_s = time.monotonic() - began_s
     for line in report(done, total_s):
         print(line)
     print(f"seeds were drawn by {seeds.VARIABLE}={seeds.drawn_by()}, which repeats them")
+    for test in unsteady:
+        print(f"unsteady: {test} failed beside others and passed {NUM_AGAIN} times alone: mend it")
     failed = [part.name for part in done if not part.is_good]
     if failed:
         print("failed: " + ", ".join(failed))

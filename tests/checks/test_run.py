@@ -1,6 +1,7 @@
 """`make test`: what fails and what takes too long fails it, and the rest is run all the same."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import run
@@ -60,3 +61,57 @@ def test_every_test_belongs_to_one_part():
     for cluster, alone, soak in kinds:
         names = {"cluster": bool(cluster), "alone": bool(alone), "soak": bool(soak)}
         assert sum(bool(eval(mark, {}, names)) for mark in marks) == (not soak)
+
+
+SAMPLE = """
+from pathlib import Path
+
+def test_fails_{first}_times():
+    seen = Path(__file__).with_name("seen")
+    num_seen = len(seen.read_text()) if seen.exists() else 0
+    seen.write_text("x" * (num_seen + 1))
+    assert num_seen >= {first}
+"""
+
+
+def _run_sample(folder, first, monkeypatch):
+    """A whole run of one part, whose test fails so often at first; its exit code."""
+    folder.mkdir(parents=True)
+    sample = folder / "test_sample.py"
+    sample.write_text(SAMPLE.format(first=first))
+    (folder.parent / "conftest.py").write_text("pytest_plugins = ['support.time_by_cause']")
+    (folder.parent / "pytest.ini").write_text("[pytest]")
+    command = [str(run.BIN / "pytest"), str(sample), "--rootdir", str(folder.parents[1])]
+    monkeypatch.setattr(run, "parts", lambda: [run.Part("a", command)])
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    monkeypatch.setenv("PYTHONPATH", str(Path(run.__file__).parent))
+    monkeypatch.chdir(folder.parents[1])
+    return run.main()
+
+
+@pytest.mark.parametrize(
+    ("first", "folder", "code", "num_runs", "words"),
+    [
+        pytest.param(1, "jobs", 0, 3, "unsteady: tests/jobs/test_sample.py::", id="unsteady"),
+        pytest.param(2, "jobs", 1, 2, "failed: a", id="fails again"),
+        pytest.param(1, "chaos", 1, 1, "failed: a", id="counts records"),
+    ],
+)
+def test_what_fails_is_looked_at_again_alone(
+    first, folder, code, num_runs, words, tmp_path, monkeypatch, capfd
+):
+    folder = tmp_path / "tests" / folder
+    assert _run_sample(folder, first, monkeypatch) == code
+    assert len((folder / "seen").read_text()) == num_runs
+    assert words in capfd.readouterr().out
+
+
+def test_a_part_that_fails_by_more_than_tests_is_not_excused(monkeypatch):
+    unsteady = run.Part("a", [], failed=["tests/jobs/test_a.py::test_a"])
+    broken = run.Part("lint", [])
+    monkeypatch.setattr(run, "_passes", lambda _: pytest.fail("there is nothing to look at again"))
+    assert run.look_again([unsteady, broken]) == []
+    many = run.Part("b", [], failed=[f"tests/jobs/test_a.py::test_{i}" for i in range(4)])
+    assert run.look_again([many]) == []
+    assert not unsteady.is_good
+    assert not many.is_good

@@ -75,7 +75,7 @@ def _causes(tmp_path, sample, *options):
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    tests = json.loads(path.read_text())
+    tests = json.loads(path.read_text())["tests"]
     return {name.partition("::")[2]: causes for name, causes in tests.items()}
 
 

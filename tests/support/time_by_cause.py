@@ -31,7 +31,7 @@ from support.starts.sitecustomize import ImportTeller
 CAUSES = ("starting", "computing", "pods", "waiting")
 STARTS_VARIABLE = "ELASTIC_TEST_STARTS"
 REPORT_VARIABLE = "ELASTIC_TEST_REPORT"
-"""Names a file for the times of a run, for who puts several runs together."""
+"""Names a file for the times of a run and for what failed, for who puts several runs together."""
 
 NUM_LONGEST = 20
 LONG_S = 1.0
@@ -200,8 +200,11 @@ class Report:
 
     def __init__(self):
         self._tests = {}
+        self._failed = {}
 
     def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self._failed[report.nodeid] = True
         causes = dict(report.user_properties).get(_PROPERTY)
         if causes:
             self._tests[report.nodeid] = causes
@@ -209,7 +212,8 @@ class Report:
     def pytest_terminal_summary(self, terminalreporter):
         path = os.environ.get(REPORT_VARIABLE)
         if path:
-            Path(path).write_text(json.dumps(self._tests))
+            told = {"tests": self._tests, "failed": list(self._failed)}
+            Path(path).write_text(json.dumps(told))
         else:
             for line in table(self._tests):
                 terminalreporter.write_line(line)
