@@ -5,14 +5,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 from elastic.errors import RpcError, SupersededError
 from elastic.frameworks.base import MetricState
-from elastic.policy.failing import FaultSearch
+from elastic.policy.failing import FaultSearch, Part
 from elastic.policy.records import Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, Session, SessionLostError
@@ -243,11 +243,14 @@ class Worker:
             is nothing left to do here.
         """
         search = FaultSearch(task.records.start, task.records.end)
+        failures: dict[Part, Failure] = {}
         while (part := search.next_part()) is not None:
             failure = parts.trainer.try_part(task, part, parts.stream)
+            if failure is not None:
+                failures[part] = failure
             search.tell(*part, has_failed=failure is not None)
-            if failure is not None and search.culprit is not None:
-                self._report_failed(task, *part, failure)
+            if search.culprit is not None:
+                self._report_culprit(task, search.culprit, search.evidence, failures)
                 return None
             self._report(task, OUTCOMES.OUTCOME_SEARCHING, *part)
             if self._stopping.is_set():
@@ -255,6 +258,13 @@ class Worker:
                 self._report(task, OUTCOMES.OUTCOME_RELEASED, records.start, records.end)
                 return None
         return search.runs_at
+
+    def _report_culprit(
+        self, task: Task, culprit: int, evidence: Part, failures: Mapping[Part, Failure]
+    ) -> None:
+        # The whole has failed before, and its failure is told already.
+        failure = failures.get(evidence) or list(failures.values())[-1]
+        self._report_failed(task, culprit, culprit + 1, failure)
 
     # -- evaluation ----------------------------------------------------------------------------
 

@@ -41,13 +41,13 @@ def test_a_minibatch_too_large_fails_the_job_with_the_size_that_runs(mode, data,
     assert status.message == (
         "the minibatch fails at 32 records, runs at 8 "
         f"(records [0, 32) of '{data}', none of which is to blame): "
-        f"MemoryError: no room for 32 records ({ZOO}/limited.py:37): give --minibatch_size 8, or "
+        f"MemoryError: no room for 32 records ({ZOO}/limited.py:45): give --minibatch_size 8, or "
         "--shrink_minibatches to go on with the size that runs"
     )
     assert status.progress.records_done == 0
     assert events(status, "MinibatchFailed") == [
         f"records [0, 32) of '{data}' failed on worker-0: MemoryError: no room for 32 records "
-        f"({ZOO}/limited.py:37): {then}"
+        f"({ZOO}/limited.py:45): {then}"
         for then in (
             "the minibatch is tried again",
             "it is computed in parts, to find the record that fails",
@@ -76,7 +76,7 @@ def test_a_job_that_may_shrink_goes_on_with_the_size_that_runs(settings, data, t
     [shrunk] = events(status, "MinibatchesShrunk")
     assert shrunk == (
         "training fails at 32 records a minibatch and runs at 8, with which it goes on: "
-        f"MemoryError: no room for 32 records ({ZOO}/limited.py:37)"
+        f"MemoryError: no room for 32 records ({ZOO}/limited.py:45)"
     )
     assert "minibatches shrunk to 8 records" in failures_text(status.progress)
 
@@ -94,7 +94,7 @@ def test_a_minibatch_that_fails_once_is_tried_again_and_counts_whole(data, tmp_p
     [failed] = events(status, "MinibatchFailed")
     assert re.fullmatch(
         r"records \[\d+, \d+\) of .* failed on worker-0: the training step failed: OSError: the "
-        rf"network is away \({ZOO}/limited.py:45\): the minibatch is tried again",
+        rf"network is away \({ZOO}/limited.py:53\): the minibatch is tried again",
         failed,
     )
 
@@ -134,6 +134,20 @@ def test_a_bad_record_is_found_without_an_update_of_a_part(tmp_path):
     assert status.progress.model_version == 3
     assert status.progress.minibatches_tried_again == 1
     assert status.progress.records_computed_alone > 0
+
+
+@pytest.mark.parametrize("bad", [12, 13])
+def test_no_record_is_skipped_for_standing_alone_before_batch_normalisation(bad, tmp_path):
+    data = write_records(tmp_path / "train.npz", {bad: FAILS_IN_TRAINING}, 64)
+    spec = limited_spec(
+        data, records_per_task=64, skip_bad_records=3, model_params={"is_normalised": True}
+    )
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED, status.message
+    assert counts(status) == [float(i != bad) for i in range(64)]
+    [skipped] = events(status, "RecordSkipped")
+    assert f"record {bad} of " in skipped
+    assert f"record {bad} cannot be read" in skipped, "its own failure, not that of being alone"
 
 
 def test_a_bad_record_is_found_wherever_the_order_has_it(tmp_path):

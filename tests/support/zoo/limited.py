@@ -1,4 +1,4 @@
-"""The obedient model, which has memory for so many records of a minibatch only."""
+"""The obedient model, which bears so many records of a minibatch only, or no single one."""
 
 import os
 import signal
@@ -7,14 +7,19 @@ from pathlib import Path
 import torch
 from obedient import *  # noqa: F403 - the rest of the module is that one's
 from obedient import CustomModel as Obedient
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class CustomModel(Obedient):
     """Fails on more than `limit` records; on fewer of them the first `num_failures` times."""
 
     def __init__(
-        self, num_records: int, limit: int = 1000, folder: str = "", mode: str = "training"
+        self,
+        num_records: int,
+        limit: int = 1000,
+        folder: str = "",
+        mode: str = "training",
+        is_normalised: bool = False,
     ) -> None:
         """Prepare to fail.
 
@@ -22,8 +27,10 @@ class CustomModel(Obedient):
             limit: As many records have room.
             folder: Where files lie that make a step fail, or a process die at so many records.
             mode: The steps that fail, of `training`, `evaluation` or `any`, which is also a trial.
+            is_normalised: It has a batch normalisation, of which nothing depends.
         """
         super().__init__(num_records)
+        self._norm = nn.BatchNorm1d(1) if is_normalised else None
         self._limit = limit
         self._folder = folder
         self._is_any, self._has_gradient = mode == "any", mode == "training"
@@ -35,7 +42,8 @@ class CustomModel(Obedient):
             self._misbehave(len(features))
             if len(features) > self._limit:
                 raise MemoryError(f"no room for {len(features)} records")
-        return super().forward(features)
+        counts = super().forward(features)
+        return counts if self._norm is None else counts + 0 * self._norm(counts[:, None])[:, 0]
 
     def _misbehave(self, num_records: int) -> None:
         """Do what the files of the folder ask for, each of them once."""
