@@ -89,7 +89,7 @@ def test_nothing_of_a_job_is_in_clear_on_the_wire(workshop):
     assert {each[:2] for each in said} == {HANDSHAKE}
     assert set(secret) == {"token", "tls.crt", "tls.key"}
     everything = b"".join(said)
-    for word in (secret["token"], "authorization", "elastic.Master"):
+    for word in (secret["token"], "authorization", "elastic.v1"):
         assert word.encode() not in everything
 
 

@@ -130,7 +130,8 @@ def service(job: Job, owner: Owner | None = None) -> Manifest:
             "selector": names.replica_labels(job.name, job.submission_uid, MASTER_REPLICA),
             "ports": [
                 {
-                    "name": "grpc",
+                    # By which a mesh takes what comes for messages, or for TLS to pass on as it is.
+                    "name": "tls" if job.spec.tls else "grpc",
                     "protocol": "TCP",
                     "port": names.MASTER_PORT,
                     "targetPort": job.spec.master_port or names.MASTER_PORT,

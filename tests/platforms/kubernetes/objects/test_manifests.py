@@ -87,8 +87,12 @@ def test_a_certificate_is_in_the_secret_and_nowhere_else():
 @pytest.mark.parametrize(
     ("settings", "tls"), [({}, True), ({"tls": True}, True), ({"tls": False}, False)]
 )
-def test_pods_are_told_whether_they_encrypt(settings, tls):
-    assert make_job(**settings).spec.tls is tls
+def test_pods_and_meshes_are_told_whether_they_encrypt(settings, tls):
+    job = make_job(**settings)
+    assert job.spec.tls is tls
+    # What a mesh goes by.
+    [port] = manifests.service(job)["spec"]["ports"]
+    assert port["name"] == ("tls" if tls else "grpc")
 
 
 def test_commands_are_such_as_images_with_another_version_of_elastic_know():
