@@ -65,6 +65,14 @@ class Pusher:
             self._push()
         return num_pushes * size_bytes / (time.perf_counter() - began_s) / 1e9
 
+    def cpu_s_per_gb(self, num_pushes: int, master: Server) -> float:
+        """Seconds of processor time a gigabyte, of this process and of the master."""
+        size_bytes = sum(array.nbytes for array in self._gradients.values())
+        began_s = time.process_time() + master.cpu_s()
+        for _ in range(num_pushes):
+            self._push()
+        return (time.process_time() + master.cpu_s() - began_s) / (num_pushes * size_bytes / 1e9)
+
     def close(self) -> None:
         self._client.close()
 
@@ -129,6 +137,10 @@ def run(size: Size) -> list[Ratio]:
         ]
         for pusher in pushers:
             stack.callback(pusher.close)
+        clear_s, tls_s = take_turns(
+            size.rounds,
+            *(partial(path.cpu_s_per_gb, size.num_pushes, master) for path in pushers[1:]),
+        )
         shared, tcp_1, chunked, tcp_2, by_tls = take_turns(
             size.rounds,
             *(
@@ -143,6 +155,12 @@ def run(size: Size) -> list[Ratio]:
             f"push + apply, {size.payload_mb} MB, chunks, TLS",
             Series("ReportGradient, encrypted", "GB/s", by_tls),
             Series("ReportGradient, in clear", "GB/s", chunked),
+            None,
+        ),
+        Ratio(
+            f"push + apply, {size.payload_mb} MB, chunks, TLS, processor time",
+            Series("ReportGradient, encrypted", "s/GB", tls_s),
+            Series("ReportGradient, in clear", "s/GB", clear_s),
             None,
         ),
     ]
