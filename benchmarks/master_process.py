@@ -23,15 +23,18 @@ from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
 from elastic.master.reception import Reception
 from elastic.master.servicer import MasterServicer
+from elastic.platforms.certificates import make_certificate
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.liveness import Liveness
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.rpc.channels import add_port
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.rpc.wire import SERVICE
 from elastic.telemetry.meter import JobMeter
 
 TOKEN: Final = "benchmark"
+CERTIFICATE: Final = make_certificate("benchmark")
 EMPTY_PATH: Final = f"/{SERVICE}/Empty"
 NEVER_S: Final = 3600.0
 
@@ -82,9 +85,14 @@ async def _serve(arguments: argparse.Namespace) -> None:
     reception = Reception(None, lambda _replica: 0)
     reception.open(MasterServicer(job, sample, lambda _replica: 0))
     server.add_generic_rpc_handlers((HandlerWithEmpty(reception),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    clear, encrypted = (add_port(server, "127.0.0.1:0", each) for each in (None, CERTIFICATE))
     await server.start()
-    announce(address=f"127.0.0.1:{port}", ledger_s=ledger_s, ledger_mb=ledger_mb)
+    announce(
+        address=f"127.0.0.1:{clear}",
+        encrypted_address=f"127.0.0.1:{encrypted}",
+        ledger_s=ledger_s,
+        ledger_mb=ledger_mb,
+    )
     await asyncio.to_thread(sys.stdin.read)
     await server.stop(None)
 

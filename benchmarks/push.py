@@ -1,4 +1,4 @@
-"""A gradient pushed until it is accepted and applied, against one raw TCP stream."""
+"""A gradient pushed until it is accepted and applied, against one raw TCP stream; and encrypted."""
 
 import socket
 import time
@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.master_process import TOKEN
+from benchmarks.master_process import CERTIFICATE, TOKEN
 from benchmarks.measure import Bar, Ratio, Series, take_turns
 from benchmarks.models.dense_torch import NUM_TENSORS, WIDTH
 from benchmarks.processes import Server
@@ -17,6 +17,7 @@ from benchmarks.sizes import Size
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, Session
 from elastic.rpc.layout import Array
+from elastic.spec.certificate import Certificate
 
 BAR: Final = Bar(first=0.3, goal=0.8)
 PATIENCE_S: Final = 5.0
@@ -39,8 +40,11 @@ class Pusher:
         gradients: dict[str, Array],
         share_memory: bool,
         version: Version,
+        certificate: Certificate | None = None,
     ) -> None:
-        self._client = MasterClient(lambda: address, TOKEN, PATIENCE_S, share_memory)
+        self._client = MasterClient(
+            lambda: address, TOKEN, PATIENCE_S, share_memory, certificate=certificate
+        )
         self._gradients = gradients
         self._version = version
         request = pb.RegisterRequest(worker_index=index, launch=1)
@@ -60,6 +64,14 @@ class Pusher:
         for _ in range(num_pushes):
             self._push()
         return num_pushes * size_bytes / (time.perf_counter() - began_s) / 1e9
+
+    def cpu_s_per_gb(self, num_pushes: int, master: Server) -> float:
+        """Seconds of processor time a gigabyte, of this process and of the master."""
+        size_bytes = sum(array.nbytes for array in self._gradients.values())
+        began_s = time.process_time() + master.cpu_s()
+        for _ in range(num_pushes):
+            self._push()
+        return (time.process_time() + master.cpu_s() - began_s) / (num_pushes * size_bytes / 1e9)
 
     def close(self) -> None:
         self._client.close()
@@ -100,7 +112,7 @@ class TcpStream:
 
 
 def run(size: Size) -> list[Ratio]:
-    """The path over memory that both processes map, and the one that cuts into chunks."""
+    """The path over memory that both processes map, and that of chunks, in clear and by TLS."""
     rows = size.payload_mb * 10**6 // (4 * NUM_TENSORS * WIDTH)
     gradients = {f"matrices.{i}": np.ones((rows, WIDTH), np.float32) for i in range(NUM_TENSORS)}
     size_bytes = sum(array.nbytes for array in gradients.values())
@@ -116,24 +128,41 @@ def run(size: Size) -> list[Ratio]:
         sink = stack.enter_context(Server("benchmarks.tcp_sink", size_bytes))
         tcp = TcpStream(sink.ready["port"], size_bytes)
         stack.callback(tcp.close)
-        address = master.ready["address"]
+        address, encrypted = master.ready["address"], master.ready["encrypted_address"]
         version = Version()
         pushers = [
-            Pusher(address, index, gradients, share_memory, version)
-            for index, share_memory in enumerate((True, False))
+            Pusher(address, 0, gradients, True, version),
+            Pusher(address, 1, gradients, False, version),
+            Pusher(encrypted, 2, gradients, False, version, CERTIFICATE),
         ]
         for pusher in pushers:
             stack.callback(pusher.close)
-        shared, tcp_1, chunked, tcp_2 = take_turns(
+        clear_s, tls_s = take_turns(
+            size.rounds,
+            *(partial(path.cpu_s_per_gb, size.num_pushes, master) for path in pushers[1:]),
+        )
+        shared, tcp_1, chunked, tcp_2, by_tls = take_turns(
             size.rounds,
             *(
                 partial(path.gb_per_s, size.num_pushes)
-                for path in (pushers[0], tcp, pushers[1], tcp)
+                for path in (pushers[0], tcp, pushers[1], tcp, pushers[2])
             ),
         )
     return [
         _ratio(f"push + apply, {size.payload_mb} MB, shared memory", shared, tcp_1),
         _ratio(f"push + apply, {size.payload_mb} MB, chunks", chunked, tcp_2),
+        Ratio(
+            f"push + apply, {size.payload_mb} MB, chunks, TLS",
+            Series("ReportGradient, encrypted", "GB/s", by_tls),
+            Series("ReportGradient, in clear", "GB/s", chunked),
+            None,
+        ),
+        Ratio(
+            f"push + apply, {size.payload_mb} MB, chunks, TLS, processor time",
+            Series("ReportGradient, encrypted", "s/GB", tls_s),
+            Series("ReportGradient, in clear", "s/GB", clear_s),
+            None,
+        ),
     ]
 
 

@@ -69,6 +69,9 @@ class JobKeywords(TypedDict, total=False):
     hang_timeout: float | None
     # port of the master; 0 takes a free one
     master_port: int | None
+    # encrypt the calls between the processes of the job, by a certificate of its own; on Kubernetes
+    # true, on one machine false by default
+    tls: bool | None
 
     # -- Checkpoints
     # checkpoint whose parameters the job starts from

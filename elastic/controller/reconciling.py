@@ -115,7 +115,7 @@ class Observed:
             `deletionTimestamp` from that moment on.
         now_s: Seconds since the epoch, by the clock of the API server.
         cluster: For kinds that ask for it.
-        random_hex: 64 hexadecimal digits that nobody can guess, drawn for this look alone.
+        random_hex: 128 hexadecimal digits that nobody can guess, drawn for this look alone.
     """
 
     job: Manifest

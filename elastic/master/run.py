@@ -39,6 +39,7 @@ from elastic.policy.epochs import Ending
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.policy.masters import PREPARING
 from elastic.policy.records import Task
+from elastic.rpc.channels import add_port
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 from elastic.spec.kinds import JobKind
 from elastic.spec.roles import WORKER
@@ -264,7 +265,7 @@ class Master:
 
     async def _dismiss_servers(self) -> None:
         if self._ring is not None:
-            await dismiss(self._ring, self._env.token)
+            await dismiss(self._ring, self._env.token, self._env.certificate)
 
     def _end_preparation(self) -> None:
         self._preparation.end()
@@ -318,7 +319,7 @@ class Master:
         server.add_generic_rpc_handlers((handler,))
         host, port = self._env.host, self._spec.master_port
         try:
-            bound = server.add_insecure_port(f"{host}:{port}")
+            bound = add_port(server, f"{host}:{port}", self._env.certificate)
         except RuntimeError as error:
             raise JobSpecError(
                 f"master_port={port} is in use on {host}: choose another, or 0 for a free one"

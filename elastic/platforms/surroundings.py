@@ -12,6 +12,7 @@ from elastic.platforms.base import ExitReason, ReplicaRunner
 from elastic.platforms.fences import NO_FENCE, Fence
 from elastic.platforms.traces import STEP_NAME
 from elastic.policy.fleet import NO_LAUNCHES, TakenLaunches
+from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
 from elastic.spec.status import NO_MASTERS, MasterHistory
 
@@ -55,6 +56,13 @@ class Surroundings(Protocol):
 
         Raises:
             PlatformError: There is none.
+        """
+
+    def certificate(self) -> Certificate | None:
+        """What encrypts every call within the job; None where they go in clear.
+
+        Raises:
+            PlatformError: The job is to be encrypted, and has no certificate.
         """
 
     def address(self) -> str | None:
@@ -130,6 +138,7 @@ class MasterEnvironment:
             range begins with so many of it.
         fence: Asked before anything of this master can be seen by others.
         taken_launches: Launch numbers that earlier masters may have given.
+        certificate: Encrypts every call within the job; None where they go in clear.
     """
 
     spec: JobSpec
@@ -144,6 +153,7 @@ class MasterEnvironment:
     departure: Departure | None = None
     fence: Fence = NO_FENCE
     taken_launches: TakenLaunches = NO_LAUNCHES
+    certificate: Certificate | None = None
 
     @property
     def checkpoint_dir(self) -> Path:

@@ -34,7 +34,10 @@ def _end_when_asked(spec: JobSpec, surroundings: Surroundings) -> None:
 
 def _serve(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> int:
     _end_when_asked(spec, surroundings)
-    client = MasterClient(surroundings.address, surroundings.token(), surroundings.patience_s())
+    token, certificate = surroundings.token(), surroundings.certificate()
+    client = MasterClient(
+        surroundings.address, token, surroundings.patience_s(), certificate=certificate
+    )
     # Imported only now: frameworks read the thread variables when they are loaded.
     from elastic.ps.serving import Serving, share_builder
 
@@ -42,9 +45,10 @@ def _serve(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> int
         client,
         replica,
         secrets.token_hex(8),
-        surroundings.token(),
+        token,
         surroundings.own_host(),
         share_builder(spec),
+        certificate,
     )
     try:
         asyncio.run(serving.run())

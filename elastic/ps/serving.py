@@ -10,8 +10,10 @@ from elastic.frameworks import load_framework
 from elastic.policy.replicas import ReplicaId
 from elastic.ps.servicer import BuildShare, ServerServicer
 from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.channels import add_port
 from elastic.rpc.client import MasterClient
 from elastic.rpc.server import SERVER_OPTIONS, ServerHandler
+from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
 from elastic.spec.model_def import load_model_def
 
@@ -44,6 +46,7 @@ class Serving:
         token: str,
         host: str,
         build_share: BuildShare,
+        certificate: Certificate | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -54,11 +57,13 @@ class Serving:
             token: The job's.
             host: Address that workers and the master reach this process by.
             build_share: Makes the user's optimizer over a share.
+            certificate: The job's; None where its calls go in clear.
         """
         self._client = client
         self._replica = replica
         self._life = life
         self._token = token
+        self._certificate = certificate
         self._host = host
         self._servicer = ServerServicer(build_share)
 
@@ -71,7 +76,7 @@ class Serving:
         """
         server = grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers((ServerHandler(self._servicer, self._token),))
-        port = server.add_insecure_port(f"{self._bracketed()}:0")
+        port = add_port(server, f"{self._bracketed()}:0", self._certificate)
         await server.start()
         log.info("serving at %s:%d", self._host, port)
         announcing = asyncio.ensure_future(self._announce(f"{self._bracketed()}:{port}"))

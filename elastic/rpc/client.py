@@ -15,6 +15,7 @@ from elastic.errors import RpcError, SupersededError
 from elastic.policy.placement import Share
 from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.channels import misfit, open_channel
 from elastic.rpc.layout import Array, Assembler, Layout, iter_chunks
 from elastic.rpc.messages import (
     by_name,
@@ -24,25 +25,13 @@ from elastic.rpc.messages import (
     task_from_proto,
 )
 from elastic.rpc.shared import Mappings, SharedMemory, map_shared
-from elastic.rpc.wire import FENCED, FRAME_BYTES, METHODS, Malformed, encode_data
+from elastic.rpc.wire import FENCED, METHODS, Malformed, encode_data
+from elastic.spec.certificate import Certificate
 
 CALL_TIMEOUT_S: Final = 30.0
 BULK_TIMEOUT_S: Final = 300.0
 FIRST_RETRY_S: Final = 0.05
 LAST_RETRY_S: Final = 1.0
-
-CHANNEL_OPTIONS: Final = (
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.max_receive_message_length", 64 << 20),
-    ("grpc.max_send_message_length", 64 << 20),
-    ("grpc.http2.max_frame_size", FRAME_BYTES),
-    ("grpc.keepalive_time_ms", 20_000),
-    # Two channels share no connection: a new one is to reach whoever has the address by now.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),  # retried here, where the address is looked up again
-)
 
 _AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
@@ -108,6 +97,7 @@ class MasterClient:
         token: str,
         patience_s: float,
         share_memory: bool = True,
+        certificate: Certificate | None = None,
     ) -> None:
         """Connect lazily.
 
@@ -117,9 +107,11 @@ class MasterClient:
             token: The job's token.
             patience_s: How long a call waits for the master to come back.
             share_memory: Hand tensors over in memory where the master is on this machine.
+            certificate: The job's; None where its calls go in clear.
         """
         self._find_address = find_address
         self._token = token
+        self._certificate = certificate
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._patience_s = patience_s
         self._call_timeout_s = CALL_TIMEOUT_S
@@ -273,6 +265,11 @@ class MasterClient:
     def token(self) -> str:
         """The job's."""
         return self._token
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The job's; None where its calls go in clear."""
+        return self._certificate
 
     def report_gradient(
         self,
@@ -440,7 +437,7 @@ class MasterClient:
         self._address = self._find_address()
         # Port 9 discards: without an address the call fails as away and is tried again.
         target = self._address or "127.0.0.1:9"
-        self._channel = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+        self._channel = open_channel(target, self._certificate)
         return self._channel
 
 
@@ -474,6 +471,8 @@ def _translated(error: grpc.RpcError) -> Exception:
     code, details = error.code(), error.details()
     if code is grpc.StatusCode.UNAVAILABLE and (details or "").startswith(FENCED):
         return _FencedError(details)
+    if unlike := misfit(error):
+        return RpcError(f"the master cannot be called: {unlike} ({details})")
     if code in _AWAY or (code is grpc.StatusCode.CANCELLED):
         return _AwayError(details)
     if code is grpc.StatusCode.FAILED_PRECONDITION:

@@ -14,11 +14,13 @@ import grpc
 
 from elastic.errors import RpcError
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.client import BULK_TIMEOUT_S, CHANNEL_OPTIONS
+from elastic.rpc.channels import misfit, open_async_channel, open_channel
+from elastic.rpc.client import BULK_TIMEOUT_S
 from elastic.rpc.layout import Array, Assembler, Layout, LayoutError, iter_chunks
 from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
 from elastic.rpc.shared import SharedHandle
 from elastic.rpc.wire import SERVER_METHODS, Malformed, encode_data
+from elastic.spec.certificate import Certificate
 
 NOT_ANSWERED: Final = frozenset(
     {
@@ -75,10 +77,10 @@ class Gradient:
 class ServerClient:
     """A worker's calls of one server. May be used by one thread at a time."""
 
-    def __init__(self, address: str, token: str) -> None:
-        """Connect lazily."""
+    def __init__(self, address: str, token: str, certificate: Certificate | None = None) -> None:
+        """Connect lazily; without a certificate of the job in clear."""
         self._metadata = _metadata(token)
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = open_channel(address, certificate)
 
     def close(self) -> None:
         """Drop the connection; what is under way ends with `ServerAwayError`."""
@@ -202,10 +204,10 @@ class CopiedShare:
 class AsyncServerClient:
     """The master's calls of one server."""
 
-    def __init__(self, address: str, token: str) -> None:
-        """Connect lazily."""
+    def __init__(self, address: str, token: str, certificate: Certificate | None = None) -> None:
+        """Connect lazily; without a certificate of the job in clear."""
         self._metadata = _metadata(token)
-        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = open_async_channel(address, certificate)
 
     async def close(self) -> None:
         """Drop the connection."""
@@ -353,6 +355,8 @@ async def _loaded(share: LoadedShare) -> AsyncIterator[Any]:
 
 def _translated(error: Any) -> RpcError:
     code, details = error.code(), error.details()
+    if unlike := misfit(error):
+        return RpcError(f"a parameter server cannot be called: {unlike} ({details})")
     if code in NOT_ANSWERED:
         return ServerAwayError(details or code.name)
     if code is grpc.StatusCode.FAILED_PRECONDITION:

@@ -137,6 +137,11 @@ class JobSpec(ClusterSettings, WorkSettings):
             return self.metrics_port
         return self.platform.traits.metrics_port
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether its processes encrypt their calls: as it says, or as its platform does."""
+        return self.platform.traits.is_encrypted if self.tls is None else self.tls
+
     def symbol_names(self) -> SymbolNames:
         """What the contract's symbols are called in this job's module."""
         return SymbolNames(**{name: getattr(self, name) for name in SymbolNames.__slots__})

@@ -45,6 +45,7 @@ class Traits:
         names_clusters: There are several of it, told apart by context and namespace.
         metrics_host: The address that replicas serve their metrics at.
         metrics_port: The port of the metrics where the job names none; 0 for none at all.
+        is_encrypted: Replicas encrypt their calls where the job does not say whether.
     """
 
     package: str
@@ -58,6 +59,7 @@ class Traits:
     names_clusters: bool
     metrics_host: str
     metrics_port: int
+    is_encrypted: bool
 
 
 PLATFORMS: Final[Mapping[PlatformName, Traits]] = {
@@ -74,6 +76,7 @@ PLATFORMS: Final[Mapping[PlatformName, Traits]] = {
         # All of the pod's addresses, of whichever family the cluster is.
         metrics_host="::",
         metrics_port=METRICS_PORT,
+        is_encrypted=True,
     ),
     PlatformName.LOCAL: Traits(
         package="elastic.platforms.local",
@@ -88,6 +91,8 @@ PLATFORMS: Final[Mapping[PlatformName, Traits]] = {
         metrics_host="127.0.0.1",
         # Pods have ports of their own; a machine's are for its user to give away.
         metrics_port=0,
+        # What does not leave the machine is heard by nobody who could not read its memory.
+        is_encrypted=False,
     ),
 }
 """In the order in which they are tried where nobody names one; the last is always there."""

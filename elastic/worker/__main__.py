@@ -29,7 +29,12 @@ def main() -> int:
 
 def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> int:
     """Work until there is nothing left to do, or it is asked to leave before."""
-    client = MasterClient(surroundings.address, surroundings.token(), surroundings.patience_s())
+    client = MasterClient(
+        surroundings.address,
+        surroundings.token(),
+        surroundings.patience_s(),
+        certificate=surroundings.certificate(),
+    )
     stopping = threading.Event()
     worker: Worker | None = None
 

@@ -133,9 +133,9 @@ class ServerExchange:
             link.client.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False)
-        self._session = session
+        self._session, client = session, self._client
         self._links = [
-            _Link(place, ServerClient(place.address, self._client.token))
+            _Link(place, ServerClient(place.address, client.token, client.certificate))
             for place in session.servers
         ]
         self._threads = ThreadPoolExecutor(len(self._links), "server")

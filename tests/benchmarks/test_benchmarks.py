@@ -64,7 +64,7 @@ def test_plans_are_of_clusters_in_which_jobs_come_and_go():
 
 def test_push():
     ratios = push.run(TINY)
-    assert len(ratios) == 2
+    assert len(ratios) == 4
     check(ratios, TINY.rounds)
 
 

@@ -1,4 +1,4 @@
-"""Two jobs side by side: the master of one refuses the workers of the other."""
+"""Two jobs side by side: a worker of one and the master of the other have nothing to do."""
 
 import json
 import time
@@ -28,9 +28,10 @@ def workshop():
     workshop.close()
 
 
-def _submit(workshop, name):
+def _submit(workshop, name, tls):
     return workshop.submit(
         name,
+        tls=tls,
         num_workers="1",
         num_epochs=NUM_EPOCHS,
         model_params={"num_records": NUM_RECORDS, "delay_ms": 200},
@@ -61,23 +62,30 @@ def _outcome(cluster, path):
     return None
 
 
-def test_a_worker_of_another_job_is_refused_and_disturbs_nothing(workshop):
+@pytest.mark.parametrize(
+    ("name", "tls", "words"),
+    [
+        ("encrypted", True, ["the master cannot be called", "another certificate"]),
+        ("clear", False, ["UNAUTHENTICATED", "needs this job's token"]),
+    ],
+)
+def test_a_worker_of_another_job_is_refused_and_disturbs_nothing(workshop, name, tls, words):
     cluster, namespace = workshop.cluster, workshop.namespace
-    jobs = ours, _ = [_submit(workshop, name) for name in ("ours", "theirs")]
+    jobs = ours, theirs = [_submit(workshop, f"{name}-{each}", tls) for each in ("one", "two")]
     for job in jobs:
         job.until(lambda s: [w.records_done > 0 for w in s.workers] == [True])
     before = {job.name: job.pod("worker-0")["metadata"]["uid"] for job in jobs}
     # They may have waited for room, which other tests take, before they began.
     began_s = time.time()
 
-    cluster.create(PODS.path(namespace), _stranger(workshop, "theirs", "ours"))
+    cluster.create(PODS.path(namespace), _stranger(workshop, theirs.name, ours.name))
     path = PODS.path(namespace, STRANGER)
     ended = eventually(lambda: _outcome(cluster, path))
     said = json.loads(ended["message"])
     print("the stranger's last words:", said["message"])
     assert ended["exitCode"] == 1
-    assert "UNAUTHENTICATED" in said["message"]
-    assert "needs this job's token" in said["message"]
+    assert [word for word in words if word not in said["message"]] == []
+    cluster.delete(path, 0.0)
 
     version = ours.status().progress.model_version
     ours.until(lambda s: s.progress.model_version > version)

@@ -12,10 +12,12 @@ from support.played_kind import START_S, CrashError
 from support.train_job_world import JOB, TEMPLATE, UID, World, begun, resource
 
 from elastic.controller.kinds.elastic_train_job.judgement import PROGRESS_S
+from elastic.controller.kinds.elastic_train_job.objects import create_token, job_of_record
 from elastic.controller.reconciling import Create, Delete, Rejection
+from elastic.platforms.certificates import make_certificate
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, SERVICES
 from elastic.platforms.kubernetes.api.resources import PERSISTENT_VOLUME_CLAIMS as CLAIMS
-from elastic.platforms.kubernetes.objects.names import TOKEN_KEY
+from elastic.platforms.kubernetes.objects.names import CHAIN_KEY, KEY_KEY, TOKEN_KEY
 from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.platforms.kubernetes.pods.observation import OVERDUE_S
 from elastic.policy.time_account import as_of
@@ -37,6 +39,12 @@ def forced(world):
 
 def is_pending(world):
     return world.master["status"]["phase"] == "Pending"
+
+
+def made_secret(world, random_hex):
+    """What the Secret of the job would hold, were it made of these digits."""
+    job = job_of_record(world.job, world.record)
+    return create_token(job, random_hex, True).manifest["stringData"]
 
 
 class TestBeginning:
@@ -78,6 +86,24 @@ class TestBeginning:
         assert len(token) == 64
         world.lose_master()
         assert world.objects[SECRETS]["elastic-night-token"]["stringData"][TOKEN_KEY] == token
+
+    def test_the_certificate_is_made_of_other_digits_than_the_token(self):
+        certificate = make_certificate("b" * 64)
+        assert made_secret(World().settle(), "a" * 64 + "b" * 64) == {
+            TOKEN_KEY: "a" * 64, CHAIN_KEY: certificate.chain, KEY_KEY: certificate.key
+        }  # fmt: skip
+
+    def test_the_certificate_stays(self):
+        world = World().settle()
+        kept = world.objects[SECRETS]["elastic-night-token"]["stringData"]
+        assert set(kept) == {TOKEN_KEY, CHAIN_KEY, KEY_KEY}
+        world.lose_master()
+        assert world.objects[SECRETS]["elastic-night-token"]["stringData"] == kept
+
+    def test_a_job_without_tls_has_no_certificate(self):
+        world = World(job={**JOB, "tls": False}).settle()
+        assert set(made_secret(world, "a" * 128)) == {TOKEN_KEY}
+        assert set(world.objects[SECRETS]["elastic-night-token"]["stringData"]) == {TOKEN_KEY}
 
     def test_what_cannot_be_made_ends_the_job_but_beside_a_master(self):
         world = World().settle()

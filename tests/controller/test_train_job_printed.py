@@ -84,7 +84,9 @@ def test_it_passes_the_schema_and_is_read_as_the_same_job(printed, spec):
     )
     reading = read_spec(ElasticTrainJobSpec, printed)
     assert (reading.problem, reading.unknown) == ("", ())
-    expected = spec_for_pods(spec, None).model_copy(update={"namespace": namespace})
+    # Whether it encrypts is resolved when it is submitted.
+    kept = {"namespace": namespace, "tls": spec.tls}
+    expected = spec_for_pods(spec, None).model_copy(update=kept)
     assert reading.spec.job_spec("night", namespace) == expected
 
 

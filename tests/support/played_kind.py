@@ -64,7 +64,7 @@ class PlayedKind:
             for of, found in self.objects.items()
             if of in self.kind.children
         }
-        random_hex = f"{self._num_made:064x}"
+        random_hex = f"{self._num_made:064x}" * 2
         return Observed(deepcopy(self.job), children, self.now_s, random_hex=random_hex)
 
     def one_pass(self):

@@ -34,7 +34,7 @@ RETRY_S: Final = 30.0
 AWAY_RETRY_S: Final = 1.0
 """The same, where the API server did not answer, in addition to its client's own patience."""
 
-RANDOM_BYTES: Final = 32
+RANDOM_BYTES: Final = 64
 """Of `Observed.random_hex`."""
 
 VIEW_SETTLE_S: Final = 1.0

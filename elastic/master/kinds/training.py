@@ -218,6 +218,7 @@ def _strategy(parts: JobParts, store: ParameterStore, total_steps: int) -> AnySt
         not spec.is_async,
         spec.start_timeout,
         max(spec.hang_timeout, LEAST_S),
+        parts.env.certificate,
     )
     return ServerParameters(
         store,

@@ -45,6 +45,7 @@ from elastic.rpc.server_client import (
     ServerAwayError,
 )
 from elastic.rpc.shared import SharedHandle
+from elastic.spec.certificate import Certificate
 
 T = TypeVar("T")
 
@@ -78,6 +79,7 @@ class ServerRules:
         is_synchronous: A gradient of an older version never counts.
         first_s: What the first update of an era may take, which may compile.
         limit_s: What any other may take.
+        certificate: The job's; None where its calls go in clear.
     """
 
     token: str
@@ -85,6 +87,7 @@ class ServerRules:
     is_synchronous: bool
     first_s: float
     limit_s: float
+    certificate: Certificate | None = None
 
 
 @dataclass(slots=True)
@@ -163,11 +166,14 @@ class ServerParameters:
         """See `Strategy`: waits for all servers, and loads them."""
         lives = await self._ring.complete()
         self._servers = [
-            _Server(life, share, AsyncServerClient(life.address, self._rules.token))
+            _Server(life, share, self._client_of(life))
             for life, share in zip(lives, self._shares, strict=True)
         ]
         optimizer = self._mirror.updater.state()
         await self._all(lambda server: self._load(server, optimizer))
+
+    def _client_of(self, life: ServerLife) -> AsyncServerClient:
+        return AsyncServerClient(life.address, self._rules.token, self._rules.certificate)
 
     async def lost(self) -> None:
         """Return when one of the servers that were loaded is there no more."""
@@ -457,9 +463,9 @@ class ServerParameters:
             raise ParametersLostError(f"{server.life.replica.name} was lost")
 
 
-async def dismiss(ring: ServerRing, token: str) -> None:
+async def dismiss(ring: ServerRing, token: str, certificate: Certificate | None = None) -> None:
     """Tell all servers that the job has its end; whoever does not hear it is ended otherwise."""
-    clients = [AsyncServerClient(life.address, token) for life in ring.lives()]
+    clients = [AsyncServerClient(life.address, token, certificate) for life in ring.lives()]
     await asyncio.gather(*(each.leave(LEAVE_S) for each in clients), return_exceptions=True)
     await asyncio.gather(*(each.close() for each in clients))
 

@@ -15,6 +15,7 @@ from elastic.platforms.kubernetes.objects.hooks import read_hook
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission, read_spec, read_submission
 from elastic.platforms.surroundings import PATIENCE_S, THREAD_VARIABLES, share_gpus
+from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
 
 REMADE_PATIENCE_S: Final = 1800.0
@@ -77,6 +78,21 @@ class PodSurroundings:
     def token(self) -> str:
         """The secret that authenticates every call within the job."""
         return _read(self._token_path / names.TOKEN_KEY).strip()
+
+    def certificate(self) -> Certificate | None:
+        """What encrypts every call within the job, out of its Secret."""
+        spec = self.spec()
+        # Who submitted it told, unless by a version that had no certificates.
+        if not spec.tls:
+            return None
+        chain, key = (self._token_path / each for each in (names.CHAIN_KEY, names.KEY_KEY))
+        if not chain.is_file() or not key.is_file():
+            raise PlatformError(
+                f"the calls of this job are to be encrypted, and its Secret "
+                f"{names.token_name(spec.job_name)} has no certificate ({chain.name}, {key.name}): "
+                "submit the job again, or with --no_tls where the network encrypts by itself"
+            )
+        return Certificate(_read(chain), _read(key))
 
     def address(self) -> str | None:
         """The master's Service, which every life of the master answers at."""

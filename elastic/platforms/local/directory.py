@@ -22,6 +22,7 @@ from elastic.platforms.local.files import (
     write_whole,
 )
 from elastic.platforms.traces import STEP_NAME
+from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus, StoredStatus
 
@@ -120,6 +121,8 @@ class JobDirectory:
         self.status_path = path / "status.json"
         self.address_path = path / "address"
         self.token_path = path / "token"
+        self.chain_path = path / "tls.crt"
+        self.key_path = path / "tls.key"
         self.spec_path = path / "spec.json"
         self.submission_path = path / "submission.json"
 
@@ -128,7 +131,13 @@ class JobDirectory:
 
     # -- written when the job is submitted
 
-    def write_submission(self, spec: JobSpec, submission: Submission, token: str) -> None:
+    def write_submission(
+        self,
+        spec: JobSpec,
+        submission: Submission,
+        token: str,
+        certificate: Certificate | None = None,
+    ) -> None:
         """Make the folders and the files that a job begins with."""
         try:
             # Private before the token is in it, whatever the caller's umask.
@@ -144,6 +153,9 @@ class JobDirectory:
         except OSError as error:
             raise PlatformError(f"cannot make {error.filename}: {error.strerror}") from error
         write_whole(self.token_path, token)
+        if certificate is not None:
+            write_whole(self.chain_path, certificate.chain)
+            write_whole(self.key_path, certificate.key)
         write_whole(self.spec_path, spec.model_dump_json())
         write_whole(self.submission_path, _SUBMISSION.dump_json(submission).decode())
 
@@ -155,6 +167,10 @@ class JobDirectory:
 
     def token(self) -> str | None:
         return read_whole(self.token_path)
+
+    def certificate(self) -> Certificate | None:
+        chain, key = read_whole(self.chain_path), read_whole(self.key_path)
+        return None if chain is None or key is None else Certificate(chain, key)
 
     # -- written by the master
 

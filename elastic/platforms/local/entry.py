@@ -63,7 +63,12 @@ class _LocalEntry:
             PlatformError: The folder is not that of a job.
         """
         from elastic.platforms.local.directory import JobDirectory
-        from elastic.platforms.local.surroundings import LocalReplicaRunner, read_spec, read_token
+        from elastic.platforms.local.surroundings import (
+            LocalReplicaRunner,
+            read_certificate,
+            read_spec,
+            read_token,
+        )
 
         job_dir = Path(place)
         directory = JobDirectory(job_dir)
@@ -75,6 +80,7 @@ class _LocalEntry:
         return MasterEnvironment(
             spec=read_spec(job_dir),
             token=read_token(job_dir),
+            certificate=read_certificate(job_dir),
             run_id=submission.uid,
             runner=LocalReplicaRunner(job_dir),
             recovery_dir=directory.cuts_path,

@@ -15,6 +15,7 @@ from elastic.platforms.local.files import Lock, entries, exists, remove
 from elastic.platforms.local.killing import end_members, readable_status
 from elastic.platforms.local.presence import has_master, has_supervisor
 from elastic.policy.ended_jobs import resumed
+from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 
@@ -72,7 +73,7 @@ def submit_job(
     submission = Submission(secrets.token_hex(16), time.time(), dict(commands))
     with _staging(jobs_path, spec.job_name) as staging_path:
         staged = JobDirectory(staging_path / "job")
-        staged.write_submission(spec, submission, secrets.token_hex(32))
+        staged.write_submission(spec, submission, secrets.token_hex(32), _certificate(spec))
         if is_there and spec.resume:
             _resume(directory, staged)
         else:
@@ -84,6 +85,15 @@ def submit_job(
             shutil.rmtree(directory.path, ignore_errors=True)
         raise
     return directory
+
+
+def _certificate(spec: JobSpec) -> Certificate | None:
+    if not spec.is_encrypted:
+        return None
+    # Rare here, and not quickly imported.
+    from elastic.platforms.certificates import make_certificate
+
+    return make_certificate(secrets.token_hex(32))
 
 
 def _check_may_replace(directory: JobDirectory, spec: JobSpec) -> None:
@@ -155,7 +165,13 @@ def _resume(directory: JobDirectory, staged: JobDirectory) -> None:
         for path in (directory.desired_path, directory.observed_path, directory.exits_path):
             shutil.rmtree(path, ignore_errors=True)
             path.mkdir(mode=0o700)
-        for path in (directory.control_path, directory.cancelled_path, directory.address_path):
+        for path in (
+            directory.control_path,
+            directory.cancelled_path,
+            directory.address_path,
+            directory.chain_path,
+            directory.key_path,
+        ):
             remove(path)
         if status is None:
             # There is none, or a damaged one.

@@ -23,6 +23,7 @@ from elastic.platforms.local.files import modified_ns
 from elastic.platforms.local.processes import REPLICA_VARIABLE, SHARE_VARIABLE, parse_replica
 from elastic.platforms.local.supervisor import start_supervisor
 from elastic.platforms.surroundings import PATIENCE_S, THREAD_VARIABLES, share_gpus
+from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import is_kept_by_platform
 from elastic.spec.status import JobStatus
@@ -197,6 +198,23 @@ def read_token(job_dir: Path) -> str:
     return token
 
 
+def read_certificate(job_dir: Path) -> Certificate | None:
+    """What encrypts every call within the job; None where they go in clear.
+
+    Raises:
+        PlatformError: The job is to be encrypted, and its folder has no certificate.
+    """
+    if not read_spec(job_dir).tls:
+        return None
+    certificate = JobDirectory(job_dir).certificate()
+    if certificate is None:
+        raise PlatformError(
+            f"the calls of this job are to be encrypted, and {job_dir} holds no certificate: "
+            "submit the job again"
+        )
+    return certificate
+
+
 def read_spec(job_dir: Path) -> JobSpec:
     """The specification the job was submitted with.
 
@@ -247,6 +265,10 @@ class LocalSurroundings:
     def token(self) -> str:
         """The secret that authenticates every call within the job."""
         return read_token(self._job_dir)
+
+    def certificate(self) -> Certificate | None:
+        """What encrypts every call within the job; none where its user has not asked for that."""
+        return read_certificate(self._job_dir)
 
     def address(self) -> str | None:
         """Where the master listens (`host:port`), or None where it has not said so yet."""

@@ -274,6 +274,12 @@ class WorkSettings(BaseModel):
     master_port: Whole = setting(
         0, "port of the master; 0 takes a free one", group="Workers", ge=0, le=65535
     )
+    tls: Truth | None = setting(
+        None,
+        "encrypt the calls between the processes of the job, by a certificate of its own; on "
+        "Kubernetes true, on one machine false by default",
+        group="Workers",
+    )
 
     # -- checkpoints and results
     checkpoint_dir: str = setting(

@@ -7,6 +7,7 @@ import pytest
 
 from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason
+from elastic.platforms.certificates import make_certificate
 from elastic.platforms.kubernetes.objects.owners import ResourceOwner
 from elastic.platforms.kubernetes.objects.record import Submission, dump_submission
 from elastic.platforms.kubernetes.pods.containers import parse_termination
@@ -38,6 +39,53 @@ def test_the_token_and_the_masters_address(surroundings, monkeypatch):
         surroundings.address()
     monkeypatch.setenv("ELASTIC_MASTER_ADDRESS", "m:1")
     assert surroundings.address() == "m:1"
+
+
+@pytest.fixture
+def write_spec(tmp_path):
+    required = {
+        "job_name": "j",
+        "model_zoo": "/zoo",
+        "model_def": "a.B",
+        "training_data_dir": "/d",
+        "minibatch_size": 1,
+    }
+
+    def write(**settings):
+        spec = JobSpec(**required, **settings)
+        (tmp_path / "spec.json").write_text(spec.model_dump_json())
+
+    return write
+
+
+def write_certificate(tmp_path):
+    made = make_certificate("a" * 64)
+    (tmp_path / "tls.crt").write_text(made.chain)
+    (tmp_path / "tls.key").write_text(made.key)
+    return made
+
+
+def test_the_certificate_is_that_of_the_jobs_secret(surroundings, tmp_path, write_spec):
+    made = write_certificate(tmp_path)
+    write_spec(tls=True)
+    assert surroundings.certificate() == made
+
+
+@pytest.mark.parametrize(
+    "settings", [{"tls": False}, {}], ids=["no-tls", "of-before-there-was-tls"]
+)
+def test_a_job_that_was_submitted_without_one_speaks_in_clear(
+    surroundings, tmp_path, write_spec, settings
+):
+    write_certificate(tmp_path)
+    write_spec(**settings)
+    assert surroundings.certificate() is None
+
+
+def test_a_secret_without_a_certificate_is_said_before_anything_is_called(surroundings, write_spec):
+    write_spec(tls=True)
+    with pytest.raises(PlatformError, match=r"elastic-j-token has no certificate.*--no_tls"):
+        surroundings.certificate()
 
 
 def test_a_folder_without_a_job_is_named(surroundings):

@@ -19,6 +19,7 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.local import submission
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.platform import LocalPlatform
+from elastic.platforms.local.surroundings import read_certificate
 from elastic.policy.masters import MAX_MASTER_CRASHES
 from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
@@ -44,6 +45,22 @@ class TestSubmit:
         assert directory.path.stat().st_mode & 0o777 == 0o700
         assert directory.token_path.stat().st_mode & 0o777 == 0o600
         assert len(bytes.fromhex(directory.token())) == 32
+
+    @pytest.mark.parametrize("tls", [True, None])
+    def test_a_certificate_is_made_where_it_is_asked_for(self, jobs, tls):
+        jobs.submit(tls=tls)
+        directory = jobs.directory()
+        paths = [directory.chain_path, directory.key_path]
+        modes = [path.stat().st_mode & 0o777 for path in paths if path.exists()]
+        assert modes == ([0o600, 0o600] if tls else [])
+        assert read_certificate(directory.path) == directory.certificate()
+
+    def test_a_folder_that_has_lost_its_certificate_is_named(self, jobs):
+        jobs.submit(tls=True)
+        directory = jobs.directory()
+        directory.key_path.unlink()
+        with pytest.raises(PlatformError, match=f"{directory.path} holds no certificate"):
+            read_certificate(directory.path)
 
     def test_overwrite_removes_the_cuts(self, jobs):
         until_phase(jobs.submit(master="finish"), JobPhase.SUCCEEDED)

@@ -11,6 +11,7 @@ from elastic.controller.kinds.pods import name_of, uid_of
 from elastic.controller.reconciling import Create, Note, Patch
 from elastic.controller.resources.common import seconds_of
 from elastic.controller.resources.elastic_train_job import RESOURCE
+from elastic.platforms.certificates import make_certificate
 from elastic.platforms.kubernetes.api.resources import (
     CONFIGMAPS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -111,15 +112,19 @@ def group_action(job: Job, there: Manifest | None) -> Create | Patch | None:
     return None if change is None else Patch(made[0], gang.name, change)
 
 
-def create_token(job: Job, token: str, is_first: bool) -> Create:
+def create_token(job: Job, random_hex: str, is_first: bool) -> Create:
     """The secret of all its replicas; one that is there stays, whatever is in this one.
 
     Args:
         job: The job.
-        token: As random as can be.
+        random_hex: See `Observed`.
         is_first: Whether the job has none yet for certain, so that it is told.
     """
-    create = _create(manifests.token_secret(job, token))
+    # Who learns the token shall not know the key.
+    half = len(random_hex) // 2
+    token, seed = random_hex[:half], random_hex[half:]
+    certificate = make_certificate(seed) if job.spec.tls else None
+    create = _create(manifests.token_secret(job, token, certificate=certificate))
     return create if is_first else replace(create, note=None)
 
 

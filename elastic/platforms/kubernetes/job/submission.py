@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Final, TypeAlias
 
 from elastic.errors import ElasticError, JobExistsError, JobSpecError, PlatformError
+from elastic.platforms.certificates import make_certificate
 from elastic.platforms.images import ImageRequest
 from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.api.resources import (
@@ -148,7 +149,7 @@ def _give_name_back(objects: JobObjects, job: Job) -> None:
 def _create(objects: JobObjects, job: Job, undo: Undo) -> None:
     """Token, Service, group and master, to which the others belong: it is known only then."""
     belongings: dict[Resource, tuple[str, Manifest]] = {
-        SECRETS: (token_name(job.name), manifests.token_secret(job, secrets.token_hex(32))),
+        SECRETS: (token_name(job.name), _secret(job)),
         SERVICES: (master_name(job.name), manifests.service(job)),
     }
     if group := job_group(job):
@@ -167,6 +168,11 @@ def _create(objects: JobObjects, job: Job, undo: Undo) -> None:
         name = manifest["metadata"]["name"]
         undo.append(partial(objects.delete, KINDS[manifest["kind"]], name, 0.0))
         _create_one(objects, job, manifest)
+
+
+def _secret(job: Job) -> Manifest:
+    certificate = make_certificate(secrets.token_hex(32)) if job.spec.tls else None
+    return manifests.token_secret(job, secrets.token_hex(32), certificate=certificate)
 
 
 def _create_one(

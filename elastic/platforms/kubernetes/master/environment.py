@@ -173,6 +173,7 @@ def open_environment() -> MasterEnvironment | None:
     return MasterEnvironment(
         spec=job.spec.model_copy(update={"master_port": port}),
         token=surroundings.token(),
+        certificate=surroundings.certificate(),
         run_id=job.submission_uid,
         runner=runner,
         recovery_dir=recovery_dir,

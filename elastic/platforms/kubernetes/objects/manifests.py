@@ -30,6 +30,7 @@ from elastic.platforms.kubernetes.objects.record import (
     dump_last_words,
     dump_submission,
 )
+from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import MASTER, ROLES, WORKER
 from elastic.spec.settings.cluster_forms import state_volume, worker_priority
@@ -41,7 +42,12 @@ MASTER_REPLICA = ReplicaId(MASTER, 0, 1)
 def spec_for_pods(spec: JobSpec, hook: Hook | None) -> JobSpec:
     """The specification as it holds inside the pods: with their paths, not the laptop's."""
     cluster_spec = "" if hook is None else str(names.JOB_PATH / hook.key)
-    return spec.model_copy(update={"model_zoo": names.MODEL_ZOO_PATH, "cluster_spec": cluster_spec})
+    update = {
+        "model_zoo": names.MODEL_ZOO_PATH,
+        "cluster_spec": cluster_spec,
+        "tls": spec.is_encrypted,
+    }
+    return spec.model_copy(update=update)
 
 
 def record(job: Job, submission: Submission, control: JobControl | None = None) -> Manifest:
@@ -94,8 +100,13 @@ def state_claim(job: Job, name: str, template: Manifest) -> Manifest:
     }
 
 
-def token_secret(job: Job, token: str, owner: Owner | None = None) -> Manifest:
-    """The Secret that authenticates every call within the job."""
+def token_secret(
+    job: Job, token: str, owner: Owner | None = None, certificate: Certificate | None = None
+) -> Manifest:
+    """The Secret that authenticates, and with a certificate encrypts, every call within the job."""
+    data = {names.TOKEN_KEY: token}
+    if certificate is not None:
+        data |= {names.CHAIN_KEY: certificate.chain, names.KEY_KEY: certificate.key}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -103,7 +114,7 @@ def token_secret(job: Job, token: str, owner: Owner | None = None) -> Manifest:
             job, names.token_name(job.name), references_of_belonging(job.owner, owner)
         ),
         "type": "Opaque",
-        "stringData": {names.TOKEN_KEY: token},
+        "stringData": data,
     }
 
 
@@ -119,7 +130,8 @@ def service(job: Job, owner: Owner | None = None) -> Manifest:
             "selector": names.replica_labels(job.name, job.submission_uid, MASTER_REPLICA),
             "ports": [
                 {
-                    "name": "grpc",
+                    # By which a mesh takes what comes for messages, or for TLS to pass on as it is.
+                    "name": "tls" if job.spec.tls else "grpc",
                     "protocol": "TCP",
                     "port": names.MASTER_PORT,
                     "targetPort": job.spec.master_port or names.MASTER_PORT,

@@ -37,6 +37,8 @@ STATE_KEY: Final = "state_of"
 
 LAST_WORDS_KEY: Final = "last_words.json"
 TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a key, not a secret
+CHAIN_KEY: Final = "tls.crt"
+KEY_KEY: Final = "tls.key"
 HOOK_KEYS: Final = {".py": "cluster_spec.py", ".yaml": "cluster_spec.yaml"}
 """By the suffix of the user's `cluster_spec`, the key of the record that ships it."""
 

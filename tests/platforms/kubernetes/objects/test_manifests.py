@@ -8,6 +8,7 @@ import pytest
 
 from elastic.errors import JobSpecError
 from elastic.platforms.base import JobControl, ReplicaId
+from elastic.platforms.certificates import make_certificate
 from elastic.platforms.kubernetes.objects import manifests, names, podspec, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import Hook, merge, read_hook
 from elastic.platforms.kubernetes.objects.owners import Owner
@@ -69,6 +70,29 @@ def test_every_object_is_named_and_labelled_as_the_jobs():
             name in ("elastic-j-token", "elastic-j-worker-3") or manifest["kind"] == "Service"
         )
         assert ("ownerReferences" in metadata) == is_owned
+
+
+def test_a_certificate_is_in_the_secret_and_nowhere_else():
+    job, certificate = make_job(), make_certificate("a" * 64)
+    secret = manifests.token_secret(job, "t", OWNER, certificate)
+    data = {"token": "t", "tls.crt": certificate.chain, "tls.key": certificate.key}
+    assert secret["stringData"] == data
+    assert manifests.token_secret(job, "t")["stringData"] == {"token": "t"}
+    # Pods mount all of it.
+    for pod in (manifests.master_pod(job), manifests.replica_pod(job, WORKER, OWNER)):
+        [volume] = [each for each in pod["spec"]["volumes"] if each["name"] == "token"]
+        assert volume["secret"] == {"secretName": "elastic-j-token", "defaultMode": 0o440}
+
+
+@pytest.mark.parametrize(
+    ("settings", "tls"), [({}, True), ({"tls": True}, True), ({"tls": False}, False)]
+)
+def test_pods_and_meshes_are_told_whether_they_encrypt(settings, tls):
+    job = make_job(**settings)
+    assert job.spec.tls is tls
+    # What a mesh goes by.
+    [port] = manifests.service(job)["spec"]["ports"]
+    assert port["name"] == ("tls" if tls else "grpc")
 
 
 def test_commands_are_such_as_images_with_another_version_of_elastic_know():

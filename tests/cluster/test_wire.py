@@ -1,0 +1,100 @@
+"""What somebody who listens on the network of the pods learns of a job."""
+
+import base64
+import re
+import socket
+import ssl
+
+import pytest
+from support.cluster import needs_cluster
+from support.whole_jobs import Workshop
+from support.wire import Wire
+
+from elastic.platforms.kubernetes.api.resources import SECRETS
+from elastic.platforms.kubernetes.objects import names
+
+pytestmark = needs_cluster
+
+NUM_RECORDS = 100
+HANDSHAKE = b"\x16\x03"
+"""Begins each connection by TLS, from both ends."""
+
+
+@pytest.fixture(scope="module")
+def workshop():
+    workshop = Workshop(NUM_RECORDS, "wire")
+    yield workshop
+    workshop.close()
+
+
+def submit(workshop, name, tls):
+    return workshop.submit(
+        name,
+        tls=tls,
+        model_def="spread.CustomModel",
+        model_params={"num_records": NUM_RECORDS, "delay_ms": 400},
+        num_workers="1",
+        num_ps=1,
+        ps_resource_request="cpu=0.05,memory=300Mi",
+        ps_resource_limit="cpu=1,memory=600Mi",
+    )
+
+
+def secret_of(workshop, job):
+    path = SECRETS.path(workshop.namespace, names.token_name(job.name))
+    data = workshop.cluster.get(path)["data"]
+    return {key: base64.b64decode(text).decode() for key, text in data.items()}
+
+
+def shown_certificate(host, port):
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((host, port)) as plain,
+        context.wrap_socket(plain) as wrapped,
+    ):
+        return ssl.DER_cert_to_PEM_cert(wrapped.getpeercert(binary_form=True))
+
+
+def heard(workshop, name, tls, look=lambda job, secret: None):
+    """All that goes to and from a master's port while its job works, first bytes first.
+
+    Returns:
+        What each connection carried, in each direction, and the Secret of the job.
+    """
+    with Wire(names.MASTER_PORT) as wire:
+        job = submit(workshop, name, tls)
+        job.until(lambda s: s.progress.model_version > 2)
+        secret, address = secret_of(workshop, job), job.pod("master")["status"]["podIP"]
+        look(job, secret)
+        job.hurry()
+        job.succeed()
+        said = [*wire.said_to(address).values(), *wire.said_by(address).values()]
+    return [b"".join(payloads) for payloads in said], secret
+
+
+def check_certificates(job, secret):
+    master = job.pod("master")["status"]["podIP"]
+    assert shown_certificate(master, names.MASTER_PORT) == secret["tls.crt"]
+    lines = [line.text for line in job.platform.logs(job.name, ["ps-0"], False, 50)]
+    [(host, port)] = re.findall(r"serving at (\S+):(\d+)", "\n".join(lines))
+    assert shown_certificate(host, int(port)) == secret["tls.crt"]
+
+
+def test_nothing_of_a_job_is_in_clear_on_the_wire(workshop):
+    said, secret = heard(workshop, "encrypted", None, check_certificates)
+    # The worker's, the server's, each both ways.
+    assert len(said) >= 4
+    assert {each[:2] for each in said} == {HANDSHAKE}
+    assert set(secret) == {"token", "tls.crt", "tls.key"}
+    everything = b"".join(said)
+    for word in (secret["token"], "authorization", "elastic.v1"):
+        assert word.encode() not in everything
+
+
+def test_without_tls_the_same_ears_hear_the_token(workshop):
+    said, secret = heard(workshop, "clear", tls=False)
+    assert set(secret) == {"token"}
+    assert HANDSHAKE not in {each[:2] for each in said}
+    assert secret["token"].encode() in b"".join(said)

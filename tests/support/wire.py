@@ -1,0 +1,68 @@
+"""What goes over the network of this machine, as whoever listens there sees it."""
+
+import socket
+import struct
+import threading
+from collections import defaultdict
+
+_ALL_PROTOCOLS = 3
+_IP = 0x0800
+_TCP = 6
+_MAX_BYTES = 1 << 16
+_LOOK_S = 0.2
+
+
+class Wire:
+    """Listens to one TCP port of all machines and pods; takes a right that root has."""
+
+    def __init__(self, port):
+        self._port = port
+        self._socket = socket.socket(
+            socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ALL_PROTOCOLS)
+        )
+        self._socket.settimeout(_LOOK_S)
+        self._said = defaultdict(list)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="wire", daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._is_over.set()
+        self._thread.join()
+        self._socket.close()
+
+    def said_to(self, address):
+        """What was sent to the port at an address, by the other end of each connection."""
+        return {ends[0]: payloads for ends, payloads in self._said.items() if ends[1] == address}
+
+    def said_by(self, address):
+        """What the port at an address answered, by the other end of each connection."""
+        return {ends[1]: payloads for ends, payloads in self._said.items() if ends[0] == address}
+
+    def _listen(self):
+        while not self._is_over.is_set():
+            try:
+                packet, link = self._socket.recvfrom(_MAX_BYTES)
+            except TimeoutError:
+                continue
+            if link[1] == _IP:
+                self._note(packet)
+
+    def _note(self, packet):
+        start = 4 * (packet[0] & 0xF)
+        if packet[9] != _TCP or len(packet) < start + 20:
+            return
+        source, target = struct.unpack_from("!HH", packet, start)
+        [length] = struct.unpack_from("!H", packet, 2)
+        payload = packet[start + 4 * (packet[start + 12] >> 4) : length or None]
+        if payload and self._port in (source, target):
+            ends = [socket.inet_ntoa(packet[at : at + 4]) for at in (12, 16)]
+            pair = (
+                (ends[0], (ends[1], target))
+                if source == self._port
+                else ((ends[0], source), ends[1])
+            )
+            self._said[pair].append(payload)
