@@ -13,16 +13,17 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 
+from elastic.platforms.kubernetes.api.resources import SECRETS
 from support.api_objects import Place
 from support.api_server_in_memory import NAMESPACE, VERBS, InMemoryApi
 from support.controllers import Deployment, wait_for
 from support.kubelet_in_memory import Kubelet
 from support.plays import index_of
-from support.plays_of_kinds import NODES, ElasticPlay, TFPlay, TrainingPlay
+from support.plays_of_kinds import NODES, ElasticPlay, TFPlay, TrainingPlay, TrainPlay
 from support.workloads_in_memory import BATCH_JOBS, PODS, REPLICA_SETS, Workloads
 
-SERVICES = Place("", "v1", "services")
-MADE_TYPES = (PODS, SERVICES, REPLICA_SETS, BATCH_JOBS)
+CORE = ("services", "configmaps", "secrets", "persistentvolumeclaims")
+MADE_TYPES = (PODS, REPLICA_SETS, BATCH_JOBS, *(Place("", "v1", each) for each in CORE))
 START_S = 0.4
 """A pod takes so long to start at the most."""
 
@@ -195,7 +196,8 @@ def cluster(folder, seed):
     """A cluster with nodes and types, and nothing else in it."""
     rng = random.Random(seed)
     with InMemoryApi() as api:
-        api.serve(*(play.resource for play in (ElasticPlay, TFPlay, TrainingPlay)))
+        api.serve(*(play.resource for play in (ElasticPlay, TFPlay, TrainingPlay, TrainPlay)))
+        api.serve(SECRETS)
         add_nodes(api, NODES)
         kubelet = Kubelet(api, _SlowStart(rng), NODES).start()
         workloads = Workloads(api).start()
