@@ -17,6 +17,7 @@ from elastic.platforms.kubernetes.api.resources import SECRETS
 from support.api_objects import Place
 from support.api_server_in_memory import NAMESPACE, VERBS, InMemoryApi
 from support.controllers import Deployment, wait_for
+from support.fitting_kubelet import FittingKubelet
 from support.kubelet_in_memory import Kubelet
 from support.plays import index_of
 from support.plays_of_kinds import NODES, ElasticPlay, TFPlay, TrainingPlay, TrainPlay
@@ -192,16 +193,21 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder, seed):
-    """A cluster with nodes and types, and nothing else in it."""
+def cluster(folder, seed, *flags, cores=None):
+    """A cluster with nodes and types, and nothing else in it.
+
+    Args:
+        flags: Further ones of the controllers.
+        cores: Of nodes on which not all fits, by their names; large ones where left out.
+    """
     rng = random.Random(seed)
     with InMemoryApi() as api:
         api.serve(*(play.resource for play in (ElasticPlay, TFPlay, TrainingPlay, TrainPlay)))
         api.serve(SECRETS)
-        add_nodes(api, NODES)
-        kubelet = Kubelet(api, _SlowStart(rng), NODES).start()
+        kubelet = FittingKubelet(api, cores) if cores else _roomy(api, rng)
+        kubelet.start()
         workloads = Workloads(api).start()
-        flags = ("-n", NAMESPACE, "--requests_per_second", "200")
+        flags = ("-n", NAMESPACE, "--requests_per_second", "200", *flags)
         try:
             with Deployment(api, folder, *flags) as deployment:
                 made = Cluster(api, kubelet, deployment)
@@ -210,6 +216,11 @@ def cluster(folder, seed):
         finally:
             workloads.close()
             kubelet.close()
+
+
+def _roomy(api, rng):
+    add_nodes(api, NODES)
+    return Kubelet(api, _SlowStart(rng), NODES)
 
 
 class _SlowStart:
