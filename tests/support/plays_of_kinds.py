@@ -3,15 +3,11 @@
 import random
 
 from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
-from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.manifests import replica_pod
-from elastic.platforms.kubernetes.objects.owners import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import control_of, spec_of, submission_of
-from elastic.spec.status import JobPhase, JobStatus
-from support.api_objects import Place
+from elastic.platforms.kubernetes.objects.record import control_of
+from elastic.spec.status import JobPhase
 from support.plays import CRASHED, KILLED, NAMESPACE, Play, index_of
+from support.stand_in_master import StandInMaster
 from support.train_job_world import resource
 
 NODES = tuple(f"node-{number}" for number in range(4))
@@ -286,6 +282,7 @@ class TrainPlay(Play):
         super().__init__(cluster, name, rng, num_faults, ends_well)
         self._steps.insert(1, self._launch)
         self._num_masters = 1
+        self._stand_in = StandInMaster(cluster.objects, NAMESPACE, name)
 
     @property
     def _master(self):
@@ -326,38 +323,19 @@ class TrainPlay(Play):
 
     def _asked(self):
         """What of it is in the job's record."""
-        return control_of(self._map(names.record_name(self.name))).num_workers
-
-    def _map(self, name):
-        return self._cluster.objects.get(Place("", "v1", "configmaps", NAMESPACE, name))
+        return control_of(self._stand_in.record()).num_workers
 
     def _targets(self):
         """Those that its controller looks after: who launches workers is its master."""
         return [pod for pod in self.running() if not self._is_worker(pod)]
 
     def _publish(self, phase, **more):
-        told = JobStatus(
-            job_name=self.name,
-            phase=phase,
-            started_s=1.0,
-            master_restarts=self._num_masters - 1,
-            **more,
-        )
-        place = Place("", "v1", "configmaps", NAMESPACE, names.status_name(self.name))
-        self._cluster.objects.merge(place, {"data": {names.STATUS_KEY: told.model_dump_json()}})
+        self._stand_in.publish(phase, master_restarts=self._num_masters - 1, **more)
 
     def _launch(self):
         """Its master begins."""
-        self._publish(JobPhase.RUNNING)
-        record, [master] = self._map(names.record_name(self.name)), self._targets()
-        submission = submission_of(record)
-        job = Job(
-            spec_of(record), NAMESPACE, submission.uid, submission.image, owner=submission.owner
-        )
-        for index in range(self.num_launched):
-            pod = replica_pod(job, ReplicaId("worker", index, 1), Owner.of(master))
-            self.made["pods", pod["metadata"]["name"]] += 1
-            self._cluster.objects.create(Place("", "v1", "pods", NAMESPACE), pod)
+        for pod in self._stand_in.begin(self.num_launched):
+            self.made["pods", pod] += 1
         return "its master launches two workers"
 
     def _lose(self):
