@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.processes import ROOT
-from elastic.controller.resources import elastic_job, tf_job, training_job
-from elastic.platforms.kubernetes.api.resources import Manifest, Resource
+from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
+from elastic.platforms.kubernetes.api.resources import (
+    CONFIGMAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    SECRETS,
+    Manifest,
+    Resource,
+)
+from elastic.platforms.kubernetes.objects.names import master_name
 
 # An API server, a kubelet and the controllers of Kubernetes itself are made for the tests.
 sys.path += [str(ROOT / "tests")]
@@ -31,6 +38,7 @@ class World:
         self._kubelet = kubelet
         self._jobs = [_job(number) for number in range(num_jobs)]
         self._writes: list[tuple[float, str]] = []
+        self._masters = self._stand_ins()
         api.on_request = self._note
 
     @property
@@ -45,7 +53,10 @@ class World:
 
     def are_running(self) -> bool:
         """Whether each of them has all its pods, and its status says so."""
-        return all(_is_running(job) for resource in _RESOURCES for job in self._list(resource))
+        self._begin_masters()
+        return not self._masters and all(
+            _is_running(job) for resource in _RESOURCES for job in self._list(resource)
+        )
 
     def touch(self) -> None:
         """Change each job in a way that means nothing."""
@@ -75,14 +86,15 @@ class World:
         self.wait(is_still)
 
     def answer_times_s(self, count: int, pause_s: float, rng: random.Random) -> list[float]:
-        """Have worker after worker fail, and tell how long each job took to write of it."""
+        """Have worker after worker fail, and tell how long each job took to write of it.
+
+        Of a job of our own its master is lost: its workers are that one's business.
+        """
         failed = []
         for number in range(count):
             resource, manifest = self._jobs[number % len(self._jobs)]
             name = manifest["metadata"]["name"]
-            pod = rng.choice(self._workers(resource, name))
-            failed.append((time.monotonic(), name))
-            self._kubelet.end(NAMESPACE, pod, KILLED)
+            failed.append((self._lose_one(resource, name, rng), name))
             time.sleep(pause_s)
         self.wait_for_rest()
         return [self._first_write_s(name, at_s) - at_s for at_s, name in failed]
@@ -100,6 +112,38 @@ class World:
         from support.api_objects import encoded
 
         return sum(len(encoded(item)) for item in self.objects())
+
+    def _lose_one(self, resource: Resource, job: str, rng: random.Random) -> float:
+        """When a pod was lost, by the monotonic clock."""
+        if resource is _TRAIN_JOBS:
+            self.wait(lambda: self._has_master(job))
+            lost_s = time.monotonic()
+            self.api.objects.delete(_place(_PODS, master_name(job)), {"gracePeriodSeconds": 0})
+            return lost_s
+        pod = rng.choice(self._workers(resource, job))
+        lost_s = time.monotonic()
+        self._kubelet.end(NAMESPACE, pod, KILLED)
+        return lost_s
+
+    def _stand_ins(self) -> dict[str, Any]:
+        """What the masters of our own jobs do, by the names of those that have not begun."""
+        from support.stand_in_master import StandInMaster
+
+        names = [each["metadata"]["name"] for of, each in self._jobs if of is _TRAIN_JOBS]
+        return {name: StandInMaster(self.api.objects, NAMESPACE, name) for name in names}
+
+    def _begin_masters(self) -> None:
+        for name in [each for each in self._masters if self._has_master(each)]:
+            self._masters.pop(name).begin(NUM_PODS - 1)
+
+    def _has_master(self, job: str) -> bool:
+        from support.api_objects import RefusalError
+
+        try:
+            pod = self.api.objects.get(_place(_PODS, master_name(job)))
+        except RefusalError:
+            return False
+        return bool(pod["status"]["phase"] == "Running")
 
     def _list(self, resource: Resource) -> list[Manifest]:
         items: list[Manifest] = self.api.objects.list(_place(resource))[0]
@@ -136,7 +180,7 @@ def world(num_jobs: int) -> Iterator[World]:
 
     names = [f"node-{number}" for number in range(1 + num_jobs * NUM_PODS // PODS_A_NODE)]
     with InMemoryApi() as api:
-        api.serve(*_RESOURCES)
+        api.serve(*_RESOURCES, SECRETS)
         add_nodes(api, names)
         kubelet, workloads = Kubelet(api, nodes=names).start(), Workloads(api).start()
         try:
@@ -152,7 +196,8 @@ def kubeconfig(api: Any, folder: Path) -> Path:
     return path
 
 
-_RESOURCES: Final = (elastic_job.RESOURCE, tf_job.RESOURCE, training_job.RESOURCE)
+_TRAIN_JOBS: Final = elastic_train_job.RESOURCE
+_RESOURCES: Final = (elastic_job.RESOURCE, tf_job.RESOURCE, training_job.RESOURCE, _TRAIN_JOBS)
 _PODS: Final = Resource("", "v1", "pods", "Pod")
 _SERVICES: Final = Resource("", "v1", "services", "Service")
 _MADE_OF: Final = {
@@ -163,6 +208,7 @@ _MADE_OF: Final = {
         Resource("apps", "v1", "replicasets", "ReplicaSet"),
         Resource("batch", "v1", "jobs", "Job"),
     ),
+    _TRAIN_JOBS: (_PODS, _SERVICES, CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS),
 }
 
 
@@ -210,6 +256,16 @@ _SPECS: Final = {
         "pserver": {"min-instance": 3, **_ROLE},
         "trainer": {"min-instance": NUM_PODS - 4, **_ROLE},
     },
+    _TRAIN_JOBS: {
+        "image": "a:1",
+        "job": {
+            "model_def": "digits.digits_torch.CustomModel",
+            "training_data_dir": "/data/digits",
+            "minibatch_size": 32,
+            "num_workers": NUM_PODS - 1,
+        },
+        "state": {"claimName": "state"},
+    },
 }
 
 
@@ -221,5 +277,7 @@ def _is_running(job: Manifest) -> bool:
         case "TFJob":
             counts = status.get("replicaStatuses", {}).values()
             return sum(each.get("active", 0) for each in counts) == NUM_PODS
+        case "ElasticTrainJob":
+            return bool(status.get("phase") == "Running")
     counts = status.get("replica_statuses", ())
     return sum(each.get("active", 0) for each in counts) == NUM_PODS

@@ -27,7 +27,12 @@ from elastic.platforms.kubernetes.objects.names import (
     TMP_VOLUME,
     USER_ID,
 )
-from elastic.platforms.kubernetes.objects.queues import GROUPS, KUEUE_WORKLOADS, QueueSystem
+from elastic.platforms.kubernetes.objects.queues import (
+    GROUPS,
+    KUEUE_QUEUES,
+    KUEUE_WORKLOADS,
+    QueueSystem,
+)
 
 COMPONENT_LABEL: Final = "elastic-component"
 COMPONENT: Final = "controller"
@@ -116,11 +121,17 @@ def everything_but_groups(queues: Collection[str]) -> Callable[[Resource], bool]
 
 
 def queue_rules(queues: Collection[str]) -> list[Manifest]:
-    """Rights to have queues let go of pods that are to go, see `everything_but_groups`."""
+    """Rights to have queues let go of pods that are to go, and to see which queues there are.
+
+    See `everything_but_groups`.
+    """
     if QueueSystem.KUEUE not in queues:
         return []
-    held = KUEUE_WORKLOADS[0]
-    return [{"apiGroups": [held.group], "resources": [held.plural], "verbs": ["delete"]}]
+    rights = ((KUEUE_WORKLOADS[0], ["delete"]), (KUEUE_QUEUES[0], list(VIEW_VERBS)))
+    return [
+        {"apiGroups": [each.group], "resources": [each.plural], "verbs": verbs}
+        for each, verbs in rights
+    ]
 
 
 def definitions(installation: Installation) -> Iterator[Manifest]:

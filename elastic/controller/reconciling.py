@@ -115,6 +115,8 @@ class Observed:
             `deletionTimestamp` from that moment on.
         now_s: Seconds since the epoch, by the clock of the API server.
         cluster: For kinds that ask for it.
+        looked_at: By type, what the kind only looks at in the job's namespace; without the types
+            that cannot be seen.
         random_hex: 128 hexadecimal digits that nobody can guess, drawn for this look alone.
     """
 
@@ -123,6 +125,7 @@ class Observed:
     now_s: float
     cluster: ClusterView | None = None
     random_hex: str = ""
+    looked_at: Mapping[Resource, Sequence[Manifest]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ class Kind(Protocol):
         children: Types of what its jobs control, directly or not; each is watched once for all.
         unwatched: Types of what is made for its jobs and never listed, as of secrets: whether it is
             there shows when it is made again.
+        looks_at: Types of what its jobs need of their namespace and do not control, as queues: jobs
+            are looked at when one comes or goes, and wait for none.
         component: Source of its events.
         sees_cluster: Whether `Observed.cluster` is wanted.
     """
@@ -163,6 +168,8 @@ class Kind(Protocol):
     def children(self) -> Sequence[Resource]: ...
     @property
     def unwatched(self) -> Sequence[Resource]: ...
+    @property
+    def looks_at(self) -> Sequence[Resource]: ...
     @property
     def component(self) -> str: ...
     @property

@@ -74,13 +74,17 @@ class Room:
         self.node = SimulatedNode.unused(cluster).name
         self.only_here = {"kubernetes.io/hostname": self.node}
 
-    def training_job(self, name, low=2, high=20):
+    def training_job(self, name, low=2, high=20, most_servers=3):
         cpu = {"limits": {"cpu": "1"}}
         spec = {
             "fault_tolerant": True,
             "nodeSelector": self.only_here,
             "tolerations": TOLERATIONS,
-            "pserver": {"min-instance": 1, "resources": {"limits": {"cpu": "100m"}}},
+            "pserver": {
+                "min-instance": 1,
+                "max-instance": most_servers,
+                "resources": {"limits": {"cpu": "100m"}},
+            },
             "trainer": {"min-instance": low, "max-instance": high, "resources": cpu},
         }
         return self._apply(training_job.RESOURCE, name, spec)
@@ -115,6 +119,9 @@ class Room:
     def trainers(self, *jobs):
         return [self.running("paddle-job", job.name) for job in jobs]
 
+    def servers(self, *jobs):
+        return [self.running("paddle-job-pserver", job.name) for job in jobs]
+
 
 @on_simulated_nodes
 def test_two_jobs_share_equally_and_a_third_gets_its_minimum(cluster, namespace, run):
@@ -122,12 +129,16 @@ def test_two_jobs_share_equally_and_a_third_gets_its_minimum(cluster, namespace,
     room = Room(cluster, namespace)
     a, b = room.training_job("a"), room.training_job("b")
     a.until(lambda: a.phase == b.phase == "running")
-    # 97% of 16 cores are 15.5, less a tenth of one for each server.
+    # 97% of 16 cores are 15.5, less a tenth of one for each server. A third of their range, or
+    # nearly, is one server more.
     a.until(lambda: sorted(room.trainers(a, b)) == [7, 8], SOON_S)
+    a.until(lambda: room.servers(a, b) == [2, 2], SOON_S)
     c = room.training_job("c")
     c.until(lambda: room.trainers(c)[0] >= 2, SOON_S)
     c.until(lambda: room.trainers(a, b, c) == [5, 5, 5], SOON_S)
-    assert any(reason == "Scaled" and "since +" in text for _, reason, text, _ in c.told())
+    c.until(lambda: room.servers(a, b, c) == [1, 1, 1], SOON_S)
+    # Who grows before its trainers are made is never scaled up; all have to give to the third.
+    a.until(lambda: any(why == "Scaled" and "since -" in text for _, why, text, _ in a.told()))
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""The example of an ElasticTrainJob as it stands, and what `elastic train` prints of one."""
+"""The examples that train with elastic as they stand, and what `elastic train` prints of one."""
 
 import re
 import shutil
@@ -125,6 +125,22 @@ def test_the_example_trains_as_it_stands_and_goes_on_when_its_master_is_deleted(
     job.delete()
     job.until_gone()
     eventually(lambda: exists(cluster, CLAIMS.path(namespace, CLAIM)) is None)
+
+
+@pytest.mark.soak
+def test_trainers_that_are_jobs_of_elastic_train_a_model_each(
+    cluster, namespace, controller, image
+):
+    [manifest] = example("trainingjob-digits.yaml")
+    job = Applied(cluster, namespace, manifest)
+    job.until(lambda: job.phase == "running", PATIENCE_S)
+    job.until(lambda: job.phase == "succeeded", PATIENCE_S)
+    logs = [job.log(name) for name in job.pods()]
+    assert len(logs) == 2
+    accuracies = [float(re.findall(r"accuracy[= ](0\.\d+)", log)[-1]) for log in logs]
+    assert all(each >= 0.85 for each in accuracies), accuracies
+    job.delete()
+    job.until_gone()
 
 
 def test_what_elastic_train_prints_is_what_kubectl_applies(cluster, namespace, controller):

@@ -21,6 +21,7 @@ from support.faults import end_api_server
 from support.nodes import SimulatedNode
 
 from elastic.platforms.kubernetes.api.resources import PODS
+from elastic.platforms.kubernetes.job import installing
 
 pytestmark = [
     *needs_whole_cluster,
@@ -28,6 +29,7 @@ pytestmark = [
     pytest.mark.skipif(not SimulatedNode.names(), reason="the cluster has no simulated node"),
 ]
 
+MASTERS = "elastic-master"
 NUM_OF_EACH = 7
 NUM_KILLS = 50
 TAKES_OVER_S = 15.0
@@ -65,7 +67,22 @@ def tf_job(number):
     return manifest
 
 
-NUM_PODS = {training_job: 5, elastic_job: 3, tf_job: 5}
+def train_job(number):
+    """Its master does nothing there, and is waited for."""
+    [manifest] = example("elastictrainjob.yaml")
+    manifest["metadata"]["name"] = f"digits-{number}"
+    del manifest["spec"]["state"]
+    [(label, value)] = ON_SIMULATED.items()
+    manifest["spec"]["job"] |= {
+        "start_timeout": 36_000,
+        "node_selector": f"{label}={value}",
+        "tolerations": f"{TOLERATIONS[0]['key']}:NoSchedule",
+        "master_resource_request": "cpu=0.01,memory=16Mi",
+    }
+    return manifest
+
+
+NUM_PODS = {training_job: 5, elastic_job: 3, tf_job: 5, train_job: 1}
 
 
 class Scene:
@@ -74,6 +91,7 @@ class Scene:
     def __init__(self, folder):
         self.cluster = open_cluster()
         self.namespace = make_namespace(self.cluster, "handover")
+        list(installing.apply(self.cluster, installing.master_access(self.namespace, MASTERS)))
         self.controllers = [Controller(self.namespace, folder / f"log-{i}") for i in range(2)]
         for each in self.controllers:
             each.start()

@@ -9,12 +9,14 @@ import json
 
 import pytest
 from support.cluster import (
+    eventually,
     make_namespace,
     needs_custom_resources,
     open_cluster,
     remove_namespace,
 )
 from support.controlled import (
+    KINDS,
     ON_SIMULATED,
     TOLERATIONS,
     Applied,
@@ -47,9 +49,12 @@ def apply(tmp_path_factory):
     namespace = make_namespace(cluster, "seeds")
     controller = Controller(namespace, tmp_path_factory.mktemp("controller") / "log")
     controller.start()
+    # The API serves a kind moments before it lists it among those that kubectl looks through.
+    groups = {kind.group for kind in KINDS}
+    eventually(lambda: groups <= {each["name"] for each in cluster.get("/apis")["groups"]})
 
     def apply(manifest):
-        return Applied(cluster, namespace, manifest)
+        return Applied(cluster, namespace, manifest, by_kubectl=True)
 
     yield apply
     controller.end()
@@ -171,6 +176,58 @@ def test_training_job_on_a_real_node(apply, image):
     job.until_gone()
 
 
+def trainers_of(job):
+    return sorted(name for name in job.running() if "-trainer-" in name)
+
+
+def failing(apply, image, name, is_tolerant):
+    """A job of two trainers and a server."""
+    [manifest] = example("trainingjob-v1.yaml")
+    manifest["metadata"]["name"] = name
+    spec = manifest["spec"]
+    spec |= {"image": image, "fault_tolerant": is_tolerant}
+    del spec["master"]
+    for role in ("pserver", "trainer"):
+        spec[role] |= {"resources": {"requests": TINY}, "min-instance": 1, "max-instance": 1}
+    spec["trainer"] |= {"min-instance": 2, "max-instance": 2}
+    return apply(manifest)
+
+
+def test_a_trainer_that_fails_ends_a_job_without_fault_tolerance_alone(apply, image):
+    strict = failing(apply, image, "strict", is_tolerant=False)
+    tolerant = failing(apply, image, "tolerant", is_tolerant=True)
+    for job in (strict, tolerant):
+        job.until(lambda job=job: job.phase == "running")
+    lost, left = trainers_of(strict)
+    strict.exit(lost, 3)
+    strict.until(lambda: strict.phase == "failed")
+    reason = strict.status["reason"]
+    assert reason.startswith("a trainer failed: ")
+    assert lost in reason
+    assert "3" in reason.replace(lost, "")
+    # The server is released, and the trainer that ran has nobody to talk to.
+    strict.until(lambda: not strict.running() and not strict.owned(REPLICA_SETS))
+    assert left not in strict.running()
+
+    lost, left = trainers_of(tolerant)
+    tolerant.exit(lost, 3)
+
+    def those_that_go_on():
+        now = set(trainers_of(tolerant))
+        return now if len(now) == 2 and lost not in now else None
+
+    # Kubernetes makes another one in its place.
+    trainers = tolerant.until(those_that_go_on)
+    assert tolerant.phase == "running"
+    assert left in trainers
+    for trainer in trainers:
+        tolerant.exit(trainer, 0)
+    tolerant.until(lambda: tolerant.phase == "succeeded")
+    for job in (strict, tolerant):
+        job.delete()
+        job.until_gone()
+
+
 # -- ElasticJob
 
 
@@ -206,6 +263,7 @@ def compare_elastic(job, image, size=3):
         told = {
             "RDZV_ENDPOINT": "etcd-service:2379",
             "JOB_ID": job.name,
+            "SIZE": str(size),
             "MIN_SIZE": "2",
             "MAX_SIZE": "5",
             "PET_RDZV_BACKEND": "etcd-v2",
@@ -319,18 +377,37 @@ def tf_config(job, role, index, num_workers=4):
     return json.dumps(whole, separators=(",", ":"))
 
 
+def tf_labels(name, role, index):
+    return {
+        "job-name": name,
+        "group-name": "kubeflow.org",
+        "replica-index": str(index),
+        "replica-type": role,
+    }
+
+
+def compare_tf_told(job, replicas):
+    names = [f"{job.name}-{role}-{index}" for role, index in replicas]
+    told = {("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name in names}
+    told |= {("Normal", "SuccessfulCreateService", f"Created service: {name}") for name in names}
+    job.until(lambda: told <= {each[:3] for each in job.told()})
+    assert {each[3] for each in job.told() if each[:3] in told} == {"tfjob-controller"}
+
+
 def compare_tf(job, image):
     replicas = [("ps", 0), *(("worker", index) for index in range(4))]
+    compare_tf_told(job, replicas)
     pods, services = job.pods(), job.owned(SERVICES)
     assert sorted(pods) == sorted(services) == sorted(f"{job.name}-{r}-{i}" for r, i in replicas)
     for role, index in replicas:
         pod, service = (each[f"{job.name}-{role}-{index}"] for each in (pods, services))
+        assert pod["metadata"]["labels"] == tf_labels(job.name, role, index)
         assert environment(pod)["TF_CONFIG"] == tf_config(job, role, index)
         [container] = pod["spec"]["containers"]
         assert container["image"] == image
         assert container["command"][:2] == ["/bin/bash", "-c"]
         assert service["spec"]["clusterIP"] == "None"
-        assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+        assert service["spec"]["selector"] == pod["metadata"]["labels"]
         assert pod["spec"]["terminationGracePeriodSeconds"] == 0
 
 

@@ -102,10 +102,10 @@ class Scene:
         with self.world.engine(*kinds.values(), scaler=scaler) as engine:
             yield engine
 
-    def training_job(self, name, low=2, high=20):
+    def training_job(self, name, low=2, high=20, most_servers=1):
         spec = {
             "fault_tolerant": True,
-            "pserver": {"min-instance": 1, "resources": CPU},
+            "pserver": {"min-instance": 1, "max-instance": most_servers, "resources": CPU},
             "trainer": {"min-instance": low, "max-instance": high, "resources": CPU},
         }
         self._create(training_job.RESOURCE, name, spec)
@@ -151,6 +151,9 @@ class Scene:
 
     def trainers(self, *names):
         return [self.running(**{"paddle-job": name}) for name in names]
+
+    def servers(self, name):
+        return self.running(**{"paddle-job-pserver": name})
 
     def record(self):
         return self.found(CONFIGMAPS, "elastic-night")
@@ -215,6 +218,24 @@ def test_jobs_give_way_to_pods_of_others_and_come_back(scene):
         soon(lambda: scene.running(app="web") == 8 and scene.trainers("a", "b") == [5, 5])
         scene.others(0)
         soon(lambda: scene.trainers("a", "b") == [9, 9])
+
+
+def test_servers_with_a_range_follow_the_trainers_up_and_down(scene):
+    def has(trainers, servers):
+        return (scene.trainers("a"), scene.servers("a")) == ([trainers], servers)
+
+    with scene.engine():
+        scene.training_job("a", 2, 14, most_servers=4)
+        soon(lambda: has(14, 4))
+        # Of the twelve cores that are left, three are those of servers: nine trainers are seven
+        # twelfths of their range, and two servers above one nearest to that part of theirs.
+        scene.others(8)
+        soon(lambda: has(9, 3))
+        scene.others(16)
+        soon(lambda: has(3, 1))
+        scene.others(0)
+        soon(lambda: has(14, 4))
+    assert any(text.startswith("a-pserver: replicas from 3 to 1") for text in scene.told("Scaled"))
 
 
 def test_an_elastic_job_grows_and_each_change_is_an_event_with_its_reason(scene):

@@ -32,6 +32,7 @@ from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.queues import (
     GROUPS,
+    KUEUE_QUEUES,
     KUEUE_WORKLOADS,
     QueueSystem,
     groups_among,
@@ -433,6 +434,45 @@ def test_a_train_job_that_names_two_queues_is_failed_with_both(world):
     assert f"{QUEUE} is 'team-a'" in told
 
 
+def test_a_train_job_whose_queue_is_not_there_is_told_so_and_goes_on_when_it_comes(world):
+    local_queues = KUEUE_QUEUES[0]
+    world.api.serve(local_queues)
+    queues = Queues((QueueSystem.KUEUE,), KUEUE_WORKLOADS[0], local_queues)
+    kind = ElasticTrainJobs(queues)
+    with world.engine(kind) as engine:
+        world.submit(kind, train_job(queue="team-a"), "")
+        soon(lambda: world.events("QueueMissing"))
+        is_quiet(engine, world.api)
+        metadata = {"name": "team-a", "namespace": TEAM}
+        world.api.objects.create(world.place(local_queues), {"metadata": metadata})
+        soon(lambda: world.events("QueueFound"))
+        is_quiet(engine, world.api)
+        world.api.objects.delete(world.place(local_queues, "team-a"), {})
+        soon(lambda: len(world.events("QueueMissing")) == 1 and missing(world, kind) == "True")
+    [text] = world.events("QueueMissing")
+    assert text.startswith("queue=team-a is not there: namespace team has no LocalQueue")
+
+
+def missing(world, kind):
+    conditions = world.status(kind)["conditions"]
+    return next(each["status"] for each in conditions if each["type"] == "QueueMissing")
+
+
+def test_who_may_not_see_queues_looks_after_train_jobs_and_tells_nothing_of_them(world):
+    world.api.serve(KUEUE_QUEUES[0])
+    world.api.deny("localqueues")
+    queues = Queues((QueueSystem.KUEUE,), KUEUE_WORKLOADS[0], KUEUE_QUEUES[0])
+    kind = ElasticTrainJobs(queues)
+    with world.engine(kind) as engine:
+        world.submit(kind, train_job(queue="team-a"), "")
+        soon(lambda: "elastic-j-master" in world.all(PODS))
+        assert list(engine.sample().missing) == ["localqueues.kueue.x-k8s.io"]
+        assert world.events("QueueMissing") == []
+        # None is there, which no change of a queue tells.
+        world.api.allow("localqueues")
+        soon(lambda: world.events("QueueMissing"))
+
+
 def test_without_the_right_to_groups_no_pod_of_a_train_job_is_made(world):
     world.api.deny("podgroups", "create")
     job = Trained(world, QueueSystem.VOLCANO)
@@ -535,9 +575,10 @@ def test_a_group_is_ended_only_once_the_api_server_says_that_its_job_is_gone(wor
 
 
 @pytest.mark.parametrize("used", [(), ("volcano",), ("kueue", "volcano")])
-def test_the_right_to_end_groups_of_kueue_is_given_where_it_is_used_alone(used):
-    plurals = [plural for rule in queue_rules(used) for plural in rule["resources"]]
-    assert plurals == (["workloads"] if "kueue" in used else [])
+def test_the_rights_that_kueue_takes_are_given_where_it_is_used_alone(used):
+    rights = {plural: rule["verbs"] for rule in queue_rules(used) for plural in rule["resources"]}
+    wanted = {"workloads": ["delete"], "localqueues": ["list", "watch"]}
+    assert rights == (wanted if "kueue" in used else {})
 
 
 @pytest.mark.parametrize(("allowed", "namespace"), [(True, TEAM), (False, None)])

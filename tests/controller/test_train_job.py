@@ -13,11 +13,17 @@ from support.train_job_world import JOB, TEMPLATE, UID, World, begun, resource
 
 from elastic.controller.kinds.elastic_train_job.judgement import PROGRESS_S
 from elastic.controller.kinds.elastic_train_job.objects import create_token, job_of_record
+from elastic.controller.kinds.queueing import Queues
 from elastic.controller.reconciling import Create, Delete, Rejection
 from elastic.platforms.certificates import make_certificate
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, SERVICES
 from elastic.platforms.kubernetes.api.resources import PERSISTENT_VOLUME_CLAIMS as CLAIMS
 from elastic.platforms.kubernetes.objects.names import CHAIN_KEY, KEY_KEY, TOKEN_KEY
+from elastic.platforms.kubernetes.objects.queues import (
+    KUEUE_QUEUES,
+    KUEUE_WORKLOADS,
+    QueueSystem,
+)
 from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.platforms.kubernetes.pods.observation import OVERDUE_S
 from elastic.policy.time_account import as_of
@@ -615,6 +621,62 @@ class TestInvalid:
         assert world.phase == "Running"
         assert world.master is not None
         assert len(world.told("InvalidSpec")) == 1
+
+
+class TestQueueThatIsNotThere:
+    """Kueue would hold its pods for ever, and tell nobody."""
+
+    KUEUE = Queues((QueueSystem.KUEUE,), KUEUE_WORKLOADS[0], KUEUE_QUEUES[0])
+
+    def world(self, *there, queues=KUEUE, **fields):
+        world = World(queues=queues, queue="team-a", **fields)
+        world.looked_at = {KUEUE_QUEUES[0]: [{"metadata": {"name": name}} for name in there]}
+        return world
+
+    def test_it_is_told_once_with_its_name_and_what_to_do(self):
+        world = self.world("team-b").settle().run()
+        [text] = world.told("QueueMissing")
+        assert "queue=team-a is not there: namespace team has no LocalQueue" in text
+        assert "kubectl get localqueues -n team" in text
+        assert world.condition("QueueMissing") == "True"
+        assert world.told("QueueFound") == []
+
+    def test_its_master_is_made_nevertheless_and_waits(self):
+        assert self.world().settle().master is not None
+
+    def test_it_is_found_when_it_comes_and_told_again_when_it_goes(self):
+        world = self.world().settle()
+        for there, told in ((["team-a"], ("False", 1, 1)), ([], ("True", 2, 1))):
+            world.looked_at = {KUEUE_QUEUES[0]: [{"metadata": {"name": name}} for name in there]}
+            world.settle()
+            number = (len(world.told("QueueMissing")), len(world.told("QueueFound")))
+            assert (world.condition("QueueMissing"), *number) == told
+
+    def test_one_that_is_there_is_not_told_of(self):
+        world = self.world("team-a").settle()
+        assert world.condition("QueueMissing") is None
+
+    @pytest.mark.parametrize(
+        "queues",
+        [
+            pytest.param(Queues((QueueSystem.KAI,)), id="another system"),
+            pytest.param(Queues((QueueSystem.KUEUE,), KUEUE_WORKLOADS[0]), id="none are known of"),
+        ],
+    )
+    def test_nothing_is_said_of_queues_that_are_no_local_queues(self, queues):
+        assert self.world(queues=queues).settle().told("QueueMissing") == []
+
+    def test_nothing_is_said_where_they_cannot_be_seen(self):
+        world = self.world()
+        world.looked_at = {}
+        assert world.settle().told("QueueMissing") == []
+
+    def test_a_job_that_has_ended_needs_none(self):
+        world = self.world("team-a").settle()
+        world.run().train()
+        world.publish(JobPhase.SUCCEEDED, ended_s=world.now_s)
+        world.looked_at = {KUEUE_QUEUES[0]: []}
+        assert world.settle().told("QueueMissing") == []
 
 
 ANYTHING = st.recursive(

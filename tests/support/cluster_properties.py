@@ -66,13 +66,18 @@ def forbidden(before, after):
 
 
 def out_of_range(snapshot, plan, *, may_stop=False):
-    """Decisions beyond what a job may have."""
+    """Decisions beyond what a job may have, of workers or of parameter servers."""
     jobs = {each.key: each for each in snapshot.jobs}
+
+    def is_beyond(size, group):
+        is_stopped = may_stop and size == 0
+        return size is not None and not is_stopped and not group.min <= size <= group.max
+
     return [
         each
         for each in plan.decisions
-        if not jobs[each.job].workers.min <= each.replicas <= jobs[each.job].workers.max
-        and not (may_stop and each.replicas == 0)
+        if is_beyond(each.replicas, jobs[each.job].workers)
+        or is_beyond(each.ps_replicas, jobs[each.job].ps)
     ]
 
 

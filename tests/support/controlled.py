@@ -1,5 +1,6 @@
 """Jobs that the real controller looks after, in a process of its own, on the cluster for tests."""
 
+import json
 import os
 import subprocess
 import sys
@@ -125,12 +126,15 @@ class Controller:
 class Applied:
     """An object that was applied, and what became of it."""
 
-    def __init__(self, cluster, namespace, manifest):
+    def __init__(self, cluster, namespace, manifest, by_kubectl=False):
         self.cluster = cluster
         self.namespace = namespace
         self.name = manifest["metadata"]["name"]
         self.resource = resource_of(manifest)
-        created = cluster.create(self.resource.path(namespace), manifest)
+        if by_kubectl:
+            created = kubectl_apply(namespace, manifest)
+        else:
+            created = cluster.create(self.resource.path(namespace), manifest)
         self.uid = created["metadata"]["uid"]
 
     def get(self):
@@ -256,6 +260,20 @@ def _is_asked(url):
         return False
     except ConnectionError:
         return True
+
+
+def kubectl_apply(namespace, manifest):
+    """What the API server has of it then; fails with all that kubectl says."""
+    command = ["kubectl", "apply", "-n", namespace, "--kubeconfig", KUBECONFIG, "-o", "json"]
+    done = subprocess.run(
+        [*command, "-f", "-"],
+        input=yaml.safe_dump(manifest),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def resource_of(manifest):

@@ -13,16 +13,18 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 
+from elastic.platforms.kubernetes.api.resources import SECRETS
 from support.api_objects import Place
 from support.api_server_in_memory import NAMESPACE, VERBS, InMemoryApi
 from support.controllers import Deployment, wait_for
+from support.fitting_kubelet import FittingKubelet
 from support.kubelet_in_memory import Kubelet
 from support.plays import index_of
-from support.plays_of_kinds import NODES, ElasticPlay, TFPlay, TrainingPlay
+from support.plays_of_kinds import NODES, ElasticPlay, TFPlay, TrainingPlay, TrainPlay
 from support.workloads_in_memory import BATCH_JOBS, PODS, REPLICA_SETS, Workloads
 
-SERVICES = Place("", "v1", "services")
-MADE_TYPES = (PODS, SERVICES, REPLICA_SETS, BATCH_JOBS)
+CORE = ("services", "configmaps", "secrets", "persistentvolumeclaims")
+MADE_TYPES = (PODS, REPLICA_SETS, BATCH_JOBS, *(Place("", "v1", each) for each in CORE))
 START_S = 0.4
 """A pod takes so long to start at the most."""
 
@@ -191,15 +193,21 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder, seed):
-    """A cluster with nodes and types, and nothing else in it."""
+def cluster(folder, seed, *flags, cores=None):
+    """A cluster with nodes and types, and nothing else in it.
+
+    Args:
+        flags: Further ones of the controllers.
+        cores: Of nodes on which not all fits, by their names; large ones where left out.
+    """
     rng = random.Random(seed)
     with InMemoryApi() as api:
-        api.serve(*(play.resource for play in (ElasticPlay, TFPlay, TrainingPlay)))
-        add_nodes(api, NODES)
-        kubelet = Kubelet(api, _SlowStart(rng), NODES).start()
+        api.serve(*(play.resource for play in (ElasticPlay, TFPlay, TrainingPlay, TrainPlay)))
+        api.serve(SECRETS)
+        kubelet = FittingKubelet(api, cores) if cores else _roomy(api, rng)
+        kubelet.start()
         workloads = Workloads(api).start()
-        flags = ("-n", NAMESPACE, "--requests_per_second", "200")
+        flags = ("-n", NAMESPACE, "--requests_per_second", "200", *flags)
         try:
             with Deployment(api, folder, *flags) as deployment:
                 made = Cluster(api, kubelet, deployment)
@@ -208,6 +216,11 @@ def cluster(folder, seed):
         finally:
             workloads.close()
             kubelet.close()
+
+
+def _roomy(api, rng):
+    add_nodes(api, NODES)
+    return Kubelet(api, _SlowStart(rng), NODES)
 
 
 class _SlowStart:

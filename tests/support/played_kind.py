@@ -25,6 +25,7 @@ class PlayedKind:
 
     Attributes:
         refuses: Which objects the API server does not take.
+        looked_at: What it looks at and does not control, by type.
         crash_after: The number of actions after which the controller dies.
     """
 
@@ -38,6 +39,7 @@ class PlayedKind:
         self.num_status_writes = 0
         self.is_job_gone = False
         self.refuses = lambda create: False
+        self.looked_at = {}
         self.crash_after = None
         self._num_made = 0
         self._due_s = None
@@ -65,7 +67,9 @@ class PlayedKind:
             if of in self.kind.children
         }
         random_hex = f"{self._num_made:064x}" * 2
-        return Observed(deepcopy(self.job), children, self.now_s, random_hex=random_hex)
+        return Observed(
+            deepcopy(self.job), children, self.now_s, None, random_hex, deepcopy(self.looked_at)
+        )
 
     def one_pass(self):
         """One pass; True when it left something to be done at once."""

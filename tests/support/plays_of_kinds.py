@@ -2,8 +2,13 @@
 
 import random
 
-from elastic.controller.resources import elastic_job, tf_job, training_job
-from support.plays import CRASHED, KILLED, Play, index_of
+from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
+from elastic.platforms.kubernetes.objects import names
+from elastic.platforms.kubernetes.objects.record import control_of
+from elastic.spec.status import JobPhase
+from support.plays import CRASHED, KILLED, NAMESPACE, Play, index_of
+from support.stand_in_master import StandInMaster
+from support.train_job_world import resource
 
 NODES = tuple(f"node-{number}" for number in range(4))
 
@@ -266,15 +271,119 @@ class TolerantTrainingPlay(TrainingPlay):
     is_tolerant = True
 
 
+class TrainPlay(Play):
+    """A job of our own, whose master the play stands in for: it publishes, and has two workers."""
+
+    resource = elastic_train_job.RESOURCE
+    faults = ("lose", "scale")
+    num_launched = 2
+
+    def __init__(self, cluster, name, rng, num_faults, ends_well=True):
+        super().__init__(cluster, name, rng, num_faults, ends_well)
+        self._steps.insert(1, self._launch)
+        self._num_masters = 1
+        self._stand_in = StandInMaster(cluster.objects, NAMESPACE, name)
+
+    @property
+    def _master(self):
+        return names.master_name(self.name)
+
+    def _spec(self):
+        return resource(self.name)["spec"]
+
+    def _first_size(self):
+        return 4
+
+    def _made_at_first(self):
+        made = {
+            "pods": [self._master],
+            "services": [self._master],
+            "configmaps": [names.record_name(self.name), names.status_name(self.name)],
+            "secrets": [names.token_name(self.name)],
+            "persistentvolumeclaims": [f"elastic-{self.name}-state"],
+        }
+        return {(plural, name): 1 for plural, all_ in made.items() for name in all_}
+
+    def is_own(self, pod):
+        return pod["metadata"].get("labels", {}).get(names.TRAIN_JOB_LABEL) == self.name
+
+    def _is_worker(self, pod):
+        return pod["metadata"]["name"] != self._master
+
+    def is_whole(self):
+        """Its pods run, and what was asked for last has reached its record."""
+        num_workers = 0 if self._launch in self._steps else self.num_launched
+        there = self.running()
+        is_all = len(there) == 1 + num_workers and not all(map(self._is_worker, there))
+        return is_all and self._asked() == self._scaled()
+
+    def _scaled(self):
+        """The number of workers that was asked for; None where nobody has."""
+        return self.sizes[-1][1] if len(self.sizes) > 1 else None
+
+    def _asked(self):
+        """What of it is in the job's record."""
+        return control_of(self._stand_in.record()).num_workers
+
+    def _targets(self):
+        """Those that its controller looks after: who launches workers is its master."""
+        return [pod for pod in self.running() if not self._is_worker(pod)]
+
+    def _publish(self, phase, **more):
+        self._stand_in.publish(phase, master_restarts=self._num_masters - 1, **more)
+
+    def _launch(self):
+        """Its master begins."""
+        for pod in self._stand_in.begin(self.num_launched):
+            self.made["pods", pod] += 1
+        return "its master launches two workers"
+
+    def _lose(self):
+        """The next master tells of itself when it begins, as one does."""
+        told = super()._lose()
+        self._num_masters += 1
+        self._publish(JobPhase.RUNNING)
+        return told
+
+    def _scale(self):
+        size = self._rng.choice([each for each in range(1, 5) if each != self.sizes[-1][1]])
+        return self._resize(size, {"job": {"num_workers": size}})
+
+    def _finish(self):
+        return self._tell_end(JobPhase.SUCCEEDED, 0)
+
+    def _break(self):
+        return self._tell_end(JobPhase.FAILED, CRASHED)
+
+    def _tell_end(self, phase, code):
+        self._over()
+        self._publish(phase, ended_s=2.0)
+        [master] = self._targets()
+        return self._end(master, code)
+
+    def problems(self):
+        """What is not as it is to be, now that it is over."""
+        status = self.status
+        wanted = {"phase": "Succeeded" if self._ends_well else "Failed"}
+        wanted["master_restarts"] = self._num_masters - 1
+        yield from _differences(self, wanted, {key: status.get(key, 0) for key in wanted})
+        yield from _differences(self, self._scaled(), self._asked())
+
+    def is_over(self):
+        return self.status.get("phase") in ("Succeeded", "Failed")
+
+
 CAST = (
-    ("elastic", ElasticPlay, True, 6),
+    ("elastic", ElasticPlay, True, 5),
     ("broken-elastic", BrokenElasticPlay, False, 1),
-    ("tf", TFPlay, True, 4),
-    ("chief-tf", ChiefTFPlay, True, 2),
+    ("tf", TFPlay, True, 3),
+    ("chief-tf", ChiefTFPlay, True, 1),
     ("broken-tf", BrokenTFPlay, False, 1),
     ("tolerant-training", TolerantTrainingPlay, True, 3),
     ("training", TrainingPlay, True, 2),
     ("broken-training", TrainingPlay, False, 1),
+    ("train", TrainPlay, True, 2),
+    ("broken-train", TrainPlay, False, 1),
 )
 """Twenty jobs: how they are called, their plays, whether they end well, and how many there are."""
 

@@ -19,6 +19,7 @@ class FakeKind:
 
     component = "test"
     unwatched = ()
+    looks_at = ()
 
     def __init__(self, resource, children, sees_cluster):
         self.resource = resource

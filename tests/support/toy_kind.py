@@ -22,6 +22,7 @@ class ToyKind:
 
     component = "toy-controller"
     unwatched = ()
+    looks_at = ()
 
     def __init__(self, resource=TOYS, children=(PODS,), sees_cluster=False):
         self.resource = resource

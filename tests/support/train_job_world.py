@@ -48,8 +48,8 @@ def resource(name="night", job=JOB, state=None, **spec):
 class World(PlayedKind):
     """One job and what is made of it; its master, and the nodes, are the test's to play."""
 
-    def __init__(self, manifest=None, **fields):
-        kind = ElasticTrainJobs()
+    def __init__(self, manifest=None, queues=None, **fields):
+        kind = ElasticTrainJobs(queues)
         job = deepcopy(manifest or resource(**fields))
         job["metadata"] |= {
             "namespace": "team",

@@ -10,6 +10,7 @@ from elastic.controller.reconciling import Action, Create, Delete, Note, Observe
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
 from elastic.platforms.kubernetes.objects.queues import (
     GROUPS,
+    KUEUE_QUEUES,
     KUEUE_WORKLOADS,
     QUEUE_LABEL,
     Gang,
@@ -29,21 +30,39 @@ class Queues:
     Attributes:
         systems: Those that it has, and whose groups this controller may make.
         workloads: The type by which Kueue knows a group; None where there is no Kueue.
+        local_queues: The type of Kueue's queues; None likewise.
     """
 
     systems: Collection[QueueSystem] = ()
     workloads: Resource | None = None
+    local_queues: Resource | None = None
 
     @classmethod
     def of(cls, is_served: Callable[[Resource], bool]) -> "Queues":
         """Those of a cluster that knows certain types."""
         workloads = next((each for each in KUEUE_WORKLOADS if is_served(each)), None)
-        return cls(systems_served(is_served), workloads)
+        local_queues = next((each for each in KUEUE_QUEUES if is_served(each)), None)
+        return cls(systems_served(is_served), workloads, local_queues)
 
     @property
     def groups(self) -> Sequence[Resource]:
         """Types of the groups that jobs have."""
         return tuple(group for system, group in GROUPS.items() if system in self.systems)
+
+    def lacks(self, queue: str, observed: Observed) -> bool:
+        """Whether there is no queue of this name, as far as that can be seen.
+
+        Kueue would hold the pods for ever, and say nothing that a user looks at. Of the other
+        systems it is not known which queues a namespace may use.
+
+        Args:
+            queue: Empty where none is asked for.
+            observed: The job that asks.
+        """
+        if self.local_queues is None or self.system_of(queue) is not QueueSystem.KUEUE:
+            return False
+        there = observed.looked_at.get(self.local_queues)
+        return there is not None and all(each["metadata"]["name"] != queue for each in there)
 
     def problem(self, job: Manifest) -> str:
         """Why a job cannot wait where it asks to, for people; empty where it can."""

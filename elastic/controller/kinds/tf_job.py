@@ -48,6 +48,7 @@ class TFJobs:
 
     resource = RESOURCE
     unwatched = ()
+    looks_at = ()
     component = "tfjob-controller"
     sees_cluster = True
 

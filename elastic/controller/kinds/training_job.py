@@ -87,6 +87,7 @@ class TrainingJobs:
     resource: Resource = RESOURCE
     queues: Queues = field(default_factory=Queues)
     unwatched: Sequence[Resource] = ()
+    looks_at: Sequence[Resource] = ()
     component: str = COMPONENT
     sees_cluster: bool = False
 

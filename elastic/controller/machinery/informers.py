@@ -121,7 +121,9 @@ class Informers:
         self._tell_seers_at_s = 0.0
         self._closing = threading.Event()
         # Children come before jobs: a job is looked at when all is there.
-        children = dict.fromkeys(each for kind in kinds for each in kind.children)
+        children = dict.fromkeys(
+            each for kind in kinds for each in (*kind.children, *kind.looks_at)
+        )
         self._feeds = {each: self._feed(each) for each in (*children, *self._kinds)}
         needs_view = has_overview or bool(self._seers)
         self._view_feeds = self._make_view_feeds() if needs_view else {}
@@ -172,9 +174,10 @@ class Informers:
                 if resource in found:
                     found[resource].append(self._as_asked(item))
             view = self._cluster_view() if kind.sees_cluster else None
+            looked_at = self._looked_at(kind, key.namespace)
         for items in found.values():
             items.sort(key=_name)
-        return Observed(job, found, now_s, view, secrets.token_hex(RANDOM_BYTES))
+        return Observed(job, found, now_s, view, secrets.token_hex(RANDOM_BYTES), looked_at)
 
     def overview(self, resources: Sequence[Resource], now_s: float) -> Overview | None:
         """All jobs and their room; None until nodes and pods have been listed.
@@ -269,6 +272,26 @@ class Informers:
             self._asked_to_go.pop(old["metadata"]["uid"], None)
         for key in self._index.change(resource, old, new):
             self._on_job(key, 0.0)
+        # What changes about one that stays is no matter of those who look whether it is there.
+        if old is None or new is None:
+            self._tell_lookers(resource, (new or old or {})["metadata"].get("namespace", ""))
+
+    def _tell_lookers(self, resource: Resource, namespace: str) -> None:
+        for kind in self._kinds.values():
+            if resource in kind.looks_at:
+                for key in self._jobs(kind.resource):
+                    if key.namespace == namespace:
+                        self._on_job(key, 0.0)
+
+    def _looked_at(self, kind: Kind, namespace: str) -> dict[Resource, list[Manifest]]:
+        feeds = (self._feeds[each] for each in kind.looks_at)
+        return {
+            feed.resource: [
+                each for each in feed.cache.all() if each["metadata"].get("namespace") == namespace
+            ]
+            for feed in feeds
+            if feed.state is _State.LISTED
+        }
 
     def _view_moved(self, old: Manifest | None, new: Manifest | None) -> None:
         self._view = None
@@ -329,8 +352,10 @@ class Informers:
             self._name_missing(feed, _State.DENIED, error.detail)
         except PlatformError as error:
             return self._not_yet(feed, error)
-        for resource in self._kinds:
-            if resource not in ready and self.is_ready(self._kinds[resource]):
+        for resource, kind in self._kinds.items():
+            # That there is none of what is looked at is told by its list alone.
+            is_ready_now = resource not in ready and self.is_ready(kind)
+            if is_ready_now or feed.resource in kind.looks_at:
                 self._tell_jobs(resource)
         if feed in self._view_feeds.values():
             self._view_changed.set()
@@ -349,11 +374,14 @@ class Informers:
         if state is _State.ABSENT:
             logger.warning("%s are not installed: there are none, until they are", feed.label)
             return
-        logger.warning("%s cannot be seen, so what is made of them waits: %s", feed.label, problem)
+        needing = [kind for kind in self._kinds.values() if feed in self._needed(kind)]
+        what = (
+            "so what is made of them waits" if needing else "so nobody is told where one is missing"
+        )
+        logger.warning("%s cannot be seen, %s: %s", feed.label, what, problem)
         # Its jobs are to be told why nothing happens to them.
-        for kind in self._kinds.values():
-            if feed in self._needed(kind):
-                self._tell_jobs(kind.resource)
+        for kind in needing:
+            self._tell_jobs(kind.resource)
 
     def _is_installed(self, resource: Resource) -> bool:
         """Whether the API server has a type.

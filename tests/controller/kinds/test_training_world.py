@@ -425,6 +425,27 @@ class TestSize:
         assert (world.phase, len(world.alive("trainer"))) == ("running", 5)
         assert world.status["scale_status"]["trainer"]["reason"] == "room was free"
 
+    def test_servers_come_after_the_trainers_and_leave_before_them(self):
+        decided = {"trainer": 2, "pserver": 2}
+
+        def sizes(*_):
+            return Sizes(*(Size(decided[role], "as decided") for role in ("trainer", "pserver")))
+
+        world = World(spec(most=6, tolerant=True), sizes=sizes)
+        world.settle()
+        for trainers, pservers, expected in (
+            (4, 3, ["j-trainer", "j-pserver"]),
+            (3, 2, ["j-pserver", "j-trainer"]),
+        ):
+            decided.update(trainer=trainers, pserver=pservers)
+            before = len(world.actions)
+            world.settle()
+            assert [action.name for action in world.actions[before:]] == expected
+            assert (len(world.alive("trainer")), len(world.alive("pserver"))) == (
+                trainers,
+                pservers,
+            )
+
 
 class TestTold:
     def test_a_range_without_fault_tolerance_is_warned_of_once(self):

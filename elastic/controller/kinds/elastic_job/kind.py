@@ -46,6 +46,7 @@ class ElasticJobs:
 
     resource = RESOURCE
     unwatched = ()
+    looks_at = ()
     component = "elastic-job-controller"
     sees_cluster = False
 

@@ -71,6 +71,7 @@ class View:
         before: What is remembered in it.
         objects: By type and name, what the job controls.
         queues: Those of the cluster.
+        lacks_queue: Whether the queue in which it is to wait is not there.
         now_s: Seconds since the epoch.
         random_hex: See `Observed`.
     """
@@ -83,6 +84,7 @@ class View:
     before: Remembered
     objects: Mapping[Resource, Mapping[str, Manifest]]
     queues: Queues
+    lacks_queue: bool
     now_s: float
     random_hex: str
 
@@ -265,6 +267,7 @@ def view_of(
         before=remembered(written),
         objects=objects,
         queues=queues,
+        lacks_queue=queues.lacks(job.spec.queue, observed),
         now_s=observed.now_s,
         random_hex=observed.random_hex,
     )
