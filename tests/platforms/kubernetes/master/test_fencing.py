@@ -6,6 +6,7 @@ import time
 import pytest
 from support.api_server_in_memory import NAMESPACE, InMemoryApi
 from support.cluster import eventually, exists
+from support.fake_api import Answer, FakeApi, refusal
 from support.fence_contract import FenceContract, passes
 from support.lease_fences import DURATION_S, MARGIN_S, NAME, MastersLease
 
@@ -136,6 +137,22 @@ def test_a_change_by_somebody_else_loses_nothing(make, api):
     eventually(lambda: api.cluster().get(PATH)["spec"]["renewTime"] != renewed)
     assert not master.ended.is_set()
     eventually(lambda: passes(master.fence))
+
+
+def test_time_in_which_an_answer_comes_is_none_of_the_lease():
+    """Others count from when the server wrote it."""
+    takes_s = 0.5
+
+    def answer(seen):
+        if seen.method == "GET":
+            return refusal(404, "not found", "NotFound")
+        time.sleep(takes_s)
+        return Answer(code=201)
+
+    with FakeApi(answer=answer) as slow:
+        lease = Lease(slow.cluster(), NAMESPACE, NAME, "pod-1", DURATION_S)
+        assert lease.try_hold()
+        assert lease.left_s < DURATION_S - takes_s
 
 
 def test_a_right_that_is_missing_is_told_to_who_begins(make, api):

@@ -6,6 +6,7 @@ import threading
 import pytest
 from support.cluster import eventually
 from support.fake_api import Answer, FakeApi, refusal
+from support.pods import pod, terminated
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId
@@ -19,7 +20,7 @@ SPEC = JobSpec(
     job_name="j", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
 )
 JOB = Job(SPEC, "team", "s", "image")
-FIRST = ReplicaId("worker", 0, 1)
+FIRST, AGAIN = ReplicaId("worker", 0, 1), ReplicaId("worker", 0, 2)
 NOTHING = {"items": [], "metadata": {"resourceVersion": "1"}}
 
 
@@ -100,6 +101,34 @@ def test_a_launch_that_was_deleted_before_its_creation_showed_leaves_no_pod(make
     assert deletions == [(True, "pod-uid")] * 2
 
 
+def test_how_a_launch_has_ended_is_kept_before_its_pod_is_removed(make_runner):
+    """The next life of the master finds no pod, and nothing else tells."""
+    failed = pod(terminated(1, message="KeyError"), namespace="team", resourceVersion="2")
+    pods = [failed]
+
+    def answer(seen):
+        if "watch=true" in seen.path:
+            return Answer(silent=True)
+        if seen.method == "DELETE":
+            pods.clear()
+        return Answer(body={**NOTHING, "items": pods if "/pods?" in seen.path else []})
+
+    with FakeApi(answer=answer) as api:
+        dying = make_runner(api)
+        dying.start()
+        dying.launch(AGAIN)
+        assert not pods
+        dying.close()
+        runner = make_runner(api)
+        runner.start()
+        first, _ = runner.observe()
+    assert (first.id, first.exit_reason, first.message) == (
+        FIRST,
+        ExitReason.USER_ERROR,
+        "KeyError",
+    )
+
+
 def test_a_past_that_is_gone_is_listed_anew(make_runner):
     gone = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
     lists = []
@@ -116,3 +145,23 @@ def test_a_past_that_is_gone_is_listed_anew(make_runner):
         make_runner(api).start()
         eventually(lambda: len(lists) == 4)
     assert sorted(lists[:2]) == sorted(lists[2:])
+
+
+def test_a_watch_goes_on_from_the_last_bookmark(make_runner):
+    """Where nothing happens for long, the API server still knows its version and not the list's."""
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "marked"}}}
+    watches = []
+
+    def answer(seen):
+        if "watch=true" not in seen.path:
+            return Answer(body={"items": [], "metadata": {"resourceVersion": "listed"}})
+        watches.append(seen.path)
+        is_marked = "resourceVersion=marked" in seen.path
+        return Answer(silent=True) if is_marked else Answer(body=json.dumps(bookmark).encode())
+
+    with FakeApi(answer=answer) as api:
+        make_runner(api).start()
+        eventually(lambda: len(watches) >= 4)
+    # Of pods and of ConfigMaps, each from where the one before it ended.
+    assert sum("resourceVersion=listed" in path for path in watches) == 2
+    assert sum("resourceVersion=marked" in path for path in watches) == 2
