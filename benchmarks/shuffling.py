@@ -1,7 +1,8 @@
 """Records read in a shuffled order, against the same records read as they stand in the files.
 
 Each source is measured twice: as a worker's loop gets it, minibatches made by `dataset_fn` and
-stacked, and its records alone, of which nothing is made. A new format is one entry of `SOURCES`.
+stacked, and its records alone, of which nothing is made. Where it holds columns, minibatches are
+made by `batch_fn`, too. A new format is one entry of `SOURCES`.
 """
 
 import tempfile
@@ -37,6 +38,7 @@ MAX_IN_BATCHES: Final = 1 << 16
 window makes the shuffled epoch the slower one: it has read all of its chunks."""
 
 Example = tuple[Any, Any]
+Consume = Callable[["Source", DataReader, Sequence[Task]], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Source:
         feed: What a `dataset_fn` makes of a record: as little as gives tensors.
         params: Reader parameters.
         share: Of the size, so that the windows of an epoch are several.
+        feed_columns: What a `batch_fn` makes of the columns of a minibatch; None where it has none.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Source:
     feed: Callable[[Any], Example]
     params: dict[str, Any] = field(default_factory=dict)
     share: float = 1
+    feed_columns: Callable[[Any], Example] | None = None
 
 
 def _write_images(folder: Path, size_bytes: int) -> None:
@@ -71,6 +75,11 @@ def _write_images(folder: Path, size_bytes: int) -> None:
         Image.fromarray(pixels).save(folder / f"{number:06}.jpg")
 
 
+def _joined(columns: Any) -> Example:
+    features = np.column_stack(list(columns.values())).astype(np.float32)
+    return features, np.zeros(len(features))
+
+
 def _bytes_of(record: bytes) -> Example:
     return np.frombuffer(bytearray(record), np.uint8), 0
 
@@ -78,19 +87,20 @@ def _bytes_of(record: bytes) -> Example:
 SOURCES: Final = (
     Source(
         "npz, images of 12 KB", "a.npz", write_npz, lambda row: (row["image"], row["label"]),
-        share=2,
+        share=2, feed_columns=lambda columns: (columns["image"], columns["label"]),
     ),
     Source(
         "Parquet, vectors of 256 float32", "a.parquet", write_vectors,
         lambda row: (row["vector"], row["label"]), share=4,
+        feed_columns=lambda columns: (columns["vector"], columns["label"]),
     ),
     Source(
         "Parquet, 10 numbers", "b.parquet", write_numbers,
-        lambda row: (np.array(tuple(row.values())), 0),
+        lambda row: (np.array(tuple(row.values())), 0), feed_columns=_joined,
     ),
     Source(
         "CSV of 20 columns", "a.csv", write_lines, lambda row: (np.array(row, np.float32), 0),
-        {"header": False}, share=0.5,
+        {"header": False}, share=0.5, feed_columns=_joined,
     ),
     Source(
         "lines of 200 bytes", "a.txt", write_lines, lambda line: _bytes_of(line.encode()),
@@ -114,29 +124,34 @@ def run(size: Size) -> list[Ratio]:
 
 
 def measure(size: Size, source: Source) -> list[Ratio]:
-    """One source, as a worker's loop gets it, and its records alone."""
+    """One source, as a worker's loop gets it, also by columns, and its records alone."""
+    few = size.rounds // 2 + 1
+    ways: list[tuple[str, Consume, int]] = [("minibatches", _to_batches, few)]
+    if source.feed_columns is not None:
+        ways.append(("minibatches by columns", _to_column_batches, few))
+    ways.append(("records alone", _alone, size.rounds))
     with tempfile.TemporaryDirectory(prefix="elastic-shuffling-") as folder:
         path = f"{folder}/{source.path}"
         source.write(Path(path), int(source.share * size.payload_mb * 10**6))
         opened = partial(open_reader, path, 1000, source.params, None)
         shuffled = _tasks(opened().create_chunks(), Shuffle.RECORDS)
         in_order = _tasks(Chunks(opened().create_shards()), Shuffle.NONE)
-        ways = [
-            partial(_records_per_cpu_s, opened, tasks, partial(rate, source))
-            for rate in (_to_batches, _alone)
-            for tasks in (shuffled, in_order)
-        ]
-        batches = take_turns(size.rounds // 2 + 1, *ways[:2])
-        alone = take_turns(size.rounds, *ways[2:])
-    return [
-        Ratio(
-            f"shuffled {what}, {source.name}",
-            Series("an epoch with --shuffle records", "records/CPU s", ours),
-            Series("with --shuffle none", "records/CPU s", theirs),
-            BAR,
-        )
-        for what, (ours, theirs) in (("minibatches", batches), ("records alone", alone))
-    ]
+        return [
+            _ratio(f"shuffled {what}, {source.name}", *take_turns(rounds, *(
+                partial(_records_per_cpu_s, opened, tasks, partial(consume, source))
+                for tasks in (shuffled, in_order)
+            )))
+            for what, consume, rounds in ways
+        ]  # fmt: skip
+
+
+def _ratio(name: str, ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+    return Ratio(
+        name,
+        Series("an epoch with --shuffle records", "records/CPU s", ours),
+        Series("with --shuffle none", "records/CPU s", theirs),
+        BAR,
+    )
 
 
 def _tasks(chunks: Chunks, shuffle: Shuffle) -> list[Task]:
@@ -191,8 +206,25 @@ def _to_batches(source: Source, reader: DataReader, tasks: Sequence[Task]) -> in
     def dataset_fn(dataset: Iterable[Any], _mode: str) -> Iterator[Example]:
         return map(source.feed, dataset)
 
+    return _count(reader, tasks, dataset_fn=dataset_fn)
+
+
+def _to_column_batches(source: Source, reader: DataReader, tasks: Sequence[Task]) -> int:
+    """The same where the thread cuts minibatches out of columns and calls `batch_fn`."""
+    feed = source.feed_columns
+    assert feed is not None, "only what has columns is measured by them"
+
+    def batch_fn(columns: dict[str, Any], _mode: str) -> Example:
+        return feed(columns)
+
+    return _count(reader, tasks, batch_fn=batch_fn)
+
+
+def _count(reader: DataReader, tasks: Sequence[Task], **functions: Callable[..., Any]) -> int:
     # Batches need nothing else of a model.
-    model_def = ModelDef("", "torch", model=list, loss=list, optimizer=list, dataset_fn=dataset_fn)
+    model_def = ModelDef(
+        "", "torch", model=list, loss=list, optimizer=list, **{"dataset_fn": None} | functions
+    )
     readers = {TaskKind.TRAINING: reader}
     stream = BatchStream(load_framework("torch"), model_def, MINIBATCH, readers)
     count = 0

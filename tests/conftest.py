@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -24,7 +25,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-PURE = ("policy", "spec", "rpc", "telemetry")
+PURE = {Path(__file__).with_name(name) for name in ("policy", "spec", "rpc", "telemetry")}
 PURE_TIMEOUT_S = 60
 """For the examples of the usual profile."""
 USUAL_EXAMPLES = 100
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(items):
     """Nothing starts in tests of pure code, so that one which takes long goes on for ever."""
     timeout_s = PURE_TIMEOUT_S * settings.default.max_examples / USUAL_EXAMPLES
     for item in items:
-        if item.path.parent.name in PURE:
+        if not PURE.isdisjoint(item.path.parents):
             item.add_marker(pytest.mark.timeout(timeout_s))
 
 

@@ -29,6 +29,7 @@ PROJECTS = {
     "pyarrow": ("arrow.apache.org", "pyarrow"),
     "tensorboard": ("github.com/tensorflow/tensorboard", "tensorboard"),
     "pillow": ("python-pillow", "PIL"),
+    "matplotlib": ("matplotlib.org", "matplotlib"),
     "zstandard": ("indygreg/python-zstandard", "zstandard"),
     "fsspec": ("fsspec/filesystem_spec", "fsspec"),
     "aiohttp": ("aio-libs/aiohttp", "aiohttp"),

@@ -11,7 +11,6 @@ from pydantic import ConfigDict, model_validator
 
 from elastic.spec.kinds import JobKind
 from elastic.spec.model_def import SymbolNames
-from elastic.spec.platforms import PlatformName
 from elastic.spec.settings import WorkerRange
 from elastic.spec.settings.cluster import ClusterSettings
 from elastic.spec.settings.work import WorkSettings
@@ -126,7 +125,7 @@ class JobSpec(ClusterSettings, WorkSettings):
     @property
     def workers_at_first(self) -> int | None:
         """With how many workers it begins; None where that is a matter of the room there is."""
-        if self.autoscale and self.platform is PlatformName.KUBERNETES:
+        if self.autoscale and self.platform.traits.has_controllers:
             return max(1, self.num_workers.minimum)
         return None
 

@@ -42,6 +42,7 @@ class Traits:
         shares_ports: Several replicas of a job may have to share the ports of one machine.
         has_images: Its replicas run in an image, which brings the model and its framework.
         has_secrets: It keeps secrets, which replicas can be given by name.
+        has_controllers: A controller may make its jobs from resources, and choose their sizes.
         names_clusters: There are several of it, told apart by context and namespace.
         metrics_host: The address that replicas serve their metrics at.
         metrics_port: The port of the metrics where the job names none; 0 for none at all.
@@ -56,6 +57,7 @@ class Traits:
     shares_ports: bool
     has_images: bool
     has_secrets: bool
+    has_controllers: bool
     names_clusters: bool
     metrics_host: str
     metrics_port: int
@@ -72,6 +74,7 @@ PLATFORMS: Final[Mapping[PlatformName, Traits]] = {
         shares_ports=False,
         has_images=True,
         has_secrets=True,
+        has_controllers=True,
         names_clusters=True,
         # All of the pod's addresses, of whichever family the cluster is.
         metrics_host="::",
@@ -87,6 +90,7 @@ PLATFORMS: Final[Mapping[PlatformName, Traits]] = {
         shares_ports=True,
         has_images=False,
         has_secrets=False,
+        has_controllers=False,
         names_clusters=False,
         metrics_host="127.0.0.1",
         # Pods have ports of their own; a machine's are for its user to give away.

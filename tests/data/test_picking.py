@@ -13,7 +13,7 @@ from support.format_table import FORMATS, IDS, make_rows
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.picking import CHUNK_BYTES, LEAST_MIXED
+from elastic.data.picking import CHUNK_BYTES, mixed_of
 from elastic.data.storage.compression import Cursor
 from elastic.errors import DataError
 from elastic.policy.order import OrderForm, RecordOrder, Shuffle
@@ -71,9 +71,20 @@ def test_chunks_are_small_and_the_same_every_time(tmp_path, case):
     first, second = (open_reader(path, 1, case.params, None).create_chunks() for _ in range(2))
     assert first == second
     assert sum(shard.num_records for shard in first.shards) == 1000
-    assert first.mixed >= LEAST_MIXED
+    assert first.mixed >= 16
     assert len(first.shards) >= 16
     assert first.is_forward == (case.suffix.count(".") == 1 or case.name == "tfrecord-gz")
+
+
+@pytest.mark.parametrize(
+    ("total_bytes", "num_chunks", "mixed"),
+    [
+        pytest.param(64 << 20, 1024, 64, id="by-bytes"),
+        pytest.param(1 << 40, 1024, 16, id="large-chunks"),
+    ],
+)
+def test_a_window_is_of_sixteen_chunks_however_large_they_are(total_bytes, num_chunks, mixed):
+    assert mixed_of(total_bytes, num_chunks) == mixed
 
 
 def test_images_are_read_one_by_one(tmp_path):

@@ -75,24 +75,37 @@ def test_every_record_comes_at_every_position_as_often(chunks):
     assert abs(chi_square(counts)) < 4
 
 
-@pytest.mark.parametrize("chunks", [(), range(0, 64, 2)], ids=["records", "chunks"])
-def test_neighbours_in_the_file_are_no_neighbours_in_the_epoch(chunks):
+@pytest.mark.parametrize(
+    ("chunk", "mixed"),
+    [
+        pytest.param(1, 128, id="records"),
+        pytest.param(2, 32, id="chunks-of-two-windows"),
+        pytest.param(2, 16, id="chunks-of-the-smallest-windows"),
+    ],
+)
+def test_neighbours_in_the_file_are_no_neighbours_in_the_epoch(chunk, mixed):
     """How far apart two records come that follow each other in the file: as in a random draw."""
-    ours, drawn = np.zeros(64), np.zeros(64)
+    ours, drawn = np.zeros(128), np.zeros(128)
     rng = np.random.default_rng(0)
-    form = OrderForm(Shuffle.RECORDS, mixed=32)
-    for number in range(3000):
-        ours += distances(epoch(64, number, form=form, chunks=chunks))
-        drawn += distances(rng.permutation(64))
+    form = OrderForm(Shuffle.RECORDS, mixed=mixed)
+    for number in range(1500):
+        ours += distances(epoch(128, number, form=form, chunks=range(0, 128, chunk)))
+        drawn += distances(draw(rng, 128, chunk, mixed))
     both = np.stack([ours, drawn])[:, 1:]
     squares = (both[0] - both[1]) ** 2 / both.sum(0)
     # Pairs of one epoch are not independent of each other: twice the room.
-    assert squares.sum() < 63 + 8 * np.sqrt(2 * 63)
+    assert squares.sum() < 127 + 8 * np.sqrt(2 * 127)
+
+
+def draw(rng, num_records, chunk, mixed):
+    """Chunks in any order, and then the records of so many of them."""
+    chunks = rng.permutation(np.arange(num_records).reshape(-1, chunk))
+    return rng.permuted(chunks.reshape(-1, chunk * mixed), axis=1).ravel()
 
 
 def distances(order):
     places = np.argsort(order)
-    return np.bincount(np.abs(np.diff(places)), minlength=64)
+    return np.bincount(np.abs(np.diff(places)), minlength=len(order))
 
 
 @pytest.mark.parametrize("chunk", [1, 20], ids=["records", "chunks"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hints import PROJECTS, hints
 
 from elastic.spec.packages import DISTRIBUTION, FORMER_DISTRIBUTION, install_this, pip_install
 
@@ -96,6 +97,12 @@ def test_a_hint_brings_what_the_extra_brings(extra):
     # Where a version is named, it is the project's.
     every = [*PROJECT["optional-dependencies"][extra], *PROJECT["dependencies"]]
     assert [word for word in words[2:] if "<" in word and word not in every] == []
+
+
+def test_the_project_behind_each_printed_name_is_known():
+    """`python tests/hints.py` compares it with what an index gives for the name."""
+    words = chain(*(shlex.split(hint)[2:] for hint in hints()))
+    assert set(filter(None, map(name_of, words))) | {DISTRIBUTION} == set(PROJECTS)
 
 
 def test_this_one_is_installed_from_where_it_lies(monkeypatch, tmp_path):

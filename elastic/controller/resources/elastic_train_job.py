@@ -25,7 +25,7 @@ from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
 from elastic.spec.describe import Setting, known_name, problem_text, settings
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
-from elastic.spec.platforms import MODEL_ZOO_PATH, PlatformName
+from elastic.spec.platforms import MODEL_ZOO_PATH
 from elastic.spec.settings.cluster_forms import STATE_MOUNT, Image, state_volume
 from elastic.spec.status import JobStatus
 
@@ -70,7 +70,7 @@ def _check_job(job: dict[str, Any]) -> dict[str, Any]:
                 f"{setting.name}={values[setting.name]!r} has no meaning for a job of kind "
                 f"{spec.kind}: leave it out"
             )
-    if spec.platform is not PlatformName.KUBERNETES:
+    if not spec.platform.traits.has_controllers:
         raise ValueError(
             f"platform={spec.platform}, and a resource is run by Kubernetes: leave it out"
         )

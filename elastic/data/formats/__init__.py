@@ -2,7 +2,7 @@
 
 Belongs here: which formats there are and what users may say to them (`registry`), their readers,
 and what several of these share: looking for records in text (`scan`), rows made of columns
-(`columns`). A module that is named like a format reads it; `npy` and `parquet_columns` say where
+(`columns`). A module that is named like a format reads it; `arrays` and `parquet_columns` say where
 its values lie and what they become.
 Does not belong here: images, which are decoded by processes of their own (`images`), and records in
 another order than that of their files (`picking`).

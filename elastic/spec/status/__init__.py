@@ -61,7 +61,10 @@ class JobPhase(StrEnum):
 
 TRANSITIONS: Final[Mapping[JobPhase, frozenset[JobPhase]]] = {
     JobPhase.PENDING: frozenset(
-        {JobPhase.STARTING, JobPhase.RECOVERING, JobPhase.FAILED, JobPhase.CANCELLED}
+        {
+            JobPhase.STARTING, JobPhase.RECOVERING, JobPhase.SUSPENDED,
+            JobPhase.FAILED, JobPhase.CANCELLED,
+        }
     ),
     # It may have nothing left to do: all was done before it was resumed.
     JobPhase.STARTING: frozenset(
@@ -82,7 +85,7 @@ TRANSITIONS: Final[Mapping[JobPhase, frozenset[JobPhase]]] = {
             JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED,
         }
     ),
-    # Told by whoever has ended its master, until the next one tells that it recovers.
+    # Told by whoever makes no master, or has ended it, until the next one tells that it recovers.
     JobPhase.SUSPENDED: frozenset({JobPhase.RECOVERING, JobPhase.FAILED, JobPhase.CANCELLED}),
     JobPhase.SUCCEEDED: frozenset(),
     JobPhase.FAILED: frozenset(),

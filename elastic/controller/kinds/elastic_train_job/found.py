@@ -61,7 +61,7 @@ def find(view: View) -> Found:
         return Found(told.model_copy(update={"reason": SUSPENDING, "message": message}))
     if told.phase in _BEFORE_A_MASTER and has_begun(view.published):
         # The next master of a job waits, or has told nothing yet.
-        told = told.model_copy(update={"phase": JobPhase.RECOVERING})
+        told = told.entering(JobPhase.RECOVERING, told.reason, told.message)
     return Found(told, _start_in_s(view))
 
 
@@ -71,9 +71,15 @@ def _is_published(view: View) -> bool:
 
 def _unsubmitted(view: View) -> JobStatus:
     """A job of which nothing is there yet."""
-    spec = view.job.spec
     message = "its objects are about to be made: where that lasts, its events say why"
-    found = JobStatus(
+    found = _pending(view, message)
+    return _suspended(found) if view.is_suspended else found
+
+
+def _pending(view: View, message: str = "") -> JobStatus:
+    """A job of which no master has told anything."""
+    spec = view.job.spec
+    return JobStatus(
         job_name=view.job.name,
         kind=spec.kind,
         phase=JobPhase.PENDING,
@@ -82,14 +88,11 @@ def _unsubmitted(view: View) -> JobStatus:
         submitted_s=seconds_of(view.resource["metadata"]["creationTimestamp"]),
         desired_workers=desired_workers(spec.num_workers, None, spec.workers_at_first),
     )
-    return _suspended(found) if view.is_suspended else found
 
 
 def _base(view: View) -> JobStatus:
     """What was published last, or what is known before that."""
-    base = view.published or _unsubmitted(view).model_copy(
-        update={"phase": JobPhase.PENDING, "reason": SUBMITTING, "message": ""}
-    )
+    base = view.published or _pending(view)
     if base.submitted_s is None:
         base = base.model_copy(
             update={"submitted_s": seconds_of(view.resource["metadata"]["creationTimestamp"])}
@@ -112,9 +115,7 @@ def _without_master(view: View) -> JobStatus:
         return _base_or_suspended(view, base)
     if not has_begun(view.published):
         message = f"its master's pod is about to be made{_after_pause(view)}"
-        return base.model_copy(
-            update={"phase": JobPhase.PENDING, "reason": SUBMITTING, "message": message}
-        )
+        return base.entering(JobPhase.PENDING, SUBMITTING, message)
     if base.phase is JobPhase.SUSPENDED:
         return _recovering(base, "its master's pod is about to be made", RESUMING)
     return _recovering(base, f"its master's pod is gone, and is made again{_after_pause(view)}")
@@ -127,16 +128,12 @@ def _base_or_suspended(view: View, base: JobStatus) -> JobStatus:
 
 
 def _recovering(base: JobStatus, message: str, reason: str = MASTER_LOST) -> JobStatus:
-    update = {"phase": JobPhase.RECOVERING, "reason": reason, "message": message}
-    return with_present_speed(base.model_copy(update=update))
+    return with_present_speed(base.entering(JobPhase.RECOVERING, reason, message))
 
 
 def _suspended(base: JobStatus) -> JobStatus:
     message = "suspended by its user (spec.suspend)"
-    update = {
-        "phase": JobPhase.SUSPENDED, "reason": SUSPENDED, "message": message, "workers": (),
-    }  # fmt: skip
-    return with_present_speed(base.model_copy(update=update))
+    return with_present_speed(base.entering(JobPhase.SUSPENDED, SUSPENDED, message, workers=()))
 
 
 def _in_between(view: View) -> JobStatus:
