@@ -153,7 +153,8 @@ def _not_finite(result: StepResult) -> str | None:
     if not math.isfinite(result.loss):
         return f"loss is {result.loss}"
     with np.errstate(all="ignore"):
-        for name, gradient in result.gradients.items():
+        rows = {f"rows of {name}": each.values for name, each in result.rows.items()}
+        for name, gradient in {**result.gradients, **rows}.items():
             if not _is_finite(gradient):
                 return f"loss is {result.loss:g}, but the gradient of {name!r} is not finite"
     return None
