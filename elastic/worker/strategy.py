@@ -198,9 +198,7 @@ class PulledParameters:
         header = self._header(contribution, self._sequence + 1)
         self._sequence += 1
         began_s = time.perf_counter()
-        reply = self._exchange.report_gradient(
-            header, result.gradients, result.state
-        )
+        reply = self._exchange.report_gradient(header, result.gradients, result.state)
         self._meter.pushed(
             time.perf_counter() - began_s,
             _size_bytes(result.gradients)

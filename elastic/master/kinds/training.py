@@ -20,13 +20,15 @@ from elastic.master.kinds.work import JobParts, Until
 from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
+from elastic.master.parameters.rows import WithRows
 from elastic.master.prepare.preparation import (
     Sources,
     build_callbacks,
     total_updates,
     training_ledger,
 )
-from elastic.master.prepare.restoring import restore
+from elastic.master.prepare.restoring import held_versions, restore
+from elastic.master.prepare.tables import begin_tables
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
 from elastic.policy.records import Shard
@@ -161,17 +163,24 @@ async def open_training(
     run, at = parts.preparation.run, parts.preparation.at
     hooks = await run(partial(build_callbacks, spec, sources, store, at))
     parameters = _strategy(parts, store, total_updates(spec, sources.shards))
+    tables = parts.tables
+    if tables is not None:
+        parameters = WithRows(parameters, tables)
     callbacks = CallbackRunner(hooks, parameters, spec.hang_timeout, board.note)
     callbacks.check(bool(sources.evaluation_shards), metric_names)
     ledger = training_ledger(spec, sources.chunks)
     at("newest cut")
-    going_back = partial(restore, parts.env, parameters, ledger, board.note, parts.is_first_life)
+    going_back = partial(
+        restore, parts.env, parameters, ledger, board.note, parts.is_first_life, tables
+    )
     cut = await run(going_back)
     if cut is None and parts.is_back:
         raise CheckpointError(
-            "a parameter server was lost, and there is no cut that the job could go back to: the "
+            "parameters were lost, and there is no cut that the job could go back to: the "
             f"events of `elastic status` say why none could be written to {parts.env.recovery_dir}"
         )
+    if cut is None and tables is not None:
+        await run(partial(begin_tables, spec, tables))
     parts.commit_log.open(parameters.version)
     idle = idle_workers(ledger.num_tasks, ledger.num_minibatches, spec.num_workers.maximum)
     if idle is not None and parts.is_first_life:
@@ -190,8 +199,12 @@ async def open_training(
     evaluated = cut if cut is not None and cut.evaluated_on == cutter.evaluated_on else None
     parts.telemetry.attach(job, evaluates_as_before=evaluated is not None)
     evaluator = await _evaluator(parts, job, cutter, callbacks, sources, cut)
-    if cut is None and parts.ring is not None:
-        # What the job goes back to where a server is lost before the next cut.
+    if isinstance(parameters, WithRows) and cut is not None:
+        versions = held_versions(parts.env.recovery_dir, cut.version)
+        cutter.take_over([parameters.held_at(version) for version in versions])
+    is_outside = parts.ring is not None or (tables is not None and tables.store.is_durable)
+    if cut is None and is_outside:
+        # What the job goes back to where a server, or the store, is lost before the next cut.
         await cutter.recovery_cut(is_wanted=True)
     # Metrics of a cut are those of its last record: training on makes them old.
     if evaluated is not None and job.updates.training_done.is_set():
