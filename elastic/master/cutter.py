@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from elastic.checkpoints.cuts import Cut, prune, write_cut
-from elastic.checkpoints.rows import CutRows
 from elastic.checkpoints.destinations import advice, in_words
+from elastic.checkpoints.rows import CutRows
 from elastic.master.coordination.running import RunningJob
 from elastic.master.fenced import FencedWriter
 from elastic.platforms.fences import NO_FENCE, Fence

@@ -27,9 +27,9 @@ from elastic.master.prepare.preparation import (
     choose_sample,
     total_updates,
 )
-from elastic.master.prepare.tables import open_tables
 from elastic.master.prepare.progress import Preparation
 from elastic.master.prepare.restoring import with_group_of_cut
+from elastic.master.prepare.tables import open_tables
 from elastic.master.reception import Reception
 from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard

@@ -97,9 +97,9 @@ def reply_chunks(values: Values) -> Iterator[pb.RowsChunk | bytes]:
         values: Of shape (ids, dim).
     """
     yield pb.RowsChunk(header=pb.RowsHeader(dim=values.shape[1]))
-    flat = np.ascontiguousarray(values, _VALUE).reshape(-1).view(np.uint8)
-    for begin in range(0, len(flat), CHUNK_BYTES):
-        yield encode_data([memoryview(flat[begin : begin + CHUNK_BYTES])])
+    data = memoryview(np.ascontiguousarray(values, _VALUE).tobytes())
+    for begin in range(0, len(data), CHUNK_BYTES):
+        yield encode_data([data[begin : begin + CHUNK_BYTES]])
 
 
 def values_of_reply(dim: int, num_rows: int, chunks: Iterable[memoryview]) -> Values:
@@ -108,7 +108,10 @@ def values_of_reply(dim: int, num_rows: int, chunks: Iterable[memoryview]) -> Va
     Raises:
         RowsError: They are not as many as were asked for.
     """
-    data = bytearray().join(chunks)
+    parts = list(chunks)
+    if not all(isinstance(part, memoryview) for part in parts):
+        raise RowsError("something else than values follows")
+    data = bytearray().join(parts)
     if len(data) != num_rows * dim * _VALUE.itemsize:
         raise RowsError(f"{len(data)} bytes for {num_rows} rows of {dim} numbers")
     return np.frombuffer(data, _VALUE).reshape(num_rows, dim)

@@ -17,10 +17,10 @@ from elastic.master.evaluation.evaluator import Evaluator
 from elastic.master.fenced import FencedWriter
 from elastic.master.hang_watch import LEAST_S
 from elastic.master.kinds.work import JobParts, Until
+from elastic.master.parameters.rows import WithRows
 from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
-from elastic.master.parameters.rows import WithRows
 from elastic.master.prepare.preparation import (
     Sources,
     build_callbacks,

@@ -6,7 +6,6 @@ Nothing here waits for an event loop: a store that is another process is called 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -14,28 +13,8 @@ from elastic.checkpoints.rows import CutRows
 from elastic.errors import CheckpointError
 from elastic.rows.base import Ids, RowGradient, RowGradients, Table, Values
 from elastic.rows.initializers import first_rows
+from elastic.rows.kernels import Kernel
 from elastic.rows.store import Change, RowStore, TableForm
-
-
-class RowUpdate(Protocol):
-    """What the user's optimizer does to rows."""
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """Names of what it keeps of each row."""
-
-    def begin(self, values: Values) -> Values:
-        """Rows of shape (n, width) of these values, whose slots have not seen an update."""
-
-    def apply(self, rows: Values, gradients: Values, learning_rate: float, step: int) -> None:
-        """Update rows of shape (n, width) in place.
-
-        Args:
-            rows: Values and slots.
-            gradients: Of shape (n, dim).
-            learning_rate: Of this update.
-            step: Which update of the model it is, from 1.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +33,19 @@ class Tables:
     """The tables of a model, over a store."""
 
     def __init__(
-        self, store: RowStore, tables: Sequence[Table], update: RowUpdate | None = None
+        self, store: RowStore, tables: Sequence[Table], kernel: Kernel | None = None
     ) -> None:
         """Take a store that has not been opened.
 
         Args:
             store: Where rows are kept.
             tables: Of the model.
-            update: Of the job's optimizer; None where nothing is trained.
+            kernel: The job's optimizer, for rows; None where nothing is trained.
         """
-        slots = () if update is None else update.slots
+        slots = () if kernel is None else kernel.slots
         self.forms = tuple(TableForm(table, slots) for table in tables)
         self.store = store
-        self._update = update
+        self._kernel = kernel
         self._by_name = {form.table.name: form for form in self.forms}
 
     def open(self) -> None:
@@ -140,13 +119,19 @@ class Tables:
     def _changed(
         self, table: Table, gradient: RowGradient, learning_rate: float, step: int
     ) -> Change:
-        assert self._update is not None, "what is not trained is not updated"
+        assert self._kernel is not None, "what is not trained is not updated"
         found = self.store.read(table.name, gradient.ids)
         rows, is_new = found.values, ~found.is_there
         if is_new.any():
-            rows[is_new] = self._update.begin(first_rows(table, gradient.ids[is_new]))
-        self._update.apply(rows, gradient.values, learning_rate, step)
+            rows[is_new] = self._with_slots(first_rows(table, gradient.ids[is_new]))
+        self._kernel.update(rows, gradient.values, learning_rate, step)
         return Change(gradient.ids, rows)
+
+    def _with_slots(self, values: Values) -> Values:
+        """Rows of shape (n, width) of these values, whose slots have seen no update."""
+        if self._kernel is None:
+            return values
+        return np.concatenate([values, self._kernel.begin(*values.shape)], axis=1)
 
     # -- cuts ----------------------------------------------------------------------------------
 
@@ -190,7 +175,7 @@ class Tables:
         dim = self.table(table).dim
         for part in scan(table):
             values = np.ascontiguousarray(part.values[:, :dim])
-            yield Change(part.ids, values if self._update is None else self._update.begin(values))
+            yield Change(part.ids, self._with_slots(values))
 
     def _load(self, version: int, rows: CutRows | None) -> None:
         names = () if rows is None else self._by_name

@@ -39,8 +39,8 @@ def open_tables(spec: JobSpec, store: ParameterStore, at: Callable[[str], None])
         )
     at("tables of embeddings")
     is_trained = spec.kind is JobKind.TRAIN
-    update = kernel_of(store.updater.row_rule()) if is_trained else None
-    opened = Tables(_store(spec), tables, update)
+    kernel = kernel_of(store.updater.row_rule()) if is_trained else None
+    opened = Tables(_store(spec), tables, kernel)
     opened.open()
     return opened
 
