@@ -257,6 +257,7 @@ class Master:
         self._board.note(PARAMETERS_LOST, message)
         self._board.set_phase(JobPhase.RECOVERING, PARAMETERS_LOST, message)
         await work.abandon()
+        self._board.follow_tables(None)
         return await self._open(sources, store, is_back=True)
 
     async def _dismiss_workers(self, job: RunningJob) -> None:

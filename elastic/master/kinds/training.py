@@ -8,6 +8,8 @@ from pathlib import Path
 
 from elastic.checkpoints.cuts import Cut
 from elastic.checkpoints.destinations import advice, in_words
+from elastic.checkpoints.rows import read_rows
+from elastic.checkpoints.table_files import export_tables, writes_parquet
 from elastic.errors import CheckpointError, JobSpecError, TrainingError
 from elastic.master.coordination.running import RunningJob
 from elastic.master.cutter import CutPlan, Cutter
@@ -59,6 +61,7 @@ class Training:
         self._writer = FencedWriter(parts.env.fence)
         self._cutter = cutter
         self._evaluator = evaluator
+        self._best: Path | None = None
 
     async def run(self, until: Until) -> None:
         """Train to the end, and make the most of what came of it."""
@@ -115,7 +118,7 @@ class Training:
             await evaluating
             cutter.metrics = evaluator.final_results
             is_kept = await cutter.final_checkpoint()
-        checkpoint = await evaluator.finish()
+        checkpoint = self._best = await evaluator.finish()
         self._board.metrics = cutter.metrics
         self._tell_checkpoint()
         if checkpoint is not None:
@@ -137,12 +140,34 @@ class Training:
         try:
             async with self.job.parameters.lock:
                 export = (await self.job.parameters.whole()).export
-            return await self._writer.write(lambda _: export(self._spec.output))
+            written = await self._writer.write(lambda _: export(self._spec.output))
+            await self._export_tables(Path(written))
         except OSError as error:
             raise JobSpecError(
                 f"--output={self._spec.output} cannot be written: {in_words(error)}; {kept}: "
                 f"{advice(error)}, and run the job again with --resume"
             ) from error
+        return written
+
+    async def _export_tables(self, export: Path) -> None:
+        """Write the rows of what was exported beside it.
+
+        Raises:
+            CheckpointError: Those of the best version cannot be read.
+        """
+        async with self.job.parameters.lock:
+            newest = await self.job.parameters.hold_rows()
+        if newest is None:
+            return
+        best = self._best
+        try:
+            rows = newest if best is None else await asyncio.to_thread(read_rows, best)
+            assert rows is not None, "cuts of a model with tables have rows"
+            folder = await self._writer.write(lambda check: export_tables(export, rows, check))
+        finally:
+            newest.let_go()
+        missing = "" if writes_parquet() else ", as npz, since pyarrow is not installed"
+        self._board.note("TablesExported", f"rows of embeddings are in {folder}{missing}")
 
 
 async def open_training(
@@ -166,6 +191,7 @@ async def open_training(
     tables = parts.tables
     if tables is not None:
         parameters = WithRows(parameters, tables)
+        parts.board.follow_tables(parameters.sizes)
     callbacks = CallbackRunner(hooks, parameters, spec.hang_timeout, board.note)
     callbacks.check(bool(sources.evaluation_shards), metric_names)
     ledger = training_ledger(spec, sources.chunks)
@@ -180,7 +206,7 @@ async def open_training(
             f"events of `elastic status` say why none could be written to {parts.env.recovery_dir}"
         )
     if cut is None and tables is not None:
-        await run(partial(begin_tables, spec, tables))
+        await run(partial(begin_tables, spec, sources.model_def, tables))
     parts.commit_log.open(parameters.version)
     idle = idle_workers(ledger.num_tasks, ledger.num_minibatches, spec.num_workers.maximum)
     if idle is not None and parts.is_first_life:

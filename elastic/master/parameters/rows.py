@@ -4,6 +4,8 @@ The parameters are wherever the strategy inside has them; rows are the master's 
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +25,10 @@ from elastic.master.parameters.versions import PackedModel
 from elastic.rows.base import Ids, Values
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import Change, RowsLostError
+from elastic.spec.status import TableStatus
+
+MEASURED_EACH_S: Final = 1.0
+"""A store that is another process is asked for the size of its tables no more often."""
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -67,6 +73,8 @@ class WithRows(Generic[C]):
         self._to_let_go: list[int] = []
         self._is_lost = asyncio.Event()
         self._why_lost = ""
+        self._sizes: tuple[TableStatus, ...] = ()
+        self._measured_s = -math.inf
 
     # -- what the strategy inside has ----------------------------------------------------------
 
@@ -247,6 +255,12 @@ class WithRows(Generic[C]):
         """See `Strategy`: rows go back by `Tables.go_back`."""
         self._inner.load(version, parameters, state, optimizer)
 
+    def sizes(self) -> tuple[TableStatus, ...]:
+        """How large the tables are, or were a moment ago."""
+        if not self.tables.store.is_durable:
+            return self.tables.sizes()
+        return self._sizes
+
     # -- inside --------------------------------------------------------------------------------
 
     async def _hold(self, reader: Hashable) -> None:
@@ -273,6 +287,8 @@ class WithRows(Generic[C]):
         self.tables.store.commit(version, changes)
         for each in let_go:
             self.tables.store.let_go(each)
+        if self.tables.store.is_durable and time.monotonic() > self._measured_s + MEASURED_EACH_S:
+            self._sizes, self._measured_s = self.tables.sizes(), time.monotonic()
 
     @contextmanager
     def _losing(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ Nothing here waits for an event loop: a store that is another process is called 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from elastic.rows.base import Ids, RowGradient, RowGradients, Table, Values
 from elastic.rows.initializers import first_rows
 from elastic.rows.kernels import Kernel
 from elastic.rows.store import Change, RowStore, TableForm
+from elastic.spec.status import TableStatus
+
+_ID_BYTES: Final = 8
+_NUMBER_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,17 @@ class Tables:
         if is_new.any():
             values[is_new] = first_rows(table, ids[is_new])
         return values
+
+    def sizes(self) -> tuple[TableStatus, ...]:
+        """How large the tables are now."""
+        return tuple(map(self._size, self.forms))
+
+    def _size(self, form: TableForm) -> TableStatus:
+        num_rows = self.store.num_rows(form.table.name)
+        size_bytes = num_rows * (_ID_BYTES + _NUMBER_BYTES * form.width)
+        return TableStatus(
+            name=form.table.name, dim=form.table.dim, rows=num_rows, size_bytes=size_bytes
+        )
 
     def changes(
         self, shares: Sequence[Share], learning_rate: float, step: int
