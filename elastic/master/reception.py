@@ -77,6 +77,16 @@ class Reception:
         except ParametersLostError as error:
             raise _not_now() from error
 
+    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]:
+        """See `MasterServicer`."""
+        servicer = self._present()
+        try:
+            async for chunk in servicer.get_rows(request):
+                self._check(servicer)
+                yield chunk
+        except ParametersLostError as error:
+            raise _not_now() from error
+
     async def register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
         """A parameter server says that it is there, whether or not there is a job yet."""
         if self._ring is None or not 0 <= request.server_index < self._ring.num_servers:

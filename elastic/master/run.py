@@ -18,6 +18,7 @@ from elastic.master.parameters.ring import ServerRing
 from elastic.master.parameters.servers import dismiss
 from elastic.master.parameters.store import ParameterStore, Watched, unwatched
 from elastic.master.parameters.strategy import ParametersLostError
+from elastic.master.parameters.tables import Tables
 from elastic.master.prepare.preparation import (
     Sources,
     build_store,
@@ -28,6 +29,7 @@ from elastic.master.prepare.preparation import (
 )
 from elastic.master.prepare.progress import Preparation
 from elastic.master.prepare.restoring import with_group_of_cut
+from elastic.master.prepare.tables import open_tables
 from elastic.master.reception import Reception
 from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard
@@ -83,6 +85,7 @@ class Master:
         self._commit_log = CommitLog(environment.spec.commit_log)
         self._cancelled = asyncio.Event()
         self._work: Work | None = None
+        self._tables: Tables | None = None
         self._preparation = Preparation(
             environment.spec.start_timeout,
             environment.step_path,
@@ -254,6 +257,7 @@ class Master:
         self._board.note(PARAMETERS_LOST, message)
         self._board.set_phase(JobPhase.RECOVERING, PARAMETERS_LOST, message)
         await work.abandon()
+        self._board.follow_tables(None)
         return await self._open(sources, store, is_back=True)
 
     async def _dismiss_workers(self, job: RunningJob) -> None:
@@ -299,6 +303,7 @@ class Master:
             self._ring,
             self._fleet.made_progress,
             is_back,
+            await run(partial(self._open_tables, store)),
         )
         work: Work
         if spec.kind is JobKind.TRAIN:
@@ -310,6 +315,13 @@ class Master:
         self._board.follow(work.job)
         self._manager.attach(work.job)
         return work
+
+    def _open_tables(self, store: ParameterStore) -> Tables | None:
+        """The tables of the model, with rows as their store has them; what was open is closed."""
+        if self._tables is not None:
+            self._tables.store.close()
+        self._tables = open_tables(self._spec, store, self._preparation.at)
+        return self._tables
 
     async def _serve(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=SERVER_OPTIONS)
@@ -341,7 +353,7 @@ class Master:
         ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            is_lost = waits[-1].done()
+            lost = waits[-1].result() if waits[-1].done() else None
         finally:
             for waiting in waits:
                 waiting.cancel()
@@ -351,8 +363,8 @@ class Master:
             raise job.failure.error
         if self._manager.failure is not None:
             raise self._manager.failure
-        if is_lost and not event.is_set():
-            raise ParametersLostError("a parameter server was lost")
+        if lost is not None and not event.is_set():
+            raise ParametersLostError(str(lost))
 
     async def _publish_for_ever(self) -> None:
         while True:

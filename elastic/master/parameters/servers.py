@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from elastic.checkpoints.rows import CutRows
 from elastic.errors import ModelDefError, RpcError, TrainingError
 from elastic.frameworks.base import Array, Model, Tensors, UpdaterState
 from elastic.master.parameters.ring import ServerLife, ServerRing
@@ -34,6 +35,7 @@ from elastic.master.parameters.strategy import (
 from elastic.master.parameters.versions import PackedModel
 from elastic.platforms.fences import NO_FENCE, Fence, FencedError
 from elastic.policy.placement import Share, spread
+from elastic.rows.base import Ids, Values
 from elastic.rpc.client import BULK_TIMEOUT_S
 from elastic.rpc.server_client import (
     AsyncServerClient,
@@ -169,9 +171,10 @@ class ServerParameters:
         optimizer = self._mirror.updater.state()
         await self._all(lambda server: self._load(server, optimizer))
 
-    async def lost(self) -> None:
+    async def lost(self) -> str:
         """Return when one of the servers that were loaded is there no more."""
         await self._ring.change_of([each.life for each in self._servers])
+        return "a parameter server was lost"
 
     def directions(self) -> Directions:
         """See `Strategy`."""
@@ -189,6 +192,7 @@ class ServerParameters:
 
     async def receive(self, incoming: Incoming) -> Staged:
         """See `Strategy`: nothing comes but the word that it is staged."""
+        incoming.check_no_rows()
         return Staged(incoming.session, incoming.sequence, incoming.num_records, incoming.is_staged)
 
     def give_back(self, contribution: Staged) -> None:
@@ -263,7 +267,12 @@ class ServerParameters:
         await self._mirror.keep(reader)
 
     async def keep_values(
-        self, reader: Hashable, version: int, parameters: Tensors, state: Tensors
+        self,
+        reader: Hashable,
+        version: int,
+        parameters: Tensors,
+        state: Tensors,
+        rows: CutRows | None = None,  # noqa: ARG002
     ) -> None:
         """See `Strategy`."""
         await self._mirror.keep_values(reader, version, parameters, state)
@@ -275,6 +284,14 @@ class ServerParameters:
     def release(self, reader: Hashable) -> None:
         """See `Strategy`."""
         self._mirror.release(reader)
+
+    async def rows(self, table: str, ids: Ids, version: int | None = None) -> Values | None:  # noqa: ARG002
+        """See `Strategy`: there are none."""
+        raise ValueError(f"the model has no table {table!r}")
+
+    async def hold_rows(self) -> CutRows | None:
+        """See `Strategy`: there are none."""
+        return None
 
     async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
         """See `Strategy`: every server copies at one version, which the mirror has then too."""
