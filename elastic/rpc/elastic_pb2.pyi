@@ -150,16 +150,18 @@ class ServerShare(_message.Message):
     def __init__(self, address: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., proof: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
 
 class RegisterServerRequest(_message.Message):
-    __slots__ = ("server_index", "launch", "address", "life")
+    __slots__ = ("server_index", "launch", "address", "life", "role")
     SERVER_INDEX_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
     server_index: int
     launch: int
     address: str
     life: str
-    def __init__(self, server_index: _Optional[int] = ..., launch: _Optional[int] = ..., address: _Optional[str] = ..., life: _Optional[str] = ...) -> None: ...
+    role: str
+    def __init__(self, server_index: _Optional[int] = ..., launch: _Optional[int] = ..., address: _Optional[str] = ..., life: _Optional[str] = ..., role: _Optional[str] = ...) -> None: ...
 
 class RegisterServerReply(_message.Message):
     __slots__ = ("heartbeat_interval_s",)

@@ -1,5 +1,7 @@
 """Addresses of a Redis, as users write them: `redis://user@host:port/database`."""
 
+import hashlib
+import hmac
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -63,6 +65,11 @@ def parse_redis_url(url: str, password: str = "") -> RedisAddress:
         int(database),
         parts.scheme == "rediss",
     )
+
+
+def own_password(token: str) -> str:
+    """The password of a Redis that a job brings along, which whoever has the job's token knows."""
+    return hmac.new(token.encode(), b"redis", hashlib.sha256).hexdigest()
 
 
 def _is_number(text: str) -> bool:
