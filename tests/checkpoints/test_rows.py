@@ -1,4 +1,4 @@
-"""Rows in cuts: read back as they were, found to be damaged, or left to the store that holds them."""
+"""Rows in cuts: read back as they were, found to be damaged, or left to the store holding them."""
 
 import shutil
 from dataclasses import replace
@@ -68,7 +68,7 @@ def _change(path):
 
 DAMAGES = {
     "changed": (_change, "rows-000.bin has changed"),
-    "cut-short": (lambda path: path.write_bytes(path.read_bytes()[:-4]), "rows-000.bin has changed"),
+    "cut-short": (lambda path: path.write_bytes(path.read_bytes()[:-4]), "000.bin has changed"),
     "gone": (lambda path: path.unlink(), "rows-000.bin is missing"),
 }  # fmt: skip
 
