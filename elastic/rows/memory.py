@@ -70,7 +70,8 @@ class MemoryRows:
     def let_go(self, version: int) -> None:
         """See `RowStore`."""
         with self._lock:
-            self._held(version)
+            if version not in self._holders:
+                return
             self._holders[version] -= 1
             if self._holders[version] == 0:
                 self._forget(version)

@@ -117,7 +117,7 @@ class RowStore(Protocol):
         """Keep the newest version readable until `let_go`; counted, so that several may hold it."""
 
     def let_go(self, version: int) -> None:
-        """One of those who hold a version is done with it."""
+        """One of those who hold a version is done with it; nothing where it is not held any more."""
 
     def scan(self, table: str, version: int) -> Iterator[Change]:
         """All rows of a version that is held, in parts of some thousands; in no order of ids."""

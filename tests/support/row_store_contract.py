@@ -221,14 +221,14 @@ class RowStoreContract:
 
     def test_a_held_version_is_read_while_commits_go_on(self, store):
         """The commits begin while it is read, and it is read until they are done."""
-        ids = np.arange(20_000)
+        ids = np.arange(10_000)
         make(store, deep=rows_of(ids, 1))
         store.hold(1)
         has_begun, is_done = Event(), Event()
 
         def commit():
             has_begun.wait()
-            for value in range(2, 22):
+            for value in range(2, 14):
                 make(store, deep=rows_of(ids[:: value % 3 + 1] + value, value))
             is_done.set()
 
@@ -247,7 +247,7 @@ class RowStoreContract:
         is_done = Event()
 
         def commit():
-            for value in range(2, 30):
+            for value in range(2, 16):
                 make(store, deep=rows_of(ids, value))
             is_done.set()
 
