@@ -49,9 +49,9 @@ def announce(
         log.info("the Redis ends: %s", error)
         with suppress(ProcessLookupError):
             os.kill(server, signal.SIGTERM)
-        return 0
     finally:
         client.close()
+    return 0
 
 
 def _tell_for_ever(client: MasterClient, replica: ReplicaId, address: RedisAddress) -> None:

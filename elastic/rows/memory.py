@@ -41,6 +41,10 @@ class MemoryRows:
         """See `RowStore`."""
         self._tables = {}
 
+    def erase(self) -> None:
+        """See `RowStore`."""
+        self._tables = self._empty_tables()
+
     def read(self, table: str, ids: Ids, version: int | None = None) -> Rows:
         """See `RowStore`."""
         with self._lock:

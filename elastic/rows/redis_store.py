@@ -106,7 +106,7 @@ class RedisRows:
         self._link.close()
 
     def erase(self) -> None:
-        """Leave nothing of the job in the server."""
+        """See `RowStore`."""
         self._link.call(lambda client: unlink(client, self._all_keys(client)))
 
     def num_rows(self, table: str) -> int:

@@ -4,8 +4,8 @@ A store has the rows of all tables at one version, that of the parameters, each 
 slots behind its values: `width` numbers, of which the first `dim` are the row. The master alone
 changes it. Rows that nobody has changed are not there.
 
-Versions that somebody still reads are *held*: a cut, an evaluation. A store keeps of them what later
-commits overwrite, and no copy of a table.
+Versions that somebody still reads are *held*: a cut, an evaluation. A store keeps of them what
+later commits overwrite, and no copy of a table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ class Change:
 
 
 class RowStore(Protocol):
-    """Rows of all tables of one job. `read` and `scan` may run beside a commit, in other threads."""
+    """Rows of all tables of one job. `read` and `scan` may run in threads beside a commit."""
 
     @property
     def version(self) -> int:
@@ -95,6 +95,13 @@ class RowStore(Protocol):
     def close(self) -> None:
         """Nothing more is done with this object."""
 
+    def erase(self) -> None:
+        """Leave nothing of the job anywhere: it has come to its end.
+
+        Raises:
+            RowsLostError: The store does not answer.
+        """
+
     def read(self, table: str, ids: Ids, version: int | None = None) -> Rows:
         """Rows of the newest version, or of one that is held; `ids` strictly ascending.
 
@@ -117,7 +124,7 @@ class RowStore(Protocol):
         """Keep the newest version readable until `let_go`; counted, so that several may hold it."""
 
     def let_go(self, version: int) -> None:
-        """One of those who hold a version is done with it; nothing where it is not held any more."""
+        """One of those who hold a version is done with it; if any still does."""
 
     def scan(self, table: str, version: int) -> Iterator[Change]:
         """All rows of a version that is held, in parts of some thousands; in no order of ids."""

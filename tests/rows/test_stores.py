@@ -4,12 +4,12 @@ import secrets
 
 import pytest
 from hypothesis import settings
+from support.redis_servers import redis_server
+from support.row_store_contract import FORMS, RowStoreContract, RowStoreMachine
 
 from elastic.rows.memory import MemoryRows
 from elastic.rows.redis_link import RedisLink
 from elastic.rows.redis_store import RedisRows
-from support.redis_servers import redis_server
-from support.row_store_contract import FORMS, RowStoreContract, RowStoreMachine
 
 
 class InMemory:

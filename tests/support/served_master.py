@@ -102,7 +102,7 @@ class ServedMaster:
         self._servicer = MasterServicer(
             self.job, sample, lambda replica: self.launches.get(replica.index, 0)
         )
-        self.reception = Reception(None, lambda replica: 0)
+        self.reception = Reception({}, lambda replica: 0)
         self.reception.open(self._servicer)
         self._shards = sources.shards
         self.heard = []

@@ -52,9 +52,7 @@ def row_store(spec: JobSpec, env: MasterEnvironment, ring: ServerRing | None) ->
     return RedisRows(link, spec.job_name, env.run_id)
 
 
-def _where(
-    spec: JobSpec, token: str, ring: ServerRing | None
-) -> Callable[[], RedisAddress | None]:
+def _where(spec: JobSpec, token: str, ring: ServerRing | None) -> Callable[[], RedisAddress | None]:
     if ring is None:
         address = parse_redis_url(spec.embedding_redis_url, os.environ.get(PASSWORD_VARIABLE, ""))
         return lambda: address

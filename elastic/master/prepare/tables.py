@@ -18,13 +18,19 @@ from elastic.spec.kinds import JobKind
 from elastic.spec.model_def import ModelDef
 
 
-def open_tables(spec: JobSpec, store: ParameterStore, at: Callable[[str], None]) -> Tables | None:
+def open_tables(
+    spec: JobSpec,
+    store: ParameterStore,
+    at: Callable[[str], None],
+    open_store: Callable[[], RowStore] = MemoryRows,
+) -> Tables | None:
     """The tables that the model has, without rows yet; None where it has none.
 
     Args:
         spec: Of the job.
         store: With the model and its optimizer.
         at: Told each step before it is taken.
+        open_store: Makes the store that the rows will be in.
 
     Raises:
         UserError: The job cannot have tables as it is, or its store cannot be used.
@@ -43,7 +49,7 @@ def open_tables(spec: JobSpec, store: ParameterStore, at: Callable[[str], None])
     at("tables of embeddings")
     is_trained = spec.kind is JobKind.TRAIN
     kernel = kernel_of(store.updater.row_rule()) if is_trained else None
-    opened = Tables(_store(spec), tables, kernel)
+    opened = Tables(open_store(), tables, kernel)
     opened.open()
     return opened
 
@@ -74,7 +80,3 @@ def _first_rows(spec: JobSpec, model_def: ModelDef, tables: Tables) -> CutRows |
             "--checkpoint_dir, which has them"
         )
     return rows
-
-
-def _store(_spec: JobSpec) -> RowStore:
-    return MemoryRows()
