@@ -1,5 +1,6 @@
 """Real servers of the Redis protocol, which tests end and start again."""
 
+import shutil
 import signal
 import subprocess
 from contextlib import contextmanager
@@ -49,6 +50,15 @@ class RedisServer:
         for path in sorted(self._folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
 
+    def keep_disk(self, folder):
+        """Copy what it has written."""
+        shutil.copytree(self._folder, folder)
+
+    def have_disk(self, folder):
+        """Have what was written then in place of what was written since."""
+        self.lose_disk()
+        shutil.copytree(folder, self._folder, dirs_exist_ok=True)
+
     def pause(self):
         self._process.send_signal(signal.SIGSTOP)
 
@@ -77,4 +87,5 @@ def redis_server(folder, *settings):
     try:
         yield server
     finally:
+        server.resume()
         server.kill()
