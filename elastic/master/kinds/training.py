@@ -23,6 +23,7 @@ from elastic.master.parameters.rows import WithRows
 from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
+from elastic.master.parameters.tables import NewestRows
 from elastic.master.prepare.preparation import (
     Sources,
     build_callbacks,
@@ -192,6 +193,7 @@ async def open_training(
     if tables is not None:
         parameters = WithRows(parameters, tables)
         parts.board.follow_tables(parameters.sizes)
+        store.model.read_rows_from(NewestRows(tables))
     callbacks = CallbackRunner(hooks, parameters, spec.hang_timeout, board.note)
     callbacks.check(bool(sources.evaluation_shards), metric_names)
     ledger = training_ledger(spec, sources.chunks)

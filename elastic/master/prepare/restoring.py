@@ -52,7 +52,7 @@ def restore(
     folders, searched = _folders(env), _searched(env)
     damages: list[str] = []
     run_id = None if spec.resume else env.run_id
-    found = newest_cut(searched, run_id, damages.append, partial(_find_held, tables))
+    found = newest_cut(searched, run_id, damages.append, partial(find_held, tables))
     for message in damages:
         other = f"{found[0].name} is used" if found else "there is no other to use"
         note("CheckpointDamaged", f"{message}; {other} instead")
@@ -144,7 +144,7 @@ def _searched(env: MasterEnvironment) -> list[Path]:
     return [*folders, *others]
 
 
-def _find_held(tables: Tables | None, path: Path, cut: Cut) -> None:
+def find_held(tables: Tables | None, path: Path, cut: Cut) -> None:
     """Go back to the rows that a cut leaves to the store.
 
     Raises:
