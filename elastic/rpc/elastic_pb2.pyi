@@ -286,12 +286,14 @@ class CommitRequest(_message.Message):
     def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., ids: _Optional[_Iterable[_Union[CommitId, _Mapping]]] = ..., state_share: _Optional[float] = ..., num_epochs: _Optional[int] = ..., ended_sessions: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CommitReply(_message.Message):
-    __slots__ = ("learning_rate", "failure")
+    __slots__ = ("learning_rate", "failure", "applied_learning_rate")
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     learning_rate: float
     failure: str
-    def __init__(self, learning_rate: _Optional[float] = ..., failure: _Optional[str] = ...) -> None: ...
+    applied_learning_rate: float
+    def __init__(self, learning_rate: _Optional[float] = ..., failure: _Optional[str] = ..., applied_learning_rate: _Optional[float] = ...) -> None: ...
 
 class CopyRequest(_message.Message):
     __slots__ = ("era", "version", "num_epochs", "with_optimizer")

@@ -61,8 +61,8 @@ class World:
         """Make a version in which row 5 is minus the version."""
         gradient = RowGradient(np.array([5], np.int64), np.ones((1, 2), np.float32))
         version = self.dense.version + 1
-        changes = self.tables.changes([Share({"items": gradient}, 1)], 1.0, version)
-        self.rows._store_rows(version, changes, self.rows._to_let_go)
+        share = Share({"items": gradient}, 1)
+        self.rows._update_rows(version, [share], 1.0, self.rows._to_let_go)
         self.rows._to_let_go = []
         self.dense.version = version
 

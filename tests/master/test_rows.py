@@ -42,6 +42,7 @@ class Dense:
         if self.fault is not None:
             raise self.fault
         self.version += 1
+        self.applied_learning_rate = self.learning_rate
         # As with a schedule, whose rate after the update is the next one's.
         self.learning_rate /= 2
         return self.version

@@ -24,7 +24,7 @@ from elastic.master.parameters.tables import Share, Tables
 from elastic.master.parameters.versions import PackedModel
 from elastic.rows.base import Ids, Values
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import Change, RowsLostError
+from elastic.rows.store import RowsLostError
 from elastic.spec.status import TableStatus
 
 MEASURED_EACH_S: Final = 1.0
@@ -93,6 +93,10 @@ class WithRows(Generic[C]):
     @property
     def learning_rate(self) -> float:
         return self._inner.learning_rate
+
+    @property
+    def applied_learning_rate(self) -> float:
+        return self._inner.applied_learning_rate
 
     async def whole(self) -> Model:
         """See `Strategy`."""
@@ -173,20 +177,18 @@ class WithRows(Generic[C]):
         self._group = []
 
     async def commit(self, state_share: float = 1.0) -> int:
-        """Make rows first, which changes nothing yet, then the parameters, then store the rows.
+        """Update the parameters, then rows by the same rate, which is known by then.
 
-        What fails in between leaves parameters and rows of two versions: the job goes back.
+        Where the parameters fail, no row has changed. Where rows do, both are of two versions: the
+        job ends, or goes back to a cut.
         """
         group, self._group = self._group, []
-        # Of this update: the strategy inside goes on to the rate of the next one.
-        rate = self._inner.learning_rate * group[0].learning_rate_scale
-        shares, version = [each.share for each in group], self._inner.version + 1
-        num_ids = sum(each.num_ids for each in group)
+        version = await self._inner.commit(state_share)
+        rate = self._inner.applied_learning_rate * group[0].learning_rate_scale
+        shares, num_ids = [each.share for each in group], sum(each.num_ids for each in group)
+        let_go, self._to_let_go = self._to_let_go, []
         with self._losing():
-            changes = await self._run(partial(self.tables.changes, shares, rate, version), num_ids)
-            version = await self._inner.commit(state_share)
-            let_go, self._to_let_go = self._to_let_go, []
-            await self._run(partial(self._store_rows, version, changes, let_go), num_ids)
+            await self._run(partial(self._update_rows, version, shares, rate, let_go), num_ids)
         return version
 
     # -- reading versions ----------------------------------------------------------------------
@@ -281,9 +283,10 @@ class WithRows(Generic[C]):
         else:
             self.tables.store.let_go(version)
 
-    def _store_rows(
-        self, version: int, changes: Mapping[str, Change], let_go: Sequence[int]
+    def _update_rows(
+        self, version: int, shares: Sequence[Share], rate: float, let_go: Sequence[int]
     ) -> None:
+        changes = self.tables.changes(shares, rate, version)
         self.tables.store.commit(version, changes)
         for each in let_go:
             self.tables.store.let_go(each)

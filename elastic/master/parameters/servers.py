@@ -41,6 +41,7 @@ from elastic.rpc.server_client import (
     AsyncServerClient,
     Commit,
     CommitId,
+    Committed,
     CopiedShare,
     LoadedShare,
     OtherEraError,
@@ -136,7 +137,7 @@ class ServerParameters:
         self._ended: set[str] = set()
         self._num_epochs = 0
         self._num_made = 0
-        self._rate = mirror.learning_rate
+        self._rate = self.applied_learning_rate = mirror.learning_rate
         self._mirrors_rate = self._rate
         self._closed = asyncio.Event()
 
@@ -237,11 +238,12 @@ class ServerParameters:
             sorted(ended),
         )
         answers = await self._all(lambda server: self._commit(server, commit))
-        failure = next((failure for _, failure in answers if failure), "")
+        failure = next((each.failure for each in answers if each.failure), "")
         if failure:
             raise TrainingError(failure)
         self.version += 1
-        self._rate = answers[0][0]
+        self._rate = answers[0].learning_rate
+        self.applied_learning_rate = answers[0].applied_learning_rate
         if not self._num_made:
             for server in self._servers:
                 self._on_progress(server.life)
@@ -378,7 +380,7 @@ class ServerParameters:
         if failure:
             raise ModelDefError(f"{server.life.replica.name}: {failure}")
 
-    async def _commit(self, server: _Server, commit: Commit) -> tuple[float, str]:
+    async def _commit(self, server: _Server, commit: Commit) -> Committed:
         """Have one server make the update, however often it has to be asked."""
         rules = self._rules
         return await self._ask(

@@ -64,6 +64,7 @@ class VersionStore(Generic[V]):
         self._updater = updater
         self._watched = watched
         self.version = 0
+        self.applied_learning_rate = 0.0
         self.lock = asyncio.Lock()
         parameters, state = model.parameters(), model.state()
         self.parameter_layout = Layout.of(parameters)
@@ -122,6 +123,7 @@ class VersionStore(Generic[V]):
     async def commit(self, state_share: float = 1.0) -> int:
         """See `Strategy`."""
         group, self._group = self._group, self._group.successor()
+        self.applied_learning_rate = self.learning_rate
         gradients, state, scale = group.mean()
         update = partial(self._apply, gradients, state, scale, state_share)
         if not self._is_read:

@@ -121,6 +121,10 @@ class Strategy(Protocol[C]):
     def learning_rate(self) -> float:
         """Of the next update."""
 
+    @property
+    def applied_learning_rate(self) -> float:
+        """Of the newest update, before what scales it."""
+
     # -- where they are ------------------------------------------------------------------------
 
     async def start(self) -> None:
