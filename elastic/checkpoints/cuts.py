@@ -221,7 +221,8 @@ def prune(folder: Path, keep: int, newest: Path, check: Callable[[], None] = _un
     """Remove the oldest cuts but `keep` up to `newest`; 0 keeps all.
 
     What stands beyond the cut just written was damaged when the master went back behind it, and
-    must not push out a good one.
+    must not push out a good one. Where all that stay leave their rows to a store, which may be
+    lost, the newest one that has its own stays as well.
 
     Args:
         folder: Where cuts are.
@@ -229,10 +230,24 @@ def prune(folder: Path, keep: int, newest: Path, check: Callable[[], None] = _un
         newest: The one just written.
         check: Called right before each removal; what it raises goes on to the caller.
     """
-    if keep > 0:
-        for path in [path for path in list_cuts(folder) if path.name <= newest.name][keep:]:
+    if keep == 0:
+        return
+    cuts = [path for path in list_cuts(folder) if path.name <= newest.name]
+    stay, old = cuts[:keep], cuts[keep:]
+    if not any(map(_is_whole, stay)):
+        stay += [path for path in old if _is_whole(path)][:1]
+    for path in old:
+        if path not in stay:
             check()
             remove(path)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a cut has the rows of the job's tables, if there are any."""
+    try:
+        return not read_manifest(path).leaves_rows
+    except CheckpointError:
+        return False
 
 
 def remove_all(folder: Path) -> None:

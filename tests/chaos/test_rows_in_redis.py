@@ -1,4 +1,4 @@
-"""The counting model with its embedding in the job's own Redis: whatever dies, each record counts once."""
+"""The counting model with its rows in the job's own Redis: each record counts once."""
 
 import shutil
 

@@ -100,7 +100,9 @@ def test_versions_are_held_as_long_as_a_recovery_cut_is_of_them(tmp_path, store)
 
     asyncio.run(play())
     versions = [read_cut(path).version for path in list_cuts(tmp_path / "recovery")]
-    assert store.held() == sorted(versions) == [4, 5]
+    # The first has its rows itself, and stays for a store that is lost.
+    assert sorted(versions) == [1, 4, 5]
+    assert store.held() == [4, 5]
 
 
 def test_a_cut_that_cannot_be_written_holds_nothing(tmp_path, store, monkeypatch):
