@@ -185,6 +185,19 @@ class TestServerThatDies:
         assert store.go_back(1)
         assert numbers(store, [1, 2]) == [1, None]
 
+    def test_a_connection_that_breaks_in_a_transaction_is_opened_again(self, store, stranger):
+        make(store, deep=rows_of([1], 1))
+        breaks = [lambda: stranger.client_kill_filter(_type="normal", skipme=True)]
+
+        def fill(pipe):
+            if breaks:
+                breaks.pop()()
+            pipe.execute_command("HSET", f"{PREFIX}:row:deep", "1", bytes(4 * TABLE.width))
+
+        store._write(store._stamp, fill)
+        assert not breaks
+        assert numbers(store, [1]) == [0]
+
 
 class TestStrangers:
     """Somebody else writes to the server."""
