@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 AWAY: Final = (redis.ConnectionError, redis.TimeoutError, redis.WatchError, OSError)
-"""To the package a connection that breaks in a transaction is a key that others have written to. Who
-tries again looks at that key first."""
+"""A connection that breaks in a transaction is one of which a key was written to, by the package's
+words. Who tries again looks at that key first."""
 
 PAUSE_S: Final = 0.1
 CONNECT_S: Final = 5.0
