@@ -104,7 +104,7 @@ class MemoryRows:
         """See `RowStore`."""
         with self._lock:
             if version not in self._holders:
-                return version == self._version
+                return False
             for table in self._tables.values():
                 table.go_back(version)
             for newer in [each for each in self._holders if each > version]:

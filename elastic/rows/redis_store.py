@@ -346,7 +346,7 @@ class RedisRows:
     def go_back(self, version: int) -> bool:
         """See `RowStore`."""
         self._look()
-        if version not in self._held and version != self._version:
+        if version not in self._held:
             return False
         kept = {
             name: self._link.call(partial(items_of, key=self._undo_key(version, name)))

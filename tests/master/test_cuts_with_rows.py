@@ -165,7 +165,9 @@ def test_a_checkpoint_has_the_rows_of_its_version_whatever_comes_meanwhile(tmp_p
     assert store.held() == []
 
 
-def test_a_store_without_the_version_is_told(tmp_path, store):
+def test_a_store_without_the_version_is_told_and_the_cut_removed(tmp_path, store):
+    """Else the job would take it once it has come to that version by another way."""
+
     async def play():
         world = World(tmp_path, store)
         for _ in range(2):
@@ -179,3 +181,4 @@ def test_a_store_without_the_version_is_told(tmp_path, store):
         CheckpointError, match="leaves its rows to the store, which has version 2 no"
     ):
         find_held(empty, path, read_cut(path))
+    assert path not in list_cuts(tmp_path / "recovery")

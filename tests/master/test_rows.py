@@ -56,6 +56,9 @@ class Dense:
     def release(self, reader):
         self.kept.discard(reader)
 
+    async def copy(self):
+        return {}, {}, None
+
     async def lost(self):
         await asyncio.Event().wait()
 
@@ -184,6 +187,26 @@ def test_lost_rows_are_lost_parameters():
         return await waiting
 
     assert asyncio.run(play()) == "the store has gone"
+
+
+@pytest.mark.parametrize("fault", [RowsLostError("it has gone"), TrainingError("it is full")])
+def test_no_cut_is_made_of_parameters_whose_rows_were_not_stored(fault):
+    """They are a version ahead of the rows and of the account of records."""
+
+    async def play():
+        store = FailingRows()
+        rows = beside(Dense(), store)
+        await stage(rows, 1, {"items": gradient(5)})
+        await rows.commit()
+        await rows.copy()
+        store.fault = fault
+        await stage(rows, 1, {"items": gradient(5)})
+        with pytest.raises((ParametersLostError, TrainingError)):
+            await rows.commit()
+        with pytest.raises(ParametersLostError, match="rows of version 2 were not stored"):
+            await rows.copy()
+
+    asyncio.run(play())
 
 
 def test_a_version_is_read_until_nobody_keeps_it():

@@ -86,6 +86,7 @@ class TestRestartedMaster:
 
     def test_shuts_out_the_one_before(self, store, opened):
         make(store, deep=rows_of([1], 1))
+        store.hold(1)
         other = opened()
         assert other.go_back(1)
         with pytest.raises(RowsLostError):

@@ -73,6 +73,7 @@ class WithRows(Generic[C]):
         self._to_let_go: list[int] = []
         self._is_lost = asyncio.Event()
         self._why_lost = ""
+        self._is_torn = False
         self._sizes: tuple[TableStatus, ...] = ()
         self._measured_s = -math.inf
 
@@ -139,6 +140,10 @@ class WithRows(Generic[C]):
 
     async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
         """See `Strategy`: without rows, for which there is `hold_rows`."""
+        if self._is_torn:
+            raise ParametersLostError(
+                f"the rows of version {self.version} were not stored: {self._why_lost}"
+            )
         return await self._inner.copy()
 
     # -- updates -------------------------------------------------------------------------------
@@ -184,11 +189,14 @@ class WithRows(Generic[C]):
         """
         group, self._group = self._group, []
         version = await self._inner.commit(state_share)
+        # Whoever has the lock after a failure finds parameters of which no cut can be made.
+        self._is_torn = True
         rate = self._inner.applied_learning_rate * group[0].learning_rate_scale
         shares, num_ids = [each.share for each in group], sum(each.num_ids for each in group)
         let_go, self._to_let_go = self._to_let_go, []
         with self._losing():
             await self._run(partial(self._update_rows, version, shares, rate, let_go), num_ids)
+        self._is_torn = False
         return version
 
     # -- reading versions ----------------------------------------------------------------------

@@ -10,6 +10,7 @@ from elastic.checkpoints.cuts import (
     list_cuts,
     newest_cut,
     newest_first,
+    remove,
     remove_all,
 )
 from elastic.checkpoints.manifest import read_manifest
@@ -147,12 +148,16 @@ def _searched(env: MasterEnvironment) -> list[Path]:
 def find_held(tables: Tables | None, path: Path, cut: Cut) -> None:
     """Go back to the rows that a cut leaves to the store.
 
+    A cut whose rows are there no more is removed: the job will come to that version again by another
+    way, and to other rows.
+
     Raises:
         CheckpointError: They are there no more.
     """
     if tables is None or cut.rows is None or not cut.rows.is_held:
         return
     if not tables.store.go_back(cut.version):
+        remove(path)
         raise CheckpointError(
             f"checkpoint {path} leaves its rows to the store, which has version {cut.version} no "
             "more"
