@@ -46,7 +46,11 @@ def parse_redis_url(url: str, password: str = "") -> RedisAddress:
     Raises:
         ValueError: It has another form, or names a password.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port or PORT
+    except ValueError as error:
+        raise ValueError(_asked_for(url)) from error
     if parts.password is not None:
         # Not shown: it is the very thing that nobody shall see.
         raise ValueError(
@@ -54,12 +58,12 @@ def parse_redis_url(url: str, password: str = "") -> RedisAddress:
         )
     database = parts.path.removeprefix("/") or "0"
     if parts.scheme not in {"redis", "rediss"} or not parts.hostname or not _is_number(database):
-        raise ValueError(f"{url!r} is no address of a Redis: write {FORM}")
+        raise ValueError(_asked_for(url))
     if parts.query or parts.fragment:
-        raise ValueError(f"{url!r} says more than where a Redis is: write {FORM}")
+        raise ValueError(f"{parts.query or parts.fragment!r} is no part of it: write {FORM}")
     return RedisAddress(
         parts.hostname,
-        parts.port or PORT,
+        port,
         unquote(parts.username or ""),
         password,
         int(database),
@@ -70,6 +74,11 @@ def parse_redis_url(url: str, password: str = "") -> RedisAddress:
 def own_password(token: str) -> str:
     """The password of a Redis that a job brings along, which whoever has the job's token knows."""
     return hmac.new(token.encode(), b"redis", hashlib.sha256).hexdigest()
+
+
+def _asked_for(url: str) -> str:
+    # Without what may be a password.
+    return f"{url.rpartition('@')[2]!r} is no address of a Redis: write {FORM}"
 
 
 def _is_number(text: str) -> bool:

@@ -142,7 +142,8 @@ class WithRows(Generic[C]):
         """See `Strategy`: without rows, for which there is `hold_rows`."""
         if self._is_torn:
             raise ParametersLostError(
-                f"the rows of version {self.version} were not stored: {self._why_lost}"
+                f"the rows of version {self.version} were not stored"
+                + (f": {self._why_lost}" if self._why_lost else "")
             )
         return await self._inner.copy()
 

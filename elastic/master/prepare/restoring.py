@@ -148,8 +148,8 @@ def _searched(env: MasterEnvironment) -> list[Path]:
 def find_held(tables: Tables | None, path: Path, cut: Cut) -> None:
     """Go back to the rows that a cut leaves to the store.
 
-    A cut whose rows are there no more is removed: the job will come to that version again by another
-    way, and to other rows.
+    A cut whose rows are there no more is removed: the job will come to that version again by
+    another way, and to other rows.
 
     Raises:
         CheckpointError: They are there no more.
