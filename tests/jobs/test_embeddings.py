@@ -12,6 +12,7 @@ from support.zoo.embedded_regression_torch import NUM_IDS, TABLE
 
 from elastic.checkpoints import table_files
 from elastic.checkpoints.cuts import read_cut
+from elastic.rpc import rows as wire
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobPhase
@@ -155,6 +156,17 @@ def test_the_best_version_is_exported_with_its_rows(tmp_path):
     check_counts(cut_of(status), NUM_RECORDS, 1)
     evaluated = succeeded(evaluation_spec(model=str(output)), tmp_path / "evaluated")
     assert evaluated.metrics["apart"] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_rows_that_cannot_travel_at_once_are_of_a_minibatch_that_is_too_large(
+    tmp_path, monkeypatch
+):
+    """A row and its id are 16 bytes, so that 4 of the 8 records go."""
+    monkeypatch.setattr(wire, "MAX_GRADIENT_BYTES", 64)
+    status = succeeded(counting_spec(shrink_minibatches=True, num_workers=1), tmp_path / "cuts")
+    assert "lower --minibatch_size" in events(status, "MinibatchFailed")[0]
+    assert status.progress.shrunk_minibatch_size == 4
+    check_counts(cut_of(status), NUM_RECORDS, 1)
 
 
 def test_local_updates_are_refused(tmp_path):
