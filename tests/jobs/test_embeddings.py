@@ -169,6 +169,18 @@ def test_rows_that_cannot_travel_at_once_are_of_a_minibatch_that_is_too_large(
     check_counts(cut_of(status), NUM_RECORDS, 1)
 
 
+@pytest.mark.parametrize("way", ["resume", "init_from"])
+def test_a_model_that_has_lost_its_table_does_not_go_on_without_it(way, tmp_path):
+    first = succeeded(counting_spec(), tmp_path / "cuts")
+    settings = {"num_epochs": 2, "resume": True}
+    if way == "init_from":
+        settings = {"checkpoint_filename_for_init": first.checkpoint}
+    without = {"num_records": NUM_RECORDS, "has_table": False}
+    status = ThreadJob(counting_spec(model_params=without, **settings), tmp_path / "cuts").run()
+    assert status.phase is JobPhase.FAILED
+    assert "it has rows of the tables counted, and this model has no tables" in status.message
+
+
 def test_local_updates_are_refused(tmp_path):
     status = run_job(counting_spec(use_async=True, get_model_steps=2), tmp_path)
     assert status.phase is JobPhase.FAILED
