@@ -20,6 +20,7 @@ from elastic.checkpoints.manifest import (
     read_manifest,
     unreadable,
 )
+from elastic.errors import CheckpointError
 from elastic.rows.base import Table
 from elastic.rows.store import Change, RowMissingError, RowsLostError, TableForm
 
@@ -102,6 +103,17 @@ def read_rows(path: Path) -> CutRows | None:
         CheckpointError: See `rows_of_manifest`.
     """
     return rows_of_manifest(path, read_manifest(path))
+
+
+def refuse_rows(rows: CutRows | None) -> None:
+    """Refuse the rows of a cut where a model has no tables: they would be dropped in silence.
+
+    Raises:
+        CheckpointError: There are some.
+    """
+    if rows is not None:
+        names = ", ".join(form.table.name for form in rows.forms)
+        raise CheckpointError(f"it has rows of the tables {names}, and this model has no tables")
 
 
 def _check_file(path: Path, entry: TableEntry) -> None:

@@ -112,6 +112,12 @@ class MemoryRows:
             self._version = version
             return True
 
+    @property
+    def held(self) -> Sequence[int]:
+        """See `RowStore`."""
+        with self._lock:
+            return sorted(self._holders)
+
     def num_rows(self, table: str) -> int:
         """See `RowStore`."""
         return self._tables[table].num_rows()

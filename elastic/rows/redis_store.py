@@ -109,6 +109,12 @@ class RedisRows:
         """See `RowStore`."""
         self._link.call(lambda client: unlink(client, self._all_keys(client)))
 
+    @property
+    def held(self) -> Sequence[int]:
+        """See `RowStore`."""
+        with self._lock:
+            return sorted(self._held)
+
     def num_rows(self, table: str) -> int:
         """See `RowStore`."""
         return len(self._known[table])

@@ -142,6 +142,10 @@ class RowStore(Protocol):
         For a durable store also one that another process has committed and held.
         """
 
+    @property
+    def held(self) -> Sequence[int]:
+        """Versions that are held, of a durable store also by a process before; oldest first."""
+
     def num_rows(self, table: str) -> int:
         """Rows of a table that are there at the newest version."""
 

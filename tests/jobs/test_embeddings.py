@@ -12,6 +12,7 @@ from support.zoo.embedded_regression_torch import NUM_IDS, TABLE
 
 from elastic.checkpoints import table_files
 from elastic.checkpoints.cuts import read_cut
+from elastic.rpc import rows as wire
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobPhase
@@ -57,7 +58,10 @@ def succeeded(spec, folder):
     return status
 
 
-def test_a_table_elsewhere_trains_as_one_in_the_model(tmp_path):
+@pytest.mark.parametrize(
+    ("framework", "table"), [("torch", "items.weight"), ("keras", "items/embeddings")]
+)
+def test_a_table_elsewhere_trains_as_one_in_the_model(framework, table, tmp_path):
     """With a schedule, whose rate the rows of each update have too."""
     rng = np.random.default_rng(5)
     data = tmp_path / "records.npz"
@@ -68,8 +72,9 @@ def test_a_table_elsewhere_trains_as_one_in_the_model(tmp_path):
     )
     cuts = {}
     for is_ordinary in (True, False):
+        name = "CustomModel" if framework == "torch" else "custom_model"
         spec = make_spec(
-            "embedded_regression_torch.CustomModel",
+            f"embedded_regression_{framework}.{name}",
             data,
             model_zoo=str(ZOO),
             model_params={"is_ordinary": is_ordinary},
@@ -80,8 +85,8 @@ def test_a_table_elsewhere_trains_as_one_in_the_model(tmp_path):
     ordinary, ours = cuts[True].parameters, cuts[False].parameters
     rows = rows_of(cuts[False].rows, TABLE.name)
     assert sorted(rows) == list(range(NUM_IDS))
-    table = np.stack([rows[index] for index in range(NUM_IDS)])
-    np.testing.assert_allclose(table, ordinary["items.weight"], atol=1e-6)
+    found = np.stack([rows[index] for index in range(NUM_IDS)])
+    np.testing.assert_allclose(found, ordinary[table], atol=1e-6)
     for name in ours:
         np.testing.assert_allclose(ours[name], ordinary[name], atol=1e-6)
 
@@ -137,6 +142,43 @@ def test_exported_tables_are_evaluated_and_predicted_with(has_pyarrow, tmp_path,
     failed = run_job(evaluation_spec(model=str(output)), tmp_path)
     assert failed.phase is JobPhase.FAILED
     assert "the rows of table 'counted' are missing" in failed.message
+
+
+def test_the_best_version_is_exported_with_its_rows(tmp_path):
+    """It is that of the first epoch, two before the last."""
+    data = prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"
+    output = tmp_path / "model.safetensors"
+    spec = counting_spec(num_epochs=3, output=str(output), evaluation_data_dir=str(data))
+    status = succeeded(
+        spec.model_copy(update={"model_def": "embedded_best_torch.CustomModel"}), tmp_path / "cuts"
+    )
+    assert status.metrics["count"] == pytest.approx(1.0, abs=1e-3)
+    check_counts(cut_of(status), NUM_RECORDS, 1)
+    evaluated = succeeded(evaluation_spec(model=str(output)), tmp_path / "evaluated")
+    assert evaluated.metrics["apart"] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_rows_that_cannot_travel_at_once_are_of_a_minibatch_that_is_too_large(
+    tmp_path, monkeypatch
+):
+    """A row and its id are 16 bytes, so that 4 of the 8 records go."""
+    monkeypatch.setattr(wire, "MAX_GRADIENT_BYTES", 64)
+    status = succeeded(counting_spec(shrink_minibatches=True, num_workers=1), tmp_path / "cuts")
+    assert "lower --minibatch_size" in events(status, "MinibatchFailed")[0]
+    assert status.progress.shrunk_minibatch_size == 4
+    check_counts(cut_of(status), NUM_RECORDS, 1)
+
+
+@pytest.mark.parametrize("way", ["resume", "init_from"])
+def test_a_model_that_has_lost_its_table_does_not_go_on_without_it(way, tmp_path):
+    first = succeeded(counting_spec(), tmp_path / "cuts")
+    settings = {"num_epochs": 2, "resume": True}
+    if way == "init_from":
+        settings = {"checkpoint_filename_for_init": first.checkpoint}
+    without = {"num_records": NUM_RECORDS, "has_table": False}
+    status = ThreadJob(counting_spec(model_params=without, **settings), tmp_path / "cuts").run()
+    assert status.phase is JobPhase.FAILED
+    assert "it has rows of the tables counted, and this model has no tables" in status.message
 
 
 def test_local_updates_are_refused(tmp_path):

@@ -122,6 +122,20 @@ class RowStoreContract:
         store.let_go(1)
         assert numbers(store, [1, 2, 3], version=2) == [2, 2, None]
 
+    def test_it_tells_which_versions_are_held(self, store):
+        store.hold(0)
+        store.hold(0)
+        make(store, deep=rows_of([1], 1))
+        make(store, deep=rows_of([1], 2))
+        store.hold(2)
+        assert store.held == [0, 2]
+        store.let_go(0)
+        store.let_go(2)
+        assert store.held == [0]
+        assert store.go_back(0)
+        store.load(5, {})
+        assert store.held == []
+
     def test_the_last_of_its_holders_lets_a_version_go(self, store):
         store.hold(0)
         store.hold(0)

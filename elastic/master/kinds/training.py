@@ -229,6 +229,7 @@ async def open_training(
     evaluator = await _evaluator(parts, job, cutter, callbacks, sources, cut)
     if isinstance(parameters, WithRows) and cut is not None:
         versions = held_versions(parts.env.recovery_dir, cut.version)
+        await run(partial(parameters.tables.let_go_but, versions))
         cutter.take_over([parameters.held_at(version) for version in versions])
     is_outside = parts.ring is not None or (tables is not None and tables.store.is_durable)
     if cut is None and is_outside:

@@ -160,6 +160,18 @@ class Tables:
             let_go=let_go,
         )
 
+    def let_go_but(self, versions: Sequence[int]) -> None:
+        """Let go of what a process before has held for readers that went with it.
+
+        Args:
+            versions: Which somebody still needs.
+
+        Raises:
+            RowsLostError: The store does not answer.
+        """
+        for version in set(self.store.held).difference(versions):
+            self.store.let_go(version)
+
     def go_back(self, version: int, rows: CutRows | None) -> None:
         """Have the rows of a cut, unless the store has gone back to them already.
 

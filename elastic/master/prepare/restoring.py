@@ -14,6 +14,7 @@ from elastic.checkpoints.cuts import (
     remove_all,
 )
 from elastic.checkpoints.manifest import read_manifest
+from elastic.checkpoints.rows import refuse_rows
 from elastic.errors import CheckpointError
 from elastic.master.evaluation.best import BEST, EVALUATED
 from elastic.master.parameters.strategy import AnyStrategy
@@ -179,6 +180,8 @@ def _load(
         store.load(cut.version, cut.parameters, cut.state, cut.optimizer)
         if tables is not None:
             tables.go_back(cut.version, cut.rows)
+        else:
+            refuse_rows(cut.rows)
     except (LedgerError, CheckpointError) as error:
         raise CheckpointError(f"checkpoint {path} does not fit this job: {error}") from error
     if ledger.epoch > spec.num_epochs:

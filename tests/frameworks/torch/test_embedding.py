@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.whole_tables import Away, AwayError, WholeTables
+from torch.utils.checkpoint import checkpoint
 
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Batch
@@ -236,6 +237,30 @@ def test_rows_that_the_loss_does_not_depend_on_have_zeros():
     rows = built(Half, batch_of(REPEATED)).gradients(batch_of(REPEATED), 1).rows
     assert sorted(rows) == ["block.0", "mine"]
     assert (rows["mine"].values == 0).all()
+
+
+def test_reads_that_nothing_is_derived_by_touch_no_rows():
+    class Frozen(Several):
+        def forward(self, ids):
+            with torch.no_grad():
+                made = self.own(ids[:, 0])
+            return self.last(made + self.block[0](ids[:, 0]))
+
+    rows = built(Frozen, batch_of(REPEATED)).gradients(batch_of(REPEATED), 1).rows
+    assert list(rows) == ["block.0"]
+
+
+def test_a_forward_pass_that_is_run_again_for_its_gradient():
+    class Sparing(Net):
+        def forward(self, features):
+            return checkpoint(super().forward, features, use_reentrant=False)
+
+    every = []
+    for kind in (Net, Sparing):
+        model = built(lambda kind=kind: kind(Embedding(DIM)), batch_of(REPEATED))
+        every.append(model.gradients(batch_of(REPEATED), 1).rows["items"])
+    np.testing.assert_array_equal(every[0].ids, every[1].ids)
+    np.testing.assert_allclose(every[0].values, every[1].values, rtol=1e-6)
 
 
 def test_evaluation_and_prediction_leave_no_gradients():

@@ -33,6 +33,7 @@ class CustomModel(nn.Module):
         gate: Where a worker waits once `free_records` have counted.
         free_records: See there.
         steps: Where a worker waits before each step of training.
+        has_table: Else it is a model that has lost it.
     """
 
     def __init__(
@@ -42,12 +43,13 @@ class CustomModel(nn.Module):
         gate: str = "",
         free_records: int = 0,
         steps: str = "",
+        has_table: bool = True,
     ) -> None:
         super().__init__()
         self.parts = nn.ParameterList(
             torch.zeros(len(range(part, num_records, NUM_PARTS))) for part in range(NUM_PARTS)
         )
-        self.rows = Embedding(2, initializer="zeros", name=TABLE)
+        self.rows = Embedding(2, initializer="zeros", name=TABLE) if has_table else None
         self.delay_s = delay_ms / 1000
         self.gate = gate
         self.free_records = free_records
@@ -62,6 +64,8 @@ class CustomModel(nn.Module):
             self._wait()
         firsts = torch.tensor([0, *(len(part) for part in self.parts)]).cumsum(0)
         counts = torch.cat(list(self.parts))[firsts[index % NUM_PARTS] + index // NUM_PARTS]
+        if self.rows is None:
+            return counts
         in_rows = self.rows(index).mean(dim=1)
         return counts + in_rows if self.training else counts - in_rows
 
