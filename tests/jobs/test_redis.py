@@ -59,6 +59,8 @@ def test_rows_are_in_the_server_while_the_job_runs(server, tmp_path):
         [key] = [key for key in keys_of(server) if key.endswith(":row:counted")]
         with server.client() as client:
             assert client.hlen(key) == NUM_RECORDS
+    # Also of one that is cancelled nothing stays.
+    assert keys_of(server) == [STRANGER]
 
 
 def test_what_the_server_refuses_fails_the_job_with_what_to_do(server, tmp_path, monkeypatch):
