@@ -331,8 +331,8 @@ class TestServersThatDoNotDo:
         with pytest.raises(TrainingError, match=r"no room .* of maxmemory 1.00M are used"):
             make(store, deep=rows_of(range(2000), 2))
         assert (store.version, store.num_rows("deep")) == (1, 1000)
-        store.let_go(1)
         stranger.config_set("maxmemory", "0")
+        store.let_go(1)
         make(store, deep=rows_of(range(2000), 2))
         assert numbers(store, [0, 1999]) == [2, 2]
 
