@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
+AWAY: Final = (redis.ConnectionError, redis.TimeoutError, redis.WatchError, OSError)
+"""A connection that breaks in a transaction is one of which a key was written to, by the package's
+words. Who tries again looks at that key first."""
+
 PAUSE_S: Final = 0.1
 CONNECT_S: Final = 5.0
 KEEPING_POLICY: Final = "noeviction"
@@ -71,7 +75,7 @@ class RedisLink:
             try:
                 with self._in_our_words():
                     return work(self._connected())
-            except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            except AWAY as error:
                 if time.monotonic() >= end_s or self._closed.wait(PAUSE_S):
                     raise RowsLostError(
                         f"the Redis at {self} has not answered for {self._patience_s:g} s "

@@ -434,12 +434,7 @@ class RedisRows:
             fill(pipe)
             if after is not None and after != seen:
                 pipe.execute_command("SET", key, after)
-            try:
-                pipe.execute()
-            except redis.WatchError as error:
-                raise RowsLostError(
-                    f"somebody else has written rows of the job to the Redis at {self._link}"
-                ) from error
+            pipe.execute()
 
     def _forget(self, pipe: Any, versions: Sequence[int]) -> None:
         for version in versions:

@@ -150,6 +150,19 @@ class TestServerThatDies:
         with pytest.raises(RowsLostError, match="version 1"):
             store.read("deep", np.asarray([1]))
 
+    def test_is_found_where_it_is_started_again(self, server, tmp_path):
+        addresses = [server.address]
+        store = RedisRows(RedisLink(lambda: addresses[-1], 30), "job", "run")
+        store.open(FORMS)
+        make(store, deep=rows_of([1], 1))
+        server.keep_disk(tmp_path / "elsewhere")
+        with redis_server(tmp_path / "elsewhere") as other:
+            addresses.append(other.address)
+            make(store, deep=rows_of([1], 2))
+            server.kill()
+            assert numbers(store, [1]) == [2]
+            store.close()
+
     def test_is_given_up_when_patience_ends(self, server, store):
         make(store, deep=rows_of([1], 1))
         server.kill()
@@ -185,6 +198,19 @@ class TestServerThatDies:
         assert store.go_back(1)
         assert numbers(store, [1, 2]) == [1, None]
 
+    def test_a_connection_that_breaks_in_a_transaction_is_opened_again(self, store, stranger):
+        make(store, deep=rows_of([1], 1))
+        breaks = [lambda: stranger.client_kill_filter(_type="normal", skipme=True)]
+
+        def fill(pipe):
+            if breaks:
+                breaks.pop()()
+            pipe.execute_command("HSET", f"{PREFIX}:row:deep", "1", bytes(4 * TABLE.width))
+
+        store._write(store._stamp, fill)
+        assert not breaks
+        assert numbers(store, [1]) == [0]
+
 
 class TestStrangers:
     """Somebody else writes to the server."""
@@ -197,6 +223,15 @@ class TestStrangers:
         store.hold(1)
         with pytest.raises(RowMissingError, match="id 77"):
             make(store, deep=rows_of([77], 2))
+
+    def test_a_version_that_another_let_go_is_not_read_any_more(self, store, opened):
+        """What the newest has would be taken for it."""
+        store.hold(0)
+        other = opened()
+        make(other, deep=rows_of([1], 1))
+        other.let_go(0)
+        with pytest.raises(KeyError):
+            store.read("deep", np.asarray([1]), 0)
 
     def test_a_table_that_was_removed_is_missed(self, store, stranger):
         make(store, deep=rows_of([1], 1))
