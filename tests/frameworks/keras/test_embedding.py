@@ -274,12 +274,19 @@ def test_half_precision_and_its_loss_scale(half_precision):
     )
 
 
-def test_a_loss_scale_that_is_too_large_for_rows_is_made_smaller(half_precision):
-    model = built(lambda: Net(Embedding(DIM, "mean")), batch_of(REPEATED), WholeTables())
-    model._loss_scale.factor = 2.0**40
-    rows = model.gradients(batch_of(REPEATED), 1).rows["embedding"]
-    assert np.isfinite(rows.values).all()
-    assert model._loss_scale.factor < 2.0**40
+def test_a_loss_scale_that_is_too_large_for_rows_alone_is_made_smaller(half_precision):
+    def make():
+        # Of rows of zeros the kernel's gradient is 0, and theirs is the kernel times the loss's.
+        steep = keras.layers.Dense(1, kernel_initializer=keras.initializers.Constant(100))
+        return keras.Sequential(
+            [keras.Input((3,), dtype="int64"), Embedding(2, "sum", "zeros"), steep]
+        )
+
+    model = built(make, batch_of(REPEATED))
+    before = model._loss_scale.factor
+    result = model.gradients(batch_of(REPEATED), 1)
+    assert np.isfinite(result.rows["embedding"].values).all()
+    assert 0 < model._loss_scale.factor < before
 
 
 def test_a_saved_model_loads_again(tmp_path):
