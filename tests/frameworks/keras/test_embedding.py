@@ -217,17 +217,17 @@ def test_names_are_counted_anew_in_each_model():
 
 
 def test_many_names_stay_in_order():
-    class Many(keras.Model):
+    class Many(keras.layers.Layer):
         def __init__(self):
             super().__init__()
             self.all = [Embedding(number) for number in range(1, 13)]
-            self.last = keras.layers.Dense(1)
 
         def call(self, ids):
-            return self.last(tf.concat([each(ids) for each in self.all], -1))
+            return tf.concat([each(ids) for each in self.all], -1)
 
     for _ in range(2):
-        tables = {table.name: table.dim for table in built(Many, batch_of(REPEATED[:, 0])).tables}
+        model = built(lambda: Net(Many()), batch_of(REPEATED[:, 0]))
+        tables = {table.name: table.dim for table in model.tables}
         assert tables == {"embedding": 1} | {f"embedding_{n}": n + 1 for n in range(1, 12)}
 
 
@@ -290,6 +290,7 @@ def test_a_loss_scale_that_is_too_large_for_rows_alone_is_made_smaller(half_prec
 
 
 def test_a_saved_model_loads_again(tmp_path):
+    Embedding(1)  # so that Keras does not begin to count with the next
     ids, words = keras.Input((3,), dtype="int64"), keras.Input((), dtype="string")
     each = Embedding(2, "mean", "normal(1)", padding_id=0)(ids)
     made = keras.layers.Concatenate()([each, Embedding(3, name="words")(words)])
