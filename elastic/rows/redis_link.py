@@ -76,6 +76,7 @@ class RedisLink:
                 with self._in_our_words():
                     return work(self._connected())
             except AWAY as error:
+                self._forget_idle()
                 if time.monotonic() >= end_s or self._closed.wait(PAUSE_S):
                     raise RowsLostError(
                         f"the Redis at {self} has not answered for {self._patience_s:g} s "
@@ -100,6 +101,12 @@ class RedisLink:
                 self._drop()
                 self._address, self._client = address, _client(address, self._patience_s)
             return self._client
+
+    def _forget_idle(self) -> None:
+        """Have the next try open a connection: those that wait are as broken as this one was."""
+        with self._lock:
+            if self._client is not None:
+                self._client.connection_pool.disconnect(inuse_connections=False)
 
     def _drop(self) -> None:
         if self._client is not None:

@@ -171,6 +171,7 @@ class TestServerThatDies:
         with pytest.raises(RowsLostError):
             make(store, deep=rows_of([1], 2))
         server.start()
+        store._link._patience_s = 30.0
         assert (store.version, numbers(store, [1])) == (1, [1])
 
     def test_that_hangs_is_given_up_too(self, server, store):
