@@ -1,8 +1,9 @@
 """Cuts: parameters, optimizer, version, ledger and metrics of one moment, on disk.
 
-A cut is a folder `version-NNNNNNNNNN` with `tensors.safetensors` and `manifest.json`. It is
+A cut is a folder `version-NNNNNNNNNN` with `tensors.safetensors`, a file of rows for each table of
+an embedding, and `manifest.json`. It is
 written under another name, synced and renamed, so that a folder of that name is whole; the
-manifest's checksum and its digest of the tensors tell whether it still is.
+manifest's checksum and its digests of the other files tell whether it still is.
 """
 
 import os
@@ -29,6 +30,7 @@ from elastic.checkpoints.manifest import (
     unreadable,
     write_manifest,
 )
+from elastic.checkpoints.rows import CutRows, rows_of_manifest, write_rows
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import Array, Tensors, UpdaterState
 from elastic.frameworks.tensors import disk_error
@@ -51,6 +53,7 @@ class Cut:
         evaluated_on: Tells the records that they are of from others.
         steering: What callbacks have seen and decided.
         grads_to_wait: Gradients behind an update; None where each is applied as it comes.
+        rows: Of its tables; None where the model has none.
     """
 
     version: int
@@ -66,6 +69,11 @@ class Cut:
     steering: dict[str, Any] = field(default_factory=dict)
     grads_to_wait: int | None = None
     created_s: float = 0.0
+    rows: CutRows | None = None
+
+
+def _unused(_path: Path, _cut: Cut) -> None:
+    """All of it is in its folder."""
 
 
 def _unfenced() -> None:
@@ -96,9 +104,11 @@ def write_cut(folder: Path, cut: Cut, check: Callable[[], None] = _unfenced) -> 
             for name, array in arrays.items()
         }
         _save(temporary / TENSORS, tensors)
-        write_manifest(temporary, _manifest(cut, digest_of(temporary / TENSORS)))
-        for path in (temporary / TENSORS, temporary / MANIFEST, temporary):
-            _sync(path)
+        manifest = _manifest(cut, digest_of(temporary / TENSORS))
+        if cut.rows is not None:
+            manifest["rows"] = write_rows(temporary, cut.rows)
+        write_manifest(temporary, manifest)
+        _sync_all(temporary)
         check()
         _put(temporary, final)
     except BaseException:
@@ -123,8 +133,7 @@ def copy_cut(path: Path, folder: Path, check: Callable[[], None] = _unfenced) ->
     temporary = _new_temporary(final)
     try:
         shutil.copytree(path, temporary)
-        for copied in (temporary / TENSORS, temporary / MANIFEST, temporary):
-            _sync(copied)
+        _sync_all(temporary)
         check()
         _put(temporary, final)
     except BaseException:
@@ -148,13 +157,15 @@ def read_cut(path: Path) -> Cut:
     try:
         if digest_of(path / TENSORS) != manifest.files.tensors:
             raise damaged(path, f"{TENSORS} has changed")
-        return _from_manifest(manifest, load_file(path / TENSORS))
+        cut = _from_manifest(manifest, load_file(path / TENSORS))
     except OSError as error:
         raise unreadable(path, TENSORS, error) from error
     except SafetensorError as error:
         raise damaged(path, f"{TENSORS} holds no tensors: {error}") from error
     except KeyError as error:
         raise damaged(path, f"{TENSORS} and {MANIFEST} differ on {error}") from error
+    cut.rows = rows_of_manifest(path, manifest)
+    return cut
 
 
 def cut_path(folder: Path, version: int) -> Path:
@@ -179,7 +190,10 @@ def newest_first(folders: Sequence[Path]) -> list[Path]:
 
 
 def newest_cut(
-    folders: Sequence[Path], run_id: str | None, on_damaged: Callable[[str], None]
+    folders: Sequence[Path],
+    run_id: str | None,
+    on_damaged: Callable[[str], None],
+    go_back: Callable[[Path, Cut], None] = _unused,
 ) -> tuple[Path, Cut] | None:
     """The newest usable cut; damaged ones are told, newest first, and passed over.
 
@@ -187,15 +201,19 @@ def newest_cut(
         folders: Where to look.
         run_id: Take cuts of this run only; None for any.
         on_damaged: Called with what is wrong with a cut that cannot be used.
+        go_back: Called with a cut before it is taken; raises `CheckpointError` where that cannot
+            be used, since what it leaves to others is not there.
     """
     for path in newest_first(folders):
         try:
             cut = read_cut(path)
+            if run_id is not None and cut.run_id != run_id:
+                continue
+            go_back(path, cut)
         except CheckpointError as error:
             on_damaged(str(error))
             continue
-        if run_id is None or cut.run_id == run_id:
-            return path, cut
+        return path, cut
     return None
 
 
@@ -203,7 +221,8 @@ def prune(folder: Path, keep: int, newest: Path, check: Callable[[], None] = _un
     """Remove the oldest cuts but `keep` up to `newest`; 0 keeps all.
 
     What stands beyond the cut just written was damaged when the master went back behind it, and
-    must not push out a good one.
+    must not push out a good one. Where all that stay leave their rows to a store, which may be
+    lost, the newest one that has its own stays as well.
 
     Args:
         folder: Where cuts are.
@@ -211,10 +230,24 @@ def prune(folder: Path, keep: int, newest: Path, check: Callable[[], None] = _un
         newest: The one just written.
         check: Called right before each removal; what it raises goes on to the caller.
     """
-    if keep > 0:
-        for path in [path for path in list_cuts(folder) if path.name <= newest.name][keep:]:
+    if keep == 0:
+        return
+    cuts = [path for path in list_cuts(folder) if path.name <= newest.name]
+    stay, old = cuts[:keep], cuts[keep:]
+    if not any(map(_is_whole, stay)):
+        stay += [path for path in old if _is_whole(path)][:1]
+    for path in old:
+        if path not in stay:
             check()
             remove(path)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a cut has the rows of the job's tables, if there are any."""
+    try:
+        return not read_manifest(path).leaves_rows
+    except CheckpointError:
+        return False
 
 
 def remove_all(folder: Path) -> None:
@@ -309,6 +342,11 @@ def _from_manifest(manifest: Manifest, tensors: Mapping[str, Array]) -> Cut:
         grads_to_wait=manifest.grads_to_wait,
         created_s=manifest.created_s,
     )
+
+
+def _sync_all(folder: Path) -> None:
+    for path in (*folder.iterdir(), folder):
+        _sync(path)
 
 
 def _sync(path: Path) -> None:

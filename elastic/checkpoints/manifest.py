@@ -82,6 +82,23 @@ class LastLedgerForm(BaseModel):
     computed_again: Natural
 
 
+class TableEntry(_Form):
+    """A table of an embedding, and where its rows are: in a file, or else in the store."""
+
+    name: str
+    dim: Annotated[int, Field(gt=0)]
+    initializer: str
+    slots: list[str]
+    file: Annotated[str, Field(pattern=r"^rows-\d+\.bin$")] | None = None
+    digest: FileDigest | None = None
+
+
+class RowsForm(_Form):
+    """The rows of a model that has tables."""
+
+    tables: list[TableEntry]
+
+
 class Manifest(_Form):
     """All of a cut but its tensors."""
 
@@ -99,6 +116,12 @@ class Manifest(_Form):
     steering: dict[str, Any] = {}
     grads_to_wait: Natural | None = None
     files: Files
+    rows: RowsForm | None = None
+
+    @property
+    def leaves_rows(self) -> bool:
+        """Whether the store of rows holds them, and the cut only says so."""
+        return self.rows is not None and any(entry.file is None for entry in self.rows.tables)
 
 
 def digest_of(path: Path) -> FileDigest:

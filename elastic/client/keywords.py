@@ -119,12 +119,18 @@ class JobKeywords(TypedDict, total=False):
     ps_resource_request: str | None
     # what a parameter server may use; the request by default
     ps_resource_limit: str | None
+    # what a Redis that the job brings along asks for; all rows are in its memory
+    redis_resource_request: str | None
+    # what a Redis that the job brings along may use; the request by default
+    redis_resource_limit: str | None
     # priority class of the master
     master_pod_priority: str | None
     # priority class of the workers, or the fraction of them that is high
     worker_pod_priority: str | None
     # priority class of the parameter servers
     ps_pod_priority: str | None
+    # priority class of a Redis that the job brings along
+    redis_pod_priority: str | None
     # queue of the cluster that the pods wait in, of Kueue, Volcano or KAI; `default` where there
     # are the groups of Kubernetes alone
     queue: str | None
@@ -201,6 +207,15 @@ class TrainKeywords(JobKeywords, total=False):
     # parameter servers over which the parameters are spread, each with the user's optimizer
     num_ps: int | None
     num_ps_pods: int | None
+    # where rows of embeddings are: in the master's memory, or in a Redis, that of
+    # embedding_redis_url or one that the job brings along
+    embedding_store: Literal["memory", "redis"] | None
+    # Redis that is there already, as redis://USER@HOST:PORT/DATABASE or rediss://…; its password is
+    # read from ELASTIC_REDIS_PASSWORD
+    embedding_redis_url: str | None
+    # seconds that the master waits for a Redis which does not answer, before the job goes back to
+    # its newest cut
+    embedding_redis_patience: float | None
 
     # -- Checkpoints
     # folder for checkpoints that are kept; without it they are in the job's own folder

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from elastic.callbacks import Callback
 from elastic.policy.records import Columns
+from elastic.rows.base import RowGradients, RowReader, Table
+from elastic.rows.kernels import RowRule
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -47,12 +49,14 @@ class StepResult:
         state: The non-trained state after the step (batch-norm statistics and the like).
         loss: The sum of the user's losses and of the model's own (regularisation).
         metrics: The user's metrics of the predictions behind the loss, where they are wanted.
+        rows: Gradients of the rows that the model has read, of each table that it read from.
     """
 
     gradients: Tensors
     state: Tensors
     loss: float
     metrics: "Sequence[MetricState]" = ()
+    rows: RowGradients = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,17 @@ class Values(Protocol):
 
 class Model(Values, Protocol):
     """The user's model with its loss, in one process."""
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        """Tables of the embeddings whose rows are elsewhere, by name; none of most models."""
+
+    def read_rows_from(self, reader: RowReader) -> None:
+        """Have layers get their rows there; before this all rows have their first values.
+
+        What the reader raises while the model computes comes out of `gradients`, `metrics` and
+        `predict` as it is, and is not taken for a fault of the user's code.
+        """
 
     def gradients(self, batch: Batch, seed: int, *, with_metrics: bool = False) -> StepResult:
         """Compute loss and gradients of one minibatch in training mode.
@@ -165,6 +180,13 @@ class Updater(Protocol):
 
         Raises:
             CheckpointError: The state does not fit this optimizer or model.
+        """
+
+    def row_rule(self) -> RowRule:
+        """How this optimizer updates rows of embeddings (by its first parameter group).
+
+        Raises:
+            ModelDefError: It does so in a way that rows cannot be updated in.
         """
 
     def may_cut(self, num_servers: int) -> bool:

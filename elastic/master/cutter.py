@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from elastic.checkpoints.cuts import Cut, prune, write_cut
 from elastic.checkpoints.destinations import advice, in_words
+from elastic.checkpoints.rows import CutRows
 from elastic.master.coordination.running import RunningJob
 from elastic.master.fenced import FencedWriter
 from elastic.platforms.fences import NO_FENCE, Fence
@@ -18,6 +19,8 @@ from elastic.platforms.fences import NO_FENCE, Fence
 log = logging.getLogger(__name__)
 
 KEPT_RECOVERY_CUTS: Final = 2
+WITH_ROWS_EACH: Final = 10
+"""Of so many recovery cuts, one has rows itself where a store holds those of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class Cutter:
         self._writes: set[asyncio.Task[Path | OSError]] = set()
         self._last_recovery_version: int | None = None
         self._last_failed: tuple[Path, int] | None = None
+        self._num_recovery_cuts = 0
+        self._held: list[CutRows] = []
         self.newest_checkpoint: Path | None = None
         self.problem = ""
         self.metrics: dict[str, float] = {}
@@ -128,10 +133,21 @@ class Cutter:
         if self._pending is not None:
             await asyncio.gather(self._pending, return_exceptions=True)
 
-    async def capture(self) -> Cut:
-        """Copy one moment; the caller holds the parameters' lock."""
+    def take_over(self, held: Sequence[CutRows]) -> None:
+        """Hold what recovery cuts of a life before leave to the store, oldest first."""
+        self._held.extend(held)
+
+    async def capture(self, *, rows_may_stay: bool = False) -> Cut:
+        """Copy one moment; the caller holds the parameters' lock.
+
+        Args:
+            rows_may_stay: The cut may leave its rows to a store that holds them.
+        """
         job, plan = self._job, self._plan
         parameters, state, optimizer = await job.parameters.copy()
+        rows = await job.parameters.hold_rows()
+        if rows is not None and rows_may_stay and rows.is_durable:
+            rows = replace(rows, is_held=True)
         return Cut(
             version=job.parameters.version,
             parameters=parameters,
@@ -146,6 +162,7 @@ class Cutter:
             steering=self._callbacks(),
             grads_to_wait=plan.grads_to_wait,
             created_s=time.time(),
+            rows=rows,
         )
 
     async def _checkpoint(self, cut: Cut) -> None:
@@ -167,7 +184,10 @@ class Cutter:
             return True
         async with self._job.parameters.lock:
             with self._waiting():
-                cut = await self.capture()
+                # The first is of no row, or of those that another job's cut has.
+                may_stay = self._num_recovery_cuts % WITH_ROWS_EACH != 0
+                cut = await self.capture(rows_may_stay=may_stay)
+        self._num_recovery_cuts += 1
         if not isinstance(await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS), Path):
             return False
         self._last_recovery_version = cut.version
@@ -194,6 +214,8 @@ class Cutter:
                 self.problem = _problem(self._checkpoint_dir, written)
         if not isinstance(written, Path):
             # Where the user's disk is full, what was trained is not lost for it.
+            async with self._job.parameters.lock:
+                cut = await self.capture()
             written = await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS)
         if isinstance(written, OSError):
             self.problem = self.problem or _problem(self._recovery_dir, written)
@@ -225,7 +247,7 @@ class Cutter:
             await self.recovery_cut()
 
     async def _write(self, folder: Path, cut: Cut, keep: int) -> Path | OSError:
-        """Write one cut; returns where it is, or why it is not."""
+        """Write one cut, which lets go of its rows; returns where it is, or why it is not."""
         # Who waits for it may be cancelled, but a thread cannot: were another to write before it
         # has ended, both could lose the cut.
         writing = asyncio.create_task(self._write_in_turn(folder, cut, keep))
@@ -234,6 +256,25 @@ class Cutter:
         return await asyncio.shield(writing)
 
     async def _write_in_turn(self, folder: Path, cut: Cut, keep: int) -> Path | OSError:
+        written: Path | OSError | None = None
+        try:
+            written = await self._written(folder, cut, keep)
+        finally:
+            self._let_go(cut.rows, is_written=isinstance(written, Path))
+        return written
+
+    def _let_go(self, rows: CutRows | None, *, is_written: bool) -> None:
+        """Need the rows of a cut no more, but where a recovery cut leaves them to the store."""
+        if rows is None:
+            return
+        if not (rows.is_held and is_written):
+            rows.let_go()
+            return
+        self._held.append(rows)
+        while len(self._held) > KEPT_RECOVERY_CUTS:
+            self._held.pop(0).let_go()
+
+    async def _written(self, folder: Path, cut: Cut, keep: int) -> Path | OSError:
         async with self.writing:
             began_s = time.perf_counter()
             try:

@@ -1,16 +1,17 @@
 """Who answers the calls of a job over all of its beginnings within one life of the master."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 import grpc
 
-from elastic.master.parameters.ring import ServerLife, ServerRing, server_id
+from elastic.master.parameters.ring import ServerLife, ServerRing
 from elastic.master.parameters.strategy import ParametersLostError
 from elastic.master.servicer import HEARTBEAT_S, MasterServicer
 from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.server import CallRefusedError
+from elastic.spec.roles import PS
 
 T = TypeVar("T")
 
@@ -24,14 +25,16 @@ class Reception:
     again, and so is everybody whose call belonged to what was before.
     """
 
-    def __init__(self, ring: ServerRing | None, current_launch: Callable[[ReplicaId], int]) -> None:
+    def __init__(
+        self, rings: Mapping[str, ServerRing], current_launch: Callable[[ReplicaId], int]
+    ) -> None:
         """Begin without a job.
 
         Args:
-            ring: The parameter servers; None where there are none.
+            rings: The servers that there are, by their roles.
             current_launch: Gives the newest launch of a replica.
         """
-        self._ring = ring
+        self._rings = rings
         self._current_launch = current_launch
         self._servicer: MasterServicer | None = None
 
@@ -77,21 +80,31 @@ class Reception:
         except ParametersLostError as error:
             raise _not_now() from error
 
+    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]:
+        """See `MasterServicer`."""
+        servicer = self._present()
+        try:
+            async for chunk in servicer.get_rows(request):
+                self._check(servicer)
+                yield chunk
+        except ParametersLostError as error:
+            raise _not_now() from error
+
     async def register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
-        """A parameter server says that it is there, whether or not there is a job yet."""
-        if self._ring is None or not 0 <= request.server_index < self._ring.num_servers:
+        """A server says that it is there, whether or not there is a job yet."""
+        replica = ReplicaId(request.role or PS, request.server_index, request.launch)
+        ring = self._rings.get(replica.role)
+        if ring is None or not 0 <= replica.index < ring.num_servers:
             raise CallRefusedError(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"the job has no parameter server {request.server_index}",
+                grpc.StatusCode.INVALID_ARGUMENT, f"the job has no server {replica.name}"
             )
-        replica = server_id(request.server_index, request.launch)
         newest = self._current_launch(replica)
         if request.launch < newest:
             raise CallRefusedError(
                 grpc.StatusCode.ABORTED,
                 f"launch {request.launch} of {replica.name} was replaced by {newest}",
             )
-        self._ring.announced(ServerLife(replica, request.life, request.address))
+        ring.announced(ServerLife(replica, request.life, request.address))
         return pb.RegisterServerReply(heartbeat_interval_s=HEARTBEAT_S)
 
     # -- inside --------------------------------------------------------------------------------

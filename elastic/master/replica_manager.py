@@ -32,7 +32,7 @@ from elastic.policy.replicas import (
     exit_text,
 )
 from elastic.spec.job import JobSpec
-from elastic.spec.roles import FLEET, PS, WORKER, words_of
+from elastic.spec.roles import FLEET, PS, REDIS, WORKER, words_of
 from elastic.spec.status import JobPhase
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,7 @@ PARAMETERS_LOST: Final = "ParametersLost"
 """The reason of a job that goes back to a cut within this life of the master."""
 
 _OURS = frozenset(role.name for role in FLEET)
+_HUNG: Final = {PS: "ServerHung", REDIS: "RedisHung"}
 
 
 async def _nobody() -> None:
@@ -71,7 +72,7 @@ class ReplicaManager:
         board: StatusBoard,
         on_cancelled: Callable[[], None],
         on_exit: Callable[[ExitReason | None], None] = _uncounted,
-        ring: ServerRing | None = None,
+        rings: Mapping[str, ServerRing] | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -79,7 +80,7 @@ class ReplicaManager:
             room: How many workers the platform has room for, as far as it can tell.
             on_cancelled: Told, again and again, that the user wants the job to end.
             on_exit: Told why each replica has ended.
-            ring: The parameter servers; None where there are none.
+            rings: The servers that there are, by their roles; None where there are none.
         """
         self._spec = spec
         self._runner = runner
@@ -94,7 +95,7 @@ class ReplicaManager:
         self._noted_waits: set[ReplicaId] = set()
         self._thread = threading.Thread(target=self._run, name="replica-manager", daemon=True)
         self._on_exit = on_exit
-        self._ring = ring
+        self._rings = rings or {}
         self.failed = asyncio.Event()
         self.failure: Exception | None = None
 
@@ -152,8 +153,8 @@ class ReplicaManager:
                 dismissed.add(replica)
 
     def _is_at_work(self, replica: ReplicaId) -> bool:
-        if self._ring is not None and replica.role == PS:
-            return any(life.replica == replica for life in self._ring.lives())
+        if replica.role == PS and PS in self._rings:
+            return any(life.replica == replica for life in self._rings[PS].lives())
         job = self._job
         return job is not None and job.sessions.liveness.is_at_work(replica)
 
@@ -272,8 +273,8 @@ class ReplicaManager:
         )
         has_left = was_asked or (replica.exit_reason is ExitReason.COMPLETED and not wanted)
         self._on_exit(replica.exit_reason)
-        if self._ring is not None and replica.id.role == PS:
-            self._ring.gone(replica.id)
+        if (ring := self._rings.get(replica.id.role)) is not None:
+            ring.gone(replica.id)
         self._board.last_exits[replica.id.name] = ASKED_TO_END if has_left else how
         if replica.id.role == WORKER:
             self._lose_worker(replica.id, has_left)
@@ -293,11 +294,11 @@ class ReplicaManager:
     def _fence_hung(self, observed: Sequence[Replica]) -> list[Action]:
         actions: list[Action] = []
         running = [r.id for r in observed if r.phase is ReplicaPhase.RUNNING]
-        if self._ring is not None:
-            servers = [replica for replica in running if replica.role == PS]
-            for server, how in self._ring.to_replace(servers):
-                self._ring.fence(server)
-                self._board.note("ServerHung", f"{server.name} {how} and is replaced")
+        for role, ring in self._rings.items():
+            servers = [replica for replica in running if replica.role == role]
+            for server, how in ring.to_replace(servers):
+                ring.fence(server)
+                self._board.note(_HUNG[role], f"{server.name} {how} and is replaced")
                 actions.append(Delete(server, 0.0))
         if self._job is None:
             return actions
@@ -334,7 +335,7 @@ class ReplicaManager:
         if self._job is None:
             # Until the master is ready, it is what the job waits for.
             return
-        servers = [replica for replica in waiting if replica.id.role == PS]
+        servers = [replica for replica in waiting if replica.id.role in self._rings]
         is_at_work = any(r.phase is ReplicaPhase.RUNNING for r in observed if r.id.role == WORKER)
         if servers:
             # However many workers run, nothing is trained without all of them.

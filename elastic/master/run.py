@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
@@ -15,9 +16,11 @@ from elastic.master.kinds.one_pass import open_one_pass, pinned
 from elastic.master.kinds.training import open_training
 from elastic.master.kinds.work import JobParts, Work
 from elastic.master.parameters.ring import ServerRing
+from elastic.master.parameters.row_stores import row_store
 from elastic.master.parameters.servers import dismiss
 from elastic.master.parameters.store import ParameterStore, Watched, unwatched
 from elastic.master.parameters.strategy import ParametersLostError
+from elastic.master.parameters.tables import Tables
 from elastic.master.prepare.preparation import (
     Sources,
     build_store,
@@ -28,6 +31,7 @@ from elastic.master.prepare.preparation import (
 )
 from elastic.master.prepare.progress import Preparation
 from elastic.master.prepare.restoring import with_group_of_cut
+from elastic.master.prepare.tables import open_tables
 from elastic.master.reception import Reception
 from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard
@@ -42,12 +46,13 @@ from elastic.policy.records import Task
 from elastic.rpc.channels import add_port
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 from elastic.spec.kinds import JobKind
-from elastic.spec.roles import WORKER
+from elastic.spec.roles import PS, REDIS, WORKER
 from elastic.spec.status import JobPhase
 from elastic.spec.user_frames import user_traceback
 
 log = logging.getLogger(__name__)
 
+ROWS_LEFT: Final = "RowsLeft"
 PUBLISH_S: Final = 0.25
 FAREWELL_S: Final = 10.0
 """How long ended workers may take to exit by themselves."""
@@ -84,6 +89,7 @@ class Master:
         self._commit_log = CommitLog(environment.spec.commit_log)
         self._cancelled = asyncio.Event()
         self._work: Work | None = None
+        self._tables: Tables | None = None
         self._preparation = Preparation(
             environment.spec.start_timeout,
             environment.step_path,
@@ -95,8 +101,12 @@ class Master:
             {WORKER: self._board.worker_failures},
             taken=environment.taken_launches,
         )
-        self._ring = ServerRing(spec.num_ps, spec.start_timeout) if spec.num_ps else None
-        self._reception = Reception(self._ring, self._fleet.current_launch)
+        servers = ((PS, spec.num_ps), (REDIS, spec.num_redis))
+        self._rings = {
+            role: ServerRing(number, spec.start_timeout) for role, number in servers if number
+        }
+        self._ring = self._rings.get(PS)
+        self._reception = Reception(self._rings, self._fleet.current_launch)
         self._manager = ReplicaManager(
             spec,
             environment.runner,
@@ -105,7 +115,7 @@ class Master:
             self._board,
             self._cancelled.set,
             self._telemetry.exited,
-            self._ring,
+            self._rings,
         )
 
     @classmethod
@@ -185,25 +195,51 @@ class Master:
                 partial(choose_sample, self._spec, sources, self._preparation.at)
             )
             store = await self._build_store(sources, sample)
-            work = self._work = await self._open(sources, store)
-            self._end_preparation()
-            server = await self._serve()
-            try:
-                work = await self._work_through(work, sources, sample, store)
-            except (UserError, Cancelled):
-                await self._dismiss_workers(self._work.job)
-                raise
-            else:
-                await self._dismiss_workers(work.job)
-            finally:
-                # After any other error the next master needs the workers, which wait for it.
-                await server.stop(0.1)
+            work = await self._serve_through(sources, sample, store)
         finally:
             await self._manager.stop()
         job = work.job
         # Told last, so that whoever waits for it finds nothing of the job still running.
         ending = job.updates.ending or Ending("Succeeded", "every record has counted")
         self._board.set_phase(JobPhase.SUCCEEDED, ending.reason, ending.message)
+
+    async def _serve_through(self, sources: Sources, sample: Task, store: ParameterStore) -> Work:
+        """Open the job, and answer its calls until it has come to its end."""
+        # After any other error than those below the next master needs the workers, which wait.
+        async with AsyncExitStack() as serving:
+            if REDIS in self._rings:
+                # Which has to say where it is before the job can be opened.
+                await self._serve(serving)
+                await self._wait_for_redis()
+            work = self._work = await self._open(sources, store)
+            self._end_preparation()
+            if REDIS not in self._rings:
+                await self._serve(serving)
+            try:
+                work = await self._work_through(work, sources, sample, store)
+            except (UserError, Cancelled):
+                await self._dismiss_workers(self._work.job)
+                raise
+            await self._dismiss_workers(work.job)
+            return work
+
+    async def _wait_for_redis(self) -> None:
+        """Wait until the job's Redis serves, or for what ends the job before."""
+        self._preparation.at("the job's Redis")
+        waits: list[asyncio.Future[object]] = [
+            asyncio.ensure_future(waiting)
+            for waiting in (
+                self._rings[REDIS].complete(),
+                self._manager.failed.wait(),
+                self._cancelled.wait(),
+            )
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiting in waits:
+                waiting.cancel()
+        self._raise_end()
 
     async def _work_through(
         self, work: Work, sources: Sources, sample: Task, store: ParameterStore
@@ -255,17 +291,30 @@ class Master:
         self._board.note(PARAMETERS_LOST, message)
         self._board.set_phase(JobPhase.RECOVERING, PARAMETERS_LOST, message)
         await work.abandon()
+        self._board.follow_tables(None)
+        if REDIS in self._rings:
+            await self._wait_for_redis()
         return await self._open(sources, store, is_back=True)
 
     async def _dismiss_workers(self, job: RunningJob) -> None:
         job.tasks.close()
         await self._manager.stop()
+        await self._erase_rows()
         if not self._cancelled.is_set():
             await self._manager.wait_for_exits(FAREWELL_S, self._dismiss_servers)
 
     async def _dismiss_servers(self) -> None:
         if self._ring is not None:
             await dismiss(self._ring, self._env.token, self._env.certificate)
+
+    async def _erase_rows(self) -> None:
+        """Leave nothing in a server that is others' too: the job's end is in its checkpoints."""
+        if self._tables is None or not self._spec.embedding_redis_url:
+            return
+        try:
+            await asyncio.to_thread(self._tables.store.erase)
+        except ElasticError as error:
+            self._board.note(ROWS_LEFT, f"rows of embeddings are left behind: {error}")
 
     def _end_preparation(self) -> None:
         self._preparation.end()
@@ -300,6 +349,7 @@ class Master:
             self._ring,
             self._fleet.made_progress,
             is_back,
+            await run(partial(self._open_tables, store)),
         )
         work: Work
         if spec.kind is JobKind.TRAIN:
@@ -312,7 +362,16 @@ class Master:
         self._manager.attach(work.job)
         return work
 
-    async def _serve(self) -> grpc.aio.Server:
+    def _open_tables(self, store: ParameterStore) -> Tables | None:
+        """The tables of the model, with rows as their store has them; what was open is closed."""
+        if self._tables is not None:
+            self._tables.store.close()
+        open_store = partial(row_store, self._spec, self._env, self._rings.get(REDIS))
+        self._tables = open_tables(self._spec, store, self._preparation.at, open_store)
+        return self._tables
+
+    async def _serve(self, serving: AsyncExitStack) -> None:
+        """Answer calls until `serving` is left."""
         server = grpc.aio.server(options=SERVER_OPTIONS)
         guard = partial(_check_may_answer, self._env.fence)
         handler = MasterHandler(self._reception, self._env.token, guard)
@@ -325,8 +384,8 @@ class Master:
                 f"master_port={port} is in use on {host}: choose another, or 0 for a free one"
             ) from error
         await server.start()
+        serving.push_async_callback(server.stop, 0.1)
         await asyncio.to_thread(self._env.runner.publish_address, f"{host}:{bound}")
-        return server
 
     async def _until(self, job: RunningJob, event: asyncio.Event) -> None:
         """Wait for an event, or for whatever ends the job before."""
@@ -342,18 +401,21 @@ class Master:
         ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            is_lost = waits[-1].done()
+            lost = waits[-1].result() if waits[-1].done() else None
         finally:
             for waiting in waits:
                 waiting.cancel()
+        if job.failure.error is not None and not self._cancelled.is_set():
+            raise job.failure.error
+        self._raise_end()
+        if lost is not None and not event.is_set():
+            raise ParametersLostError(str(lost))
+
+    def _raise_end(self) -> None:
         if self._cancelled.is_set():
             raise Cancelled
-        if job.failure.error is not None:
-            raise job.failure.error
         if self._manager.failure is not None:
             raise self._manager.failure
-        if is_lost and not event.is_set():
-            raise ParametersLostError("a parameter server was lost")
 
     async def _publish_for_ever(self) -> None:
         while True:

@@ -35,6 +35,7 @@ from elastic.rpc.messages import (
     task_to_proto,
     tensors_from_proto,
 )
+from elastic.rpc.rows import gradients_from_proto, ids_from_bytes, reply_chunks
 from elastic.rpc.server import CallRefusedError, malformed
 from elastic.rpc.shared import SharedMemory
 from elastic.rpc.wire import encode_data
@@ -145,6 +146,27 @@ class MasterServicer:
         yield pb.ModelChunk(header=header)
         for pieces in iter_chunks(packed.layout, packed.arrays):
             yield encode_data(pieces)
+
+    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]:
+        """Send rows of a table, of the newest version or of one that is kept."""
+        session = self._session(request.session, is_step=False)
+        version = request.version if request.HasField("version") else None
+        try:
+            ids = ids_from_bytes(request.ids)
+            with self._job.sessions.serving(session):
+                values = await self._job.parameters.rows(request.table, ids, version)
+        except ValueError as error:
+            raise malformed(str(error)) from error
+        except TrainingError as error:
+            self._job.failure.fail(error)
+            raise CallRefusedError(grpc.StatusCode.DATA_LOSS, str(error)) from error
+        if values is None:
+            self._session(request.session, is_step=False)
+            raise CallRefusedError(
+                grpc.StatusCode.NOT_FOUND, f"rows of version {version} are not kept"
+            )
+        for chunk in reply_chunks(values):
+            yield chunk
 
     async def report_gradient(
         self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
@@ -382,6 +404,7 @@ def _incoming(header: pb.GradientHeader, chunks: AsyncIterator[memoryview]) -> I
 
     Raises:
         LayoutError: What it says of its tensors makes no sense.
+        RowsError: The same of rows.
     """
     is_shared = header.HasField("shared")
     # Who shares its memory has said once how its tensors lie.
@@ -395,6 +418,7 @@ def _incoming(header: pb.GradientHeader, chunks: AsyncIterator[memoryview]) -> I
         chunks,
         header.sequence,
         header.is_staged,
+        gradients_from_proto(header.rows),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the programs of workers and parameter servers share: how one begins, and says its end."""
+"""What the programs of workers and servers share: how one begins, and says its end."""
 
 import argparse
 import faulthandler

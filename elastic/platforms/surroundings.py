@@ -71,6 +71,10 @@ class Surroundings(Protocol):
     def own_host(self) -> str:
         """The address that other processes of the job reach this one by."""
 
+    def kept_dir(self) -> Path:
+        """A folder, made where it was missing, for files that the next launch of this replica finds
+        again where the platform can keep them."""
+
     def patience_s(self) -> float:
         """How long a worker waits for a master that is away, before it gives its place up."""
 

@@ -264,6 +264,7 @@ class ServerServicer:
                     f"{store.version}"
                 )
             held.end_epochs(request.num_epochs)
+            applied = store.learning_rate
             group = [_find(held, each) for each in request.ids]
             for contribution, each in zip(group, request.ids, strict=True):
                 store.stage(contribution, each.learning_rate_scale)
@@ -274,7 +275,10 @@ class ServerServicer:
             for item in ids:
                 held.drop(item)
             held.end_sessions(set(request.ended_sessions))
-            held.made = ids, pb.CommitReply(learning_rate=store.learning_rate)
+            held.made = (
+                ids,
+                pb.CommitReply(learning_rate=store.learning_rate, applied_learning_rate=applied),
+            )
         moved, held.moved = held.moved, asyncio.Event()
         moved.set()
         return held.made[1]

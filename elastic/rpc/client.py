@@ -14,6 +14,7 @@ import grpc
 from elastic.errors import RpcError, SupersededError
 from elastic.policy.placement import Share
 from elastic.policy.records import Task
+from elastic.rows.base import Ids, Table, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import misfit, open_channel
 from elastic.rpc.layout import Array, Assembler, Layout, iter_chunks
@@ -24,6 +25,7 @@ from elastic.rpc.messages import (
     specs_to_proto,
     task_from_proto,
 )
+from elastic.rpc.rows import RowsError, ids_to_bytes, values_of_reply
 from elastic.rpc.shared import Mappings, SharedMemory, map_shared
 from elastic.rpc.wire import FENCED, METHODS, Malformed, encode_data
 from elastic.spec.certificate import Certificate
@@ -172,7 +174,7 @@ class MasterClient:
         return ServerPlace(server.address, share_from_proto(server), shares_memory)
 
     def register_server(self, request: pb.RegisterServerRequest) -> float:
-        """Say that this process serves a share; gives after how many seconds to say it again.
+        """Say that this process serves; gives after how many seconds to say it again.
 
         Raises:
             SupersededError: A newer launch has its place.
@@ -246,6 +248,22 @@ class MasterClient:
             "GetModel", lambda method: self._pull(method, request)
         )
         return pulled
+
+    def get_rows(
+        self, session: Session, table: Table, ids: Ids, version: int | None = None
+    ) -> Values:
+        """Rows of a table: of `version`, or the newest; an array of the caller's own.
+
+        Raises:
+            VersionGoneError: The master does not keep `version` any more.
+        """
+        request = pb.GetRowsRequest(
+            session=session.key, table=table.name, ids=ids_to_bytes(ids), version=version
+        )
+        reply: Values = self._retry(
+            "GetRows", lambda method: self._receive_rows(method, request, len(ids))
+        )
+        return reply
 
     def report_staged(self, session: Session, header: pb.GradientHeader) -> pb.ReportGradientReply:
         """Report a gradient that lies on the servers; the reply may wait for the update."""
@@ -347,6 +365,18 @@ class MasterClient:
         for chunk in stream:
             assembler.add(chunk)
         return model.pulled(header.model_version, assembler.finish())
+
+    def _receive_rows(
+        self, method: Any, request: pb.GetRowsRequest, num_rows: int
+    ) -> Values | Malformed:
+        stream = method(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+        first = next(stream)
+        if isinstance(first, Malformed):
+            return first
+        try:
+            return values_of_reply(first.header.dim, num_rows, stream)
+        except RowsError as error:
+            return Malformed(str(error))
 
     def _shared_model(
         self, model: "_ModelLayout", version: int, handle: pb.SharedBuffer

@@ -150,16 +150,18 @@ class ServerShare(_message.Message):
     def __init__(self, address: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., proof: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
 
 class RegisterServerRequest(_message.Message):
-    __slots__ = ("server_index", "launch", "address", "life")
+    __slots__ = ("server_index", "launch", "address", "life", "role")
     SERVER_INDEX_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
     server_index: int
     launch: int
     address: str
     life: str
-    def __init__(self, server_index: _Optional[int] = ..., launch: _Optional[int] = ..., address: _Optional[str] = ..., life: _Optional[str] = ...) -> None: ...
+    role: str
+    def __init__(self, server_index: _Optional[int] = ..., launch: _Optional[int] = ..., address: _Optional[str] = ..., life: _Optional[str] = ..., role: _Optional[str] = ...) -> None: ...
 
 class RegisterServerReply(_message.Message):
     __slots__ = ("heartbeat_interval_s",)
@@ -284,12 +286,14 @@ class CommitRequest(_message.Message):
     def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., ids: _Optional[_Iterable[_Union[CommitId, _Mapping]]] = ..., state_share: _Optional[float] = ..., num_epochs: _Optional[int] = ..., ended_sessions: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CommitReply(_message.Message):
-    __slots__ = ("learning_rate", "failure")
+    __slots__ = ("learning_rate", "failure", "applied_learning_rate")
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     learning_rate: float
     failure: str
-    def __init__(self, learning_rate: _Optional[float] = ..., failure: _Optional[str] = ...) -> None: ...
+    applied_learning_rate: float
+    def __init__(self, learning_rate: _Optional[float] = ..., failure: _Optional[str] = ..., applied_learning_rate: _Optional[float] = ...) -> None: ...
 
 class CopyRequest(_message.Message):
     __slots__ = ("era", "version", "num_epochs", "with_optimizer")
@@ -385,8 +389,44 @@ class ModelChunk(_message.Message):
     data: bytes
     def __init__(self, header: _Optional[_Union[ModelHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
+class GetRowsRequest(_message.Message):
+    __slots__ = ("session", "table", "ids", "version")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    table: str
+    ids: bytes
+    version: int
+    def __init__(self, session: _Optional[str] = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
+
+class RowsHeader(_message.Message):
+    __slots__ = ("dim",)
+    DIM_FIELD_NUMBER: _ClassVar[int]
+    dim: int
+    def __init__(self, dim: _Optional[int] = ...) -> None: ...
+
+class RowsChunk(_message.Message):
+    __slots__ = ("header", "data")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    header: RowsHeader
+    data: bytes
+    def __init__(self, header: _Optional[_Union[RowsHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class RowGradient(_message.Message):
+    __slots__ = ("table", "ids", "values")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    ids: bytes
+    values: bytes
+    def __init__(self, table: _Optional[str] = ..., ids: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
+
 class GradientHeader(_message.Message):
-    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity", "metrics", "is_staged")
+    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity", "metrics", "is_staged", "rows")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -403,6 +443,7 @@ class GradientHeader(_message.Message):
     ODDITY_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     IS_STAGED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     session: str
     sequence: int
     task_id: int
@@ -419,7 +460,8 @@ class GradientHeader(_message.Message):
     oddity: str
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
     is_staged: bool
-    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., is_staged: bool = ...) -> None: ...
+    rows: _containers.RepeatedCompositeFieldContainer[RowGradient]
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., is_staged: bool = ..., rows: _Optional[_Iterable[_Union[RowGradient, _Mapping]]] = ...) -> None: ...
 
 class GradientChunk(_message.Message):
     __slots__ = ("header", "data")

@@ -54,6 +54,8 @@ class MasterService(Protocol):
 
     def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]: ...
 
+    def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]: ...
+
     async def report_gradient(
         self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
     ) -> pb.ReportGradientReply: ...
@@ -144,6 +146,7 @@ class MasterHandler(_Handler):
             ),
             ("RegisterServer", _unary(METHODS["RegisterServer"], service.register_server, guard)),
             ("GetModel", _download(METHODS["GetModel"], service.get_model, guard)),
+            ("GetRows", _download(METHODS["GetRows"], service.get_rows, guard)),
             (
                 "ReportGradient",
                 _upload(

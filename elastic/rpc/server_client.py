@@ -174,6 +174,21 @@ class CommitId:
 
 
 @dataclass(frozen=True, slots=True)
+class Committed:
+    """What a server says of an update.
+
+    Attributes:
+        learning_rate: Of the next one.
+        applied_learning_rate: Of this one.
+        failure: What the user has to mend; then there was none.
+    """
+
+    learning_rate: float
+    applied_learning_rate: float
+    failure: str
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One update, the same on all servers.
 
@@ -224,12 +239,8 @@ class AsyncServerClient:
         reply = await self._answer(call(_loaded(share), metadata=self._metadata))
         return (reply.proof if reply.HasField("proof") else None), reply.failure
 
-    async def commit(self, commit: Commit, timeout_s: float) -> tuple[float, str]:
-        """Have the server make an update; asking again changes nothing.
-
-        Returns:
-            The learning rate of the next one, and what the user has to mend.
-        """
+    async def commit(self, commit: Commit, timeout_s: float) -> Committed:
+        """Have the server make an update; asking again changes nothing."""
         method = SERVER_METHODS["Commit"]
         call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
         request = pb.CommitRequest(
@@ -249,7 +260,7 @@ class AsyncServerClient:
             ended_sessions=commit.ended_sessions,
         )
         reply = await self._answer(call(request, metadata=self._metadata, timeout=timeout_s))
-        return reply.learning_rate, reply.failure
+        return Committed(reply.learning_rate, reply.applied_learning_rate, reply.failure)
 
     async def copy(
         self, era: str, version: int, num_epochs: int, *, with_optimizer: bool

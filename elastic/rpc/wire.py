@@ -157,6 +157,7 @@ METHODS: Final[dict[str, Method[Any]]] = {
         _unary("ReportTaskResult", pb.ReportTaskResultRequest, pb.ReportTaskResultReply),
         _unary("RegisterServer", pb.RegisterServerRequest, pb.RegisterServerReply),
         _download("GetModel", pb.GetModelRequest, pb.ModelChunk),
+        _download("GetRows", pb.GetRowsRequest, pb.RowsChunk),
         _upload("ReportGradient", pb.GradientChunk, pb.ReportGradientReply),
     )
 }

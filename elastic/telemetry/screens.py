@@ -37,6 +37,7 @@ from elastic.telemetry.summary import (
     percent_text,
     run_s,
     speed_text,
+    tables_text,
     time_split_text,
     workers_text,
 )
@@ -178,6 +179,7 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
         "loss": loss_text(status),
         "samples/s": speed_text(status),
         "workers": workers_text(status),
+        "tables": tables_text(status),
         "evaluates": evaluation_text(status),
         "evaluation": metrics_text(status),
         "best": best_text(status),

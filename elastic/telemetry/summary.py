@@ -126,6 +126,14 @@ def workers_text(status: JobStatus) -> str:
     return f"{running}/{status.desired_workers}"
 
 
+def tables_text(status: JobStatus) -> str:
+    """`items: 1,024 rows of 16, 0.2 MB`, a line for each table."""
+    return "\n".join(
+        f"{table.name}: {table.rows:,} rows of {table.dim}, {table.size_bytes / 1e6:,.1f} MB"
+        for table in status.tables
+    )
+
+
 def age_text(status: JobStatus, now_s: float) -> str:
     """Time since the job was submitted."""
     return "-" if status.submitted_s is None else duration_text(now_s - status.submitted_s)

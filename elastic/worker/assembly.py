@@ -18,6 +18,7 @@ from elastic.worker.exchange import Exchange, MasterExchange, ServerExchange
 from elastic.worker.loop import Parts
 from elastic.worker.meter import StepMeter
 from elastic.worker.prediction import Outputs, open_processor
+from elastic.worker.rows import MasterRows
 from elastic.worker.step import Trainer
 from elastic.worker.strategy import PulledParameters
 
@@ -62,8 +63,12 @@ def assemble(
         model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model, session.total_steps) if local else None
+        rows = None
+        if model.tables:
+            rows = MasterRows(client)
+            model.read_rows_from(rows)
         strategy = PulledParameters(
-            _exchange(spec, client), model, updater, spec.get_model_steps, meter
+            _exchange(spec, client), model, updater, spec.get_model_steps, meter, rows
         )
         trainer = Trainer(strategy, model, spec.seed, meter, spec.train_metrics)
         stream = BatchStream(framework, model_def, spec.minibatch_size, readers)

@@ -16,6 +16,7 @@ from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import PulledModel, Session, VersionGoneError
 from elastic.rpc.messages import metrics_to_proto
+from elastic.rpc.rows import gradients_to_proto
 from elastic.worker.exchange import Exchange
 from elastic.worker.meter import NoMeter, StepMeter
 
@@ -88,6 +89,7 @@ class Strategy(Protocol):
 
         Raises:
             LeaseLostError: Its records were given to another worker.
+            TrainingError: It has more rows of embeddings than can travel.
         """
 
     def idle(self, seconds: float, stopping: threading.Event) -> None:
@@ -95,6 +97,26 @@ class Strategy(Protocol):
 
         Here and not in the loop, for others may need who has no records of its own.
         """
+
+
+class RowsOfVersions(Protocol):
+    """Where rows of embeddings come from while the model computes."""
+
+    def begin(self, session: Session) -> None:
+        """Take the session that all calls are of from now on."""
+
+    def read_at(self, version: int | None) -> None:
+        """Read rows of one version from now on, the newest for None."""
+
+
+class NoRows:
+    """The model has no tables."""
+
+    def begin(self, session: Session) -> None:
+        """See `RowsOfVersions`."""
+
+    def read_at(self, version: int | None) -> None:
+        """See `RowsOfVersions`."""
 
 
 class PulledParameters:
@@ -110,6 +132,7 @@ class PulledParameters:
         updater: Updater | None,
         get_model_steps: int,
         meter: StepMeter | None = None,
+        rows: RowsOfVersions | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -119,12 +142,14 @@ class PulledParameters:
             updater: Applies own gradients between pulls; needed where `get_model_steps` > 1.
             get_model_steps: Pull every so many accepted steps.
             meter: Told how long pulls and pushes took, and how large they were.
+            rows: What the model reads rows from; None where it has no tables.
         """
         self._exchange = exchange
         self._model = model
         self._updater = updater
         self._get_model_steps = get_model_steps
         self._meter = meter or NoMeter()
+        self._rows = rows or NoRows()
         self._sequence = 0
         self._version: int | None = None
         self._state: Tensors = {}
@@ -139,6 +164,7 @@ class PulledParameters:
     def begin(self, session: Session) -> None:
         """Pull anew before the next step: versions of a restarted master mean other values."""
         self._exchange.begin(session)
+        self._rows.begin(session)
         self._sequence = 0
         self._version, self._is_stale = None, True
 
@@ -149,6 +175,7 @@ class PulledParameters:
 
     def fill(self) -> None:
         """Pull when the last answer, or the number of own steps, asks for it."""
+        self._rows.read_at(None)
         if self._is_stale or self._steps_since_pull >= self._get_model_steps:
             self._pull(None)
             self._is_stale = False
@@ -163,18 +190,20 @@ class PulledParameters:
             self._pull(version)
         except VersionGoneError as error:
             raise LeaseLostError from error
+        self._rows.read_at(version)
         self._is_stale = True
 
     def contribute(self, contribution: Contribution) -> Outcome:
         result = contribution.result
+        header = self._header(contribution, self._sequence + 1)
         self._sequence += 1
         began_s = time.perf_counter()
-        reply = self._exchange.report_gradient(
-            self._header(contribution), result.gradients, result.state
-        )
+        reply = self._exchange.report_gradient(header, result.gradients, result.state)
         self._meter.pushed(
             time.perf_counter() - began_s,
-            _size_bytes(result.gradients) + _size_bytes(result.state),
+            _size_bytes(result.gradients)
+            + _size_bytes(result.state)
+            + sum(each.values.nbytes for each in result.rows.values()),
         )
         verdicts = pb.ReportGradientReply
         if reply.verdict not in (verdicts.VERDICT_ACCEPTED, verdicts.VERDICT_STALE):
@@ -196,10 +225,10 @@ class PulledParameters:
         """Wait: nobody is needed for what others do."""
         stopping.wait(seconds)
 
-    def _header(self, contribution: Contribution) -> pb.GradientHeader:
+    def _header(self, contribution: Contribution, sequence: int) -> pb.GradientHeader:
         task, result = contribution.task, contribution.result
         return pb.GradientHeader(
-            sequence=self._sequence,
+            sequence=sequence,
             task_id=task.task_id,
             attempt=task.attempt,
             start=contribution.start,
@@ -210,6 +239,7 @@ class PulledParameters:
             wants_model=self._steps_since_pull + 1 >= self._get_model_steps,
             metrics=metrics_to_proto([(each.name, each.values) for each in result.metrics]),
             oddity=contribution.oddity or "",
+            rows=gradients_to_proto(result.rows),
         )
 
     def _go_on_with(self, result: StepResult, newest_version: int) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,11 @@ from elastic.checkpoints.cuts import (
     read_cut,
     write_cut,
 )
+from elastic.checkpoints.manifest import read_manifest
+from elastic.checkpoints.rows import CutRows
 from elastic.frameworks.base import UpdaterState
+from elastic.rows.base import Table
+from elastic.rows.store import TableForm
 
 WRITER = """
 import itertools, sys
@@ -101,3 +106,18 @@ def test_the_newest_cut_is_that_of_the_highest_version_whatever_the_times(tmp_pa
     write_cut(other, cut(3))
     _, found = newest_cut([newest, other], None, pytest.fail)
     assert found.version == 9
+
+
+@pytest.mark.parametrize(
+    ("whole", "kept"),
+    [([1, 2], [5, 4, 2]), ([1, 4], [5, 4]), ([1, 2, 5], [5, 4]), ([], [5, 4])],
+    ids=["older", "among-those-kept", "newest", "none"],
+)
+def test_pruning_leaves_the_newest_that_has_its_rows(whole, kept, tmp_path):
+    """The others are worth as much as the store that holds their rows."""
+    form = TableForm(Table("items", 2, "zeros"))
+    for version in range(1, 6):
+        rows = CutRows((form,), lambda _: iter(()), is_held=version not in whole)
+        newest = write_cut(tmp_path, replace(_cut(version), rows=rows))
+    prune(tmp_path, 2, newest)
+    assert [read_manifest(path).version for path in list_cuts(tmp_path)] == kept

@@ -181,6 +181,7 @@ def _requests(session):
         "Heartbeat": pb.HeartbeatRequest(session=session),
         "GetTask": pb.GetTaskRequest(session=session),
         "GetModel": pb.GetModelRequest(session=session),
+        "GetRows": pb.GetRowsRequest(session=session, table="items"),
         "ReportTaskResult": pb.ReportTaskResultRequest(session=session, outcome=3),
     }
 
@@ -232,6 +233,49 @@ def test_only_the_jobs_own_token_opens_a_method(name, metadata):
         "UNAUTHENTICATED",
         "elastic.v1.Master needs this job's token as metadata 'authorization: Bearer TOKEN'",
     )
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "message"),
+    [
+        ({"table": "items"}, "the model has no table 'items'"),
+        ({"table": "items", "ids": bytes(9)}, "9 bytes are no ids of 8 bytes each"),
+        ({"table": "items", "ids": bytes(16)}, "ids that do not ascend strictly"),
+    ],
+    ids=["table", "bytes", "order"],
+)
+def test_rows_that_cannot_be_asked_for_are_refused(request_fields, message):
+    async def send():
+        async with ServedMaster().serve() as peer:
+            request = pb.GetRowsRequest(session=await peer.register(), **request_fields)
+            return await peer.refusal(peer.call("GetRows", request))
+
+    assert asyncio.run(send()) == ("INVALID_ARGUMENT", message)
+
+
+ROWS_MESSAGES = {
+    "table": ([pb.RowGradient(table="items")], "rows of items, and the model has no such table"),
+    "bytes": ([pb.RowGradient(table="items", ids=bytes(9))], "9 bytes are no ids of 8 bytes each"),
+}
+
+
+@pytest.mark.parametrize("case", ROWS_MESSAGES)
+def test_a_gradient_with_rows_that_cannot_be_is_refused(case):
+    rows, message = ROWS_MESSAGES[case]
+
+    async def send():
+        master = ServedMaster()
+        async with master.serve() as peer:
+            session = await peer.register()
+            task = await peer.get_task(session)
+            before = master.account()
+            header, data = gradient(session, task, 0, 1)
+            header.rows.extend(rows)
+            refusal = await peer.refusal(peer.report(messages(header, data)))
+            assert master.account() == before
+            return refusal
+
+    assert asyncio.run(send()) == ("INVALID_ARGUMENT", message)
 
 
 def test_an_outcome_that_is_none_is_refused():

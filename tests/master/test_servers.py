@@ -135,6 +135,27 @@ def test_a_cut_written_with_some_servers_is_loaded_with_others(name, before, aft
     run(scenario())
 
 
+def test_the_rate_that_an_update_had_is_told_beside_that_of_the_next():
+    """Rows of embeddings are updated by the first, when the servers go on to the other."""
+
+    def halving():
+        return keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5))
+
+    store = store_of("keras", halving)
+
+    async def scenario():
+        async with Shares("keras", halving, 1).serve() as shares:
+            for number, rate in enumerate((0.5, 0.25)):
+                made = given(store, number)
+                await shares.update(*made)
+                await update(store, *made)
+                for each in (shares.strategy, store):
+                    assert each.applied_learning_rate == rate
+                    assert each.learning_rate == rate / 2
+
+    run(scenario())
+
+
 def torch_shares(num_servers=2):
     return Shares("torch", OPTIMIZERS["torch-adam"][1], num_servers)
 

@@ -267,3 +267,22 @@ def test_what_an_autoscaler_cannot_decide_is_refused():
         "--autoscale and --queue=team-a would both decide when there are more workers: leave one "
         "of them out"
     ]
+
+
+def test_a_job_brings_a_redis_along_where_its_user_names_none():
+    url = "redis://me@db.example.com:7000/3"
+    assert spec().num_redis == 0
+    assert spec(embedding_store="redis").num_redis == 1
+    assert spec(embedding_store="redis", embedding_redis_url=url).num_redis == 0
+    assert desired_replicas(spec(embedding_store="redis"), None, None)["redis"] == 1
+
+
+def test_a_redis_without_a_use_is_refused():
+    [problem] = problems(embedding_redis_url="redis://db")
+    assert "--embedding_redis_url=redis://db has no meaning" in problem
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated():
+    [problem] = problems(embedding_store="redis", embedding_redis_url="redis://me:geheim@db")
+    assert "ELASTIC_REDIS_PASSWORD" in problem
+    assert "geheim" not in problem

@@ -102,7 +102,7 @@ class ServedMaster:
         self._servicer = MasterServicer(
             self.job, sample, lambda replica: self.launches.get(replica.index, 0)
         )
-        self.reception = Reception(None, lambda replica: 0)
+        self.reception = Reception({}, lambda replica: 0)
         self.reception.open(self._servicer)
         self._shards = sources.shards
         self.heard = []
@@ -205,7 +205,8 @@ class Peer:
 
     def call(self, name, request):
         """A unary call, or the first message of a stream of replies."""
-        make = self._channel.unary_stream if name == "GetModel" else self._channel.unary_unary
+        is_stream = METHODS[name].streams_replies
+        make = self._channel.unary_stream if is_stream else self._channel.unary_unary
         return make(METHODS[name].path, _as_bytes, METHODS[name].decode_reply)(
             request, metadata=self.metadata
         )

@@ -36,8 +36,16 @@ class Workshop:
     """A namespace with the rights of a master, an image of the counting models, and a folder that
     pods and test share."""
 
-    def __init__(self, num_records, name="whole"):
+    def __init__(self, num_records, name="whole", requirements=()):
+        """Make all of it.
+
+        Args:
+            num_records: Of the data.
+            name: Begins that of the namespace.
+            requirements: Packages that pip installs into the image.
+        """
         self.num_records = num_records
+        self._requirements = requirements
         self.cluster = connect(KUBECONFIG)
         self.namespace = make_namespace(self.cluster, name)
         list(apply(self.cluster, installing.master_access(self.namespace, "elastic-master")))
@@ -90,6 +98,8 @@ class Workshop:
             shutil.copytree(FAULTY_ZOO, zoo, dirs_exist_ok=True)
             data = prepared_dir("counting", num_records=self.num_records)
             shutil.copy(data / "train.npz", zoo)
+            if self._requirements:
+                (zoo / "requirements.txt").write_text("\n".join(self._requirements) + "\n")
             request = ImageRequest(model_zoo=zoo, image_base=BASE_IMAGE, pull_policy="Never")
             return build_and_push(request, lambda _: None)
 

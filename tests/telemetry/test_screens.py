@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
-from elastic.spec.status import EvaluationProgress, JobEvent, JobPhase, WorkerStatus
+from elastic.spec.status import EvaluationProgress, JobEvent, JobPhase, TableStatus, WorkerStatus
 from elastic.telemetry.screens import job_screen, jobs_table
 from elastic.telemetry.summary import event_line, progress_line
 
@@ -176,6 +176,19 @@ def test_an_evaluation_tells_how_far_it_is():
     assert "evaluates version 143, 20/180 records, ETA 4.0s" in progress_line(
         running(evaluation=told)
     )
+
+
+def test_tables_of_embeddings_tell_their_size():
+    status = running(
+        tables=(
+            TableStatus(name="items", dim=16, rows=20_480, size_bytes=4_096_000),
+            TableStatus(name="users", dim=8, rows=0, size_bytes=0),
+        )
+    )
+    lines = drawn(job_screen(status, SUBMITTED_S + 200), 80)
+    place = next(i for i, line in enumerate(lines) if line.split()[:1] == ["tables"])
+    assert lines[place].split()[1:] == ["items:", "20,480", "rows", "of", "16,", "4.1", "MB"]
+    assert lines[place + 1].split() == ["users:", "0", "rows", "of", "8,", "0.0", "MB"]
 
 
 def test_a_failed_job_shows_its_whole_message():

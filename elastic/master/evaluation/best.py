@@ -60,7 +60,14 @@ class BestVersions:
         self._writer = FencedWriter(fence)
 
     async def save(self, cut: Cut) -> None:
-        """Write a version that is about to be evaluated."""
+        """Write a version that is about to be evaluated, and let go of its rows."""
+        try:
+            await self._save(cut)
+        finally:
+            if cut.rows is not None:
+                cut.rows.let_go()
+
+    async def _save(self, cut: Cut) -> None:
         folder, write = self._evaluated_dir, self._writer.write
         async with self._writing:
             try:

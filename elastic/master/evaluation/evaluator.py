@@ -244,7 +244,9 @@ class Evaluator:
             self._on_lost(version)
         else:
             round_ = self._new_round(version)
-            await self._job.parameters.keep_values(round_, version, cut.parameters, cut.state)
+            await self._job.parameters.keep_values(
+                round_, version, cut.parameters, cut.state, cut.rows
+            )
             self._enter(_Open(round_, occasion), None)
 
     # -- inside --------------------------------------------------------------------------------

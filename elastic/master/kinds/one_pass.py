@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,8 +18,11 @@ from elastic.master.coordination.running import RunningJob
 from elastic.master.fenced import FencedWriter
 from elastic.master.kinds.prediction import Counted, Journal, PredictionRound, replace_text
 from elastic.master.kinds.work import JobParts, Until
+from elastic.master.parameters.rows import WithRows
 from elastic.master.parameters.store import ParameterStore
+from elastic.master.parameters.strategy import AnyStrategy
 from elastic.master.prepare.preparation import Sources, checkpoint_path
+from elastic.master.prepare.tables import begin_tables
 from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.fences import Fence
 from elastic.platforms.surroundings import MasterEnvironment
@@ -234,12 +238,22 @@ async def open_one_pass(parts: JobParts, sources: Sources, store: ParameterStore
         one_pass = Evaluation(spec, sources, store, board)
     else:
         one_pass = Prediction(parts.env, sources, store, board)
+    parameters: AnyStrategy = store
+    tables = parts.tables
+    if tables is not None:
+        parts.preparation.at("rows of embeddings")
+        await parts.preparation.run(
+            partial(begin_tables, spec, sources.model_def, tables, store.version)
+        )
+        with_rows = WithRows(store, tables)
+        board.follow_tables(with_rows.sizes)
+        parameters = with_rows
     parts.preparation.at("what has been done before")
     await parts.preparation.run(one_pass.prepare)
     board.count_by(one_pass.round.ledger)
     job = RunningJob.assemble(
         Ledger([], LedgerConfig(1, 1)),
-        store,
+        parameters,
         UpdateRule(),
         Liveness(spec.hang_timeout, spec.start_timeout),
         CommitLog(""),

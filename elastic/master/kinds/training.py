@@ -8,6 +8,8 @@ from pathlib import Path
 
 from elastic.checkpoints.cuts import Cut
 from elastic.checkpoints.destinations import advice, in_words
+from elastic.checkpoints.rows import read_rows
+from elastic.checkpoints.table_files import export_tables, writes_parquet
 from elastic.errors import CheckpointError, JobSpecError, TrainingError
 from elastic.master.coordination.running import RunningJob
 from elastic.master.cutter import CutPlan, Cutter
@@ -17,16 +19,19 @@ from elastic.master.evaluation.evaluator import Evaluator
 from elastic.master.fenced import FencedWriter
 from elastic.master.hang_watch import LEAST_S
 from elastic.master.kinds.work import JobParts, Until
+from elastic.master.parameters.rows import WithRows
 from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
+from elastic.master.parameters.tables import NewestRows
 from elastic.master.prepare.preparation import (
     Sources,
     build_callbacks,
     total_updates,
     training_ledger,
 )
-from elastic.master.prepare.restoring import restore
+from elastic.master.prepare.restoring import held_versions, restore
+from elastic.master.prepare.tables import begin_tables
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
 from elastic.policy.records import Shard
@@ -57,6 +62,7 @@ class Training:
         self._writer = FencedWriter(parts.env.fence)
         self._cutter = cutter
         self._evaluator = evaluator
+        self._best: Path | None = None
 
     async def run(self, until: Until) -> None:
         """Train to the end, and make the most of what came of it."""
@@ -113,7 +119,7 @@ class Training:
             await evaluating
             cutter.metrics = evaluator.final_results
             is_kept = await cutter.final_checkpoint()
-        checkpoint = await evaluator.finish()
+        checkpoint = self._best = await evaluator.finish()
         self._board.metrics = cutter.metrics
         self._tell_checkpoint()
         if checkpoint is not None:
@@ -135,12 +141,34 @@ class Training:
         try:
             async with self.job.parameters.lock:
                 export = (await self.job.parameters.whole()).export
-            return await self._writer.write(lambda _: export(self._spec.output))
+            written = await self._writer.write(lambda _: export(self._spec.output))
+            await self._export_tables(Path(written))
         except OSError as error:
             raise JobSpecError(
                 f"--output={self._spec.output} cannot be written: {in_words(error)}; {kept}: "
                 f"{advice(error)}, and run the job again with --resume"
             ) from error
+        return written
+
+    async def _export_tables(self, export: Path) -> None:
+        """Write the rows of what was exported beside it.
+
+        Raises:
+            CheckpointError: Those of the best version cannot be read.
+        """
+        async with self.job.parameters.lock:
+            newest = await self.job.parameters.hold_rows()
+        if newest is None:
+            return
+        best = self._best
+        try:
+            rows = newest if best is None else await asyncio.to_thread(read_rows, best)
+            assert rows is not None, "cuts of a model with tables have rows"
+            folder = await self._writer.write(lambda check: export_tables(export, rows, check))
+        finally:
+            newest.let_go()
+        missing = "" if writes_parquet() else ", as npz, since pyarrow is not installed"
+        self._board.note("TablesExported", f"rows of embeddings are in {folder}{missing}")
 
 
 async def open_training(
@@ -161,17 +189,26 @@ async def open_training(
     run, at = parts.preparation.run, parts.preparation.at
     hooks = await run(partial(build_callbacks, spec, sources, store, at))
     parameters = _strategy(parts, store, total_updates(spec, sources.shards))
+    tables = parts.tables
+    if tables is not None:
+        parameters = WithRows(parameters, tables)
+        parts.board.follow_tables(parameters.sizes)
+        store.model.read_rows_from(NewestRows(tables))
     callbacks = CallbackRunner(hooks, parameters, spec.hang_timeout, board.note)
     callbacks.check(bool(sources.evaluation_shards), metric_names)
     ledger = training_ledger(spec, sources.chunks)
     at("newest cut")
-    going_back = partial(restore, parts.env, parameters, ledger, board.note, parts.is_first_life)
+    going_back = partial(
+        restore, parts.env, parameters, ledger, board.note, parts.is_first_life, tables
+    )
     cut = await run(going_back)
     if cut is None and parts.is_back:
         raise CheckpointError(
-            "a parameter server was lost, and there is no cut that the job could go back to: the "
+            "parameters were lost, and there is no cut that the job could go back to: the "
             f"events of `elastic status` say why none could be written to {parts.env.recovery_dir}"
         )
+    if cut is None and tables is not None:
+        await run(partial(begin_tables, spec, sources.model_def, tables))
     parts.commit_log.open(parameters.version)
     idle = idle_workers(ledger.num_tasks, ledger.num_minibatches, spec.num_workers.maximum)
     if idle is not None and parts.is_first_life:
@@ -190,8 +227,13 @@ async def open_training(
     evaluated = cut if cut is not None and cut.evaluated_on == cutter.evaluated_on else None
     parts.telemetry.attach(job, evaluates_as_before=evaluated is not None)
     evaluator = await _evaluator(parts, job, cutter, callbacks, sources, cut)
-    if cut is None and parts.ring is not None:
-        # What the job goes back to where a server is lost before the next cut.
+    if isinstance(parameters, WithRows) and cut is not None:
+        versions = held_versions(parts.env.recovery_dir, cut.version)
+        await run(partial(parameters.tables.let_go_but, versions))
+        cutter.take_over([parameters.held_at(version) for version in versions])
+    is_outside = parts.ring is not None or (tables is not None and tables.store.is_durable)
+    if cut is None and is_outside:
+        # What the job goes back to where a server, or the store, is lost before the next cut.
         await cutter.recovery_cut(is_wanted=True)
     # Metrics of a cut are those of its last record: training on makes them old.
     if evaluated is not None and job.updates.training_done.is_set():

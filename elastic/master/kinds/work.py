@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
 from elastic.master.parameters.ring import ServerRing
+from elastic.master.parameters.tables import Tables
 from elastic.master.prepare.progress import Preparation
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
@@ -34,6 +35,7 @@ class JobParts:
         ring: The parameter servers; None where the master has the parameters.
         on_server_progress: Told of each server when it has made an update.
         is_back: The job was at work before in this life of the master: only a cut has its values.
+        tables: Of embeddings, whose rows are kept beside the parameters; None where there are none.
     """
 
     env: MasterEnvironment
@@ -47,6 +49,7 @@ class JobParts:
     ring: ServerRing | None = None
     on_server_progress: Callable[[ReplicaId], None] = _untold
     is_back: bool = False
+    tables: Tables | None = None
 
 
 class Work(Protocol):

@@ -1,4 +1,4 @@
-"""The parameter servers that are there: which process has which place, and whether it still has."""
+"""The servers that are there: which process has which place, and whether it still has."""
 
 import asyncio
 import math
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from elastic.policy.replicas import ReplicaId
-from elastic.spec.roles import PS
 
 SILENT_S: Final = 10.0
 """A server that says nothing for so long, of what it says every two seconds, is replaced."""
@@ -33,7 +32,7 @@ class ServerLife:
 
 
 class ServerRing:
-    """The places of a job's servers. On the event loop.
+    """The places of a job's servers of one role. On the event loop.
 
     Attributes:
         changed: Set when a server comes or goes; whoever waits clears it first.
@@ -145,8 +144,3 @@ class ServerRing:
             elif silent_s > SILENT_S:
                 found.append((life.replica, f"gave no sign of life for {silent_s:.1f} s"))
         return found
-
-
-def server_id(index: int, launch: int) -> ReplicaId:
-    """A launch of a parameter server."""
-    return ReplicaId(PS, index, launch)

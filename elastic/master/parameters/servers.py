@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from elastic.checkpoints.rows import CutRows
 from elastic.errors import ModelDefError, RpcError, TrainingError
 from elastic.frameworks.base import Array, Model, Tensors, UpdaterState
 from elastic.master.parameters.ring import ServerLife, ServerRing
@@ -34,11 +35,13 @@ from elastic.master.parameters.strategy import (
 from elastic.master.parameters.versions import PackedModel
 from elastic.platforms.fences import NO_FENCE, Fence, FencedError
 from elastic.policy.placement import Share, spread
+from elastic.rows.base import Ids, Values
 from elastic.rpc.client import BULK_TIMEOUT_S
 from elastic.rpc.server_client import (
     AsyncServerClient,
     Commit,
     CommitId,
+    Committed,
     CopiedShare,
     LoadedShare,
     OtherEraError,
@@ -137,7 +140,7 @@ class ServerParameters:
         self._ended: set[str] = set()
         self._num_epochs = 0
         self._num_made = 0
-        self._rate = mirror.learning_rate
+        self._rate = self.applied_learning_rate = mirror.learning_rate
         self._mirrors_rate = self._rate
         self._closed = asyncio.Event()
 
@@ -175,9 +178,10 @@ class ServerParameters:
     def _client_of(self, life: ServerLife) -> AsyncServerClient:
         return AsyncServerClient(life.address, self._rules.token, self._rules.certificate)
 
-    async def lost(self) -> None:
+    async def lost(self) -> str:
         """Return when one of the servers that were loaded is there no more."""
         await self._ring.change_of([each.life for each in self._servers])
+        return "a parameter server was lost"
 
     def directions(self) -> Directions:
         """See `Strategy`."""
@@ -195,6 +199,7 @@ class ServerParameters:
 
     async def receive(self, incoming: Incoming) -> Staged:
         """See `Strategy`: nothing comes but the word that it is staged."""
+        incoming.check_no_rows()
         return Staged(incoming.session, incoming.sequence, incoming.num_records, incoming.is_staged)
 
     def give_back(self, contribution: Staged) -> None:
@@ -239,11 +244,12 @@ class ServerParameters:
             sorted(ended),
         )
         answers = await self._all(lambda server: self._commit(server, commit))
-        failure = next((failure for _, failure in answers if failure), "")
+        failure = next((each.failure for each in answers if each.failure), "")
         if failure:
             raise TrainingError(failure)
         self.version += 1
-        self._rate = answers[0][0]
+        self._rate = answers[0].learning_rate
+        self.applied_learning_rate = answers[0].applied_learning_rate
         if not self._num_made:
             for server in self._servers:
                 self._on_progress(server.life)
@@ -269,7 +275,12 @@ class ServerParameters:
         await self._mirror.keep(reader)
 
     async def keep_values(
-        self, reader: Hashable, version: int, parameters: Tensors, state: Tensors
+        self,
+        reader: Hashable,
+        version: int,
+        parameters: Tensors,
+        state: Tensors,
+        rows: CutRows | None = None,  # noqa: ARG002
     ) -> None:
         """See `Strategy`."""
         await self._mirror.keep_values(reader, version, parameters, state)
@@ -281,6 +292,14 @@ class ServerParameters:
     def release(self, reader: Hashable) -> None:
         """See `Strategy`."""
         self._mirror.release(reader)
+
+    async def rows(self, table: str, ids: Ids, version: int | None = None) -> Values | None:  # noqa: ARG002
+        """See `Strategy`: there are none."""
+        raise ValueError(f"the model has no table {table!r}")
+
+    async def hold_rows(self) -> CutRows | None:
+        """See `Strategy`: there are none."""
+        return None
 
     async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
         """See `Strategy`: every server copies at one version, which the mirror has then too."""
@@ -367,7 +386,7 @@ class ServerParameters:
         if failure:
             raise ModelDefError(f"{server.life.replica.name}: {failure}")
 
-    async def _commit(self, server: _Server, commit: Commit) -> tuple[float, str]:
+    async def _commit(self, server: _Server, commit: Commit) -> Committed:
         """Have one server make the update, however often it has to be asked."""
         rules = self._rules
         return await self._ask(

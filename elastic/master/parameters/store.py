@@ -8,11 +8,14 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from elastic.checkpoints.rows import CutRows
 from elastic.errors import CheckpointError, TrainingError
 from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState, Values
 from elastic.master.parameters.contributions import Contribution, GradientReceiver, WeightedSum
 from elastic.master.parameters.strategy import NO_SERVERS, Directions, Incoming
 from elastic.master.parameters.versions import ModelBuffer, ModelBuffers, PackedModel
+from elastic.rows.base import Ids
+from elastic.rows.base import Values as RowValues
 from elastic.rpc.layout import Layout
 
 INLINE_BYTES: Final = 1 << 20
@@ -61,6 +64,7 @@ class VersionStore(Generic[V]):
         self._updater = updater
         self._watched = watched
         self.version = 0
+        self.applied_learning_rate = 0.0
         self.lock = asyncio.Lock()
         parameters, state = model.parameters(), model.state()
         self.parameter_layout = Layout.of(parameters)
@@ -91,6 +95,7 @@ class VersionStore(Generic[V]):
 
     async def receive(self, incoming: Incoming) -> Contribution:
         """See `Strategy`."""
+        incoming.check_no_rows()
         return await self._receiver.receive(incoming)
 
     def give_back(self, contribution: Contribution) -> None:
@@ -118,6 +123,7 @@ class VersionStore(Generic[V]):
     async def commit(self, state_share: float = 1.0) -> int:
         """See `Strategy`."""
         group, self._group = self._group, self._group.successor()
+        self.applied_learning_rate = self.learning_rate
         gradients, state, scale = group.mean()
         update = partial(self._apply, gradients, state, scale, state_share)
         if not self._is_read:
@@ -167,7 +173,12 @@ class VersionStore(Generic[V]):
         self._kept[packed.version] = packed
 
     async def keep_values(
-        self, reader: Hashable, version: int, parameters: Tensors, state: Tensors
+        self,
+        reader: Hashable,
+        version: int,
+        parameters: Tensors,
+        state: Tensors,
+        rows: CutRows | None = None,  # noqa: ARG002
     ) -> None:
         """Keep an older version, by its values, until `reader` releases it.
 
@@ -287,9 +298,10 @@ class ParameterStore(VersionStore[Model]):
     async def start(self) -> None:
         """See `Strategy`: everything is here."""
 
-    async def lost(self) -> None:
+    async def lost(self) -> str:
         """See `Strategy`: what is here is lost with this process alone."""
         await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
 
     async def whole(self) -> Model:
         """See `Strategy`."""
@@ -297,6 +309,14 @@ class ParameterStore(VersionStore[Model]):
 
     async def close(self) -> None:
         """See `Strategy`."""
+
+    async def rows(self, table: str, ids: Ids, version: int | None = None) -> RowValues | None:  # noqa: ARG002
+        """See `Strategy`: there are none."""
+        raise ValueError(f"the model has no table {table!r}")
+
+    async def hold_rows(self) -> CutRows | None:
+        """See `Strategy`: there are none."""
+        return None
 
 
 def _mixed(old: Mapping[str, Array], new: Mapping[str, Array], share: float) -> Tensors:

@@ -7,13 +7,15 @@ Nothing else knows which strategy runs.
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+from elastic.checkpoints.rows import CutRows
 from elastic.errors import InfrastructureError
 from elastic.frameworks.base import Array, Model, Tensors, UpdaterState
 from elastic.master.parameters.versions import PackedModel
 from elastic.policy.placement import Share
+from elastic.rows.base import Ids, RowGradients, Values
 from elastic.rpc.layout import Layout
 from elastic.rpc.shared import SharedHandle
 
@@ -31,6 +33,7 @@ class Incoming:
         chunks: Else the bytes, in order.
         sequence: Which report of the session it is.
         is_staged: It is staged on the servers, and no bytes come.
+        rows: Gradients of rows of embeddings.
     """
 
     session: str
@@ -41,6 +44,16 @@ class Incoming:
     chunks: AsyncIterator[memoryview]
     sequence: int = 0
     is_staged: bool = False
+    rows: RowGradients = field(default_factory=dict)
+
+    def check_no_rows(self) -> None:
+        """Refuse rows where there are none.
+
+        Raises:
+            ValueError: Some have come.
+        """
+        if self.rows:
+            raise ValueError(f"rows of {', '.join(self.rows)}, and the model has no such table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,10 @@ class Strategy(Protocol[C]):
     def learning_rate(self) -> float:
         """Of the next update."""
 
+    @property
+    def applied_learning_rate(self) -> float:
+        """Of the newest update, before what scales it."""
+
     # -- where they are ------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -118,8 +135,12 @@ class Strategy(Protocol[C]):
             UserError: What the user has to mend.
         """
 
-    async def lost(self) -> None:
-        """Return when some of the newest version is lost; never where that is in the master."""
+    async def lost(self) -> str:
+        """Return when some of the newest version is lost; never where that is in the master.
+
+        Returns:
+            What is lost, in words.
+        """
 
     def directions(self) -> Directions:
         """What a worker has to know to find them."""
@@ -177,7 +198,12 @@ class Strategy(Protocol[C]):
         """Keep the newest version until `release`; the caller holds `lock`."""
 
     async def keep_values(
-        self, reader: Hashable, version: int, parameters: Tensors, state: Tensors
+        self,
+        reader: Hashable,
+        version: int,
+        parameters: Tensors,
+        state: Tensors,
+        rows: CutRows | None = None,
     ) -> None:
         """Keep an older version, by its values, until `release`.
 
@@ -190,6 +216,26 @@ class Strategy(Protocol[C]):
 
     def release(self, reader: Hashable) -> None:
         """A reader is done with whatever it held."""
+
+    async def rows(self, table: str, ids: Ids, version: int | None = None) -> Values | None:
+        """Rows of a table, of shape (ids, dim); None if that version is not kept.
+
+        Args:
+            table: By its name.
+            ids: Strictly ascending.
+            version: One that is kept, or None for the newest.
+
+        Raises:
+            ValueError: The model has no such table.
+            RowMissingError: One is known and not there: the job must end.
+            ParametersLostError: They are nowhere any more.
+        """
+
+    async def hold_rows(self) -> CutRows | None:
+        """Rows of the newest version until their `let_go`; the caller holds `lock`.
+
+        None where the model has no tables.
+        """
 
     async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
         """Parameters, state and optimizer for a cut; the caller holds `lock`."""

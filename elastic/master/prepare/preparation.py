@@ -12,6 +12,7 @@ import numpy as np
 from elastic.callbacks import Callback
 from elastic.checkpoints.cuts import list_cuts, read_cut
 from elastic.checkpoints.manifest import MANIFEST
+from elastic.checkpoints.rows import refuse_rows
 from elastic.data import open_reader
 from elastic.data.base import Chunks, DataReader
 from elastic.data.taking import read_whole
@@ -192,6 +193,8 @@ def build_store(
     if spec.checkpoint_filename_for_init:
         at(f"checkpoint_filename_for_init={spec.checkpoint_filename_for_init}")
         cut = read_cut(checkpoint_path(Path(spec.checkpoint_filename_for_init)))
+        if not model.tables:
+            refuse_rows(cut.rows)
         store.load(0 if is_trained else cut.version, cut.parameters, cut.state, None)
     elif spec.model:
         at(f"model={spec.model}")

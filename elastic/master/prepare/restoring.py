@@ -1,6 +1,7 @@
 """Going on from a cut: which one, whether it fits this job, and what follows if there is none."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from elastic.checkpoints.cuts import (
@@ -9,12 +10,15 @@ from elastic.checkpoints.cuts import (
     list_cuts,
     newest_cut,
     newest_first,
+    remove,
     remove_all,
 )
 from elastic.checkpoints.manifest import read_manifest
+from elastic.checkpoints.rows import refuse_rows
 from elastic.errors import CheckpointError
 from elastic.master.evaluation.best import BEST, EVALUATED
 from elastic.master.parameters.strategy import AnyStrategy
+from elastic.master.parameters.tables import Tables
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.ledger import Ledger, LedgerError
 from elastic.spec.job import JobSpec
@@ -27,6 +31,7 @@ def restore(
     ledger: Ledger,
     note: Callable[[str, str], None],
     is_first_life: bool,
+    tables: Tables | None = None,
 ) -> Cut | None:
     """Go to the newest cut of this run or, with --resume, of this job.
 
@@ -36,6 +41,7 @@ def restore(
         ledger: Gets the cut's account.
         note: Told what was found, as kind and message of an event.
         is_first_life: Whether no master of this submission was lost.
+        tables: Get the cut's rows; None where the model has none.
 
     Returns:
         The cut; None where the job begins with its first record.
@@ -47,7 +53,8 @@ def restore(
     spec = env.spec
     folders, searched = _folders(env), _searched(env)
     damages: list[str] = []
-    found = newest_cut(searched, None if spec.resume else env.run_id, damages.append)
+    run_id = None if spec.resume else env.run_id
+    found = newest_cut(searched, run_id, damages.append, partial(find_held, tables))
     for message in damages:
         other = f"{found[0].name} is used" if found else "there is no other to use"
         note("CheckpointDamaged", f"{message}; {other} instead")
@@ -63,9 +70,23 @@ def restore(
         _settle_foreign_checkpoints(spec)
         return None
     path, cut = found
-    _load(path, cut, store, ledger, spec)
+    _load(path, cut, store, ledger, spec, tables)
     note("Resumed", f"resumed from {path} (version {cut.version})")
     return cut
+
+
+def held_versions(folder: Path, newest: int) -> list[int]:
+    """Versions up to `newest` whose cuts leave their rows to the store, oldest first."""
+    versions = []
+    for path in reversed(list_cuts(folder)):
+        try:
+            manifest = read_manifest(path)
+        except CheckpointError:
+            # Told of when cuts are read; nobody goes back to it.
+            continue
+        if manifest.version <= newest and manifest.leaves_rows:
+            versions.append(manifest.version)
+    return versions
 
 
 def with_group_of_cut(
@@ -125,12 +146,42 @@ def _searched(env: MasterEnvironment) -> list[Path]:
     return [*folders, *others]
 
 
-def _load(path: Path, cut: Cut, store: AnyStrategy, ledger: Ledger, spec: JobSpec) -> None:
+def find_held(tables: Tables | None, path: Path, cut: Cut) -> None:
+    """Go back to the rows that a cut leaves to the store.
+
+    A cut whose rows are there no more is removed: the job will come to that version again by
+    another way, and to other rows.
+
+    Raises:
+        CheckpointError: They are there no more.
+    """
+    if tables is None or cut.rows is None or not cut.rows.is_held:
+        return
+    if not tables.store.go_back(cut.version):
+        remove(path)
+        raise CheckpointError(
+            f"checkpoint {path} leaves its rows to the store, which has version {cut.version} no "
+            "more"
+        )
+
+
+def _load(
+    path: Path,
+    cut: Cut,
+    store: AnyStrategy,
+    ledger: Ledger,
+    spec: JobSpec,
+    tables: Tables | None,
+) -> None:
     if cut.ledger is None:
         raise CheckpointError(f"checkpoint {path} has no ledger: use it with --init_from")
     try:
         ledger.restore(cut.ledger)
         store.load(cut.version, cut.parameters, cut.state, cut.optimizer)
+        if tables is not None:
+            tables.go_back(cut.version, cut.rows)
+        else:
+            refuse_rows(cut.rows)
     except (LedgerError, CheckpointError) as error:
         raise CheckpointError(f"checkpoint {path} does not fit this job: {error}") from error
     if ledger.epoch > spec.num_epochs:

@@ -42,6 +42,7 @@ from elastic.spec.status import (
     Progress,
     ScalingStatus,
     SizeSpeed,
+    TableStatus,
     WorkerStatus,
     with_present_speed,
 )
@@ -127,6 +128,7 @@ class StatusBoard:
         self._launches = {told_id(row).name: _Launch(row.launch, row.records_done) for row in told}
         self._published: JobStatus | None = None
         self._job: RunningJob | None = None
+        self._tables: Callable[[], tuple[TableStatus, ...]] | None = None
         self._callbacks: CallbackRunner | None = None
         self._best_path: Callable[[int], Path] | None = None
         if was_running:
@@ -160,6 +162,10 @@ class StatusBoard:
     def count_by(self, ledger: Ledger) -> None:
         """Take the progress from the one pass of a job that trains nothing."""
         self._own_ledger = ledger
+
+    def follow_tables(self, sizes: Callable[[], tuple[TableStatus, ...]] | None) -> None:
+        """Tell how large tables of embeddings are from now on; None while they are not there."""
+        self._tables = sizes
 
     def follow_callbacks(self, callbacks: CallbackRunner, best_path: Callable[[int], Path]) -> None:
         """Tell what evaluations came to, and where the best version is."""
@@ -265,6 +271,7 @@ class StatusBoard:
             workers_lost=self.workers_lost,
             events=tuple(self._events),
             evaluation=self._evaluation(),
+            tables=self._base.tables if self._tables is None else self._tables(),
             scaling=_scaling(self._speeds),
             time_split=self.time.split(now_s if self._ended_s is None else self._ended_s),
         )

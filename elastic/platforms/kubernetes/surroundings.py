@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import tempfile
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -101,6 +102,10 @@ class PodSurroundings:
     def own_host(self) -> str:
         """The pod's own address, which its name stands for within it."""
         return str(socket.getaddrinfo(socket.gethostname(), None)[0][4][0])
+
+    def kept_dir(self) -> Path:
+        """In the container: the next launch is another pod, maybe on another node."""
+        return Path(tempfile.mkdtemp(prefix="elastic-"))
 
     def patience_s(self) -> float:
         """Longer where the master is made again, which may have to be on another node."""

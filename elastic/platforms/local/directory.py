@@ -126,6 +126,10 @@ class JobDirectory:
         self.spec_path = path / "spec.json"
         self.submission_path = path / "submission.json"
 
+    def kept_path(self, replica: ReplicaId) -> Path:
+        """The folder of what all launches of a replica keep."""
+        return self.path / replica.name
+
     def log_path(self, replica: ReplicaId) -> Path:
         return self.logs_path / f"{replica.name}.log"
 

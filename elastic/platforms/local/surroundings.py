@@ -278,6 +278,13 @@ class LocalSurroundings:
         """All are on this machine, and nobody else is to reach them."""
         return "127.0.0.1"
 
+    def kept_dir(self) -> Path:
+        """In the folder of the job."""
+        replica = self._replica or own_replica_id()
+        folder = JobDirectory(self._job_dir).kept_path(replica)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
     def patience_s(self) -> float:
         """See `PATIENCE_S`."""
         return PATIENCE_S

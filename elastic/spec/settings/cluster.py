@@ -94,6 +94,18 @@ class ClusterSettings(BaseModel):
         group="Kubernetes",
         only=K8S,
     )
+    redis_resource_request: Resources = setting(
+        "cpu=0.5,memory=2048Mi",
+        "what a Redis that the job brings along asks for; all rows are in its memory",
+        group="Kubernetes",
+        only=K8S,
+    )
+    redis_resource_limit: Resources = setting(
+        "",
+        "what a Redis that the job brings along may use; the request by default",
+        group="Kubernetes",
+        only=K8S,
+    )
     master_pod_priority: PriorityClass = setting(
         "", "priority class of the master", group="Kubernetes", only=K8S
     )
@@ -105,6 +117,12 @@ class ClusterSettings(BaseModel):
     )
     ps_pod_priority: PriorityClass = setting(
         "", "priority class of the parameter servers", group="Kubernetes", only=K8S
+    )
+    redis_pod_priority: PriorityClass = setting(
+        "",
+        "priority class of a Redis that the job brings along",
+        group="Kubernetes",
+        only=K8S,
     )
     queue: QueueName = setting(
         "",

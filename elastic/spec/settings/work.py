@@ -4,11 +4,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from elastic.spec.kinds import EVALUATE, PREDICT, TRAIN, JobKind
 from elastic.spec.platforms import METRICS_PORT, PlatformName
+from elastic.spec.redis_url import parse_redis_url
 from elastic.spec.settings import Place, WorkerRange, setting
 from elastic.spec.settings.cluster_forms import PodEnvs
 from elastic.spec.settings.text_forms import Count, Number, Params, Truth, Whole
@@ -46,6 +47,16 @@ def _read_strategy(value: object) -> object:
 StrategyName = Annotated[
     Literal["master", "ps"], BeforeValidator(_read_strategy, json_schema_input_type=str)
 ]
+EmbeddingStoreName = Literal["memory", "redis"]
+
+
+def _check_redis_url(url: str) -> str:
+    if url:
+        parse_redis_url(url)
+    return url
+
+
+RedisUrl = Annotated[str, AfterValidator(_check_redis_url)]
 ShuffleName = Literal["records", "tasks", "none"]
 
 
@@ -242,6 +253,29 @@ class WorkSettings(BaseModel):
         group="Updates",
         aliases=("num_ps_pods",),
         ge=0,
+        kinds=TRAIN,
+    )
+
+    embedding_store: EmbeddingStoreName = setting(
+        "memory",
+        "where rows of embeddings are: in the master's memory, or in a Redis, that of "
+        "embedding_redis_url or one that the job brings along",
+        group="Updates",
+        kinds=TRAIN,
+    )
+    embedding_redis_url: RedisUrl = setting(
+        "",
+        "Redis that is there already, as redis://USER@HOST:PORT/DATABASE or rediss://…; its "
+        "password is read from ELASTIC_REDIS_PASSWORD",
+        group="Updates",
+        kinds=TRAIN,
+    )
+    embedding_redis_patience: Number = setting(
+        60.0,
+        "seconds that the master waits for a Redis which does not answer, before the job goes back "
+        "to its newest cut",
+        group="Updates",
+        gt=0,
         kinds=TRAIN,
     )
 

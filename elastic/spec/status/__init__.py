@@ -314,6 +314,17 @@ class ScalingStatus(_Published):
     )
 
 
+class TableStatus(_Published):
+    """A table of an embedding."""
+
+    name: str = Field(description="The name of its layer.")
+    dim: int = Field(description="Numbers of a row.")
+    rows: int = Field(description="Rows that updates have changed; others are nowhere.")
+    size_bytes: int = Field(
+        description="What these rows are, with their ids and what the optimizer keeps of each."
+    )
+
+
 class JobStatus(_Published):
     """All of a job at one moment. `_s` ends durations in seconds, and moments in seconds since the
     Unix epoch: `submitted_s`, `started_s`, `ended_s`, `updated_s`, `until_s` and `time_s`.
@@ -391,6 +402,9 @@ class JobStatus(_Published):
     )
     evaluation: EvaluationProgress | None = Field(
         default=None, description="The evaluation that goes on, or `null`."
+    )
+    tables: tuple[TableStatus, ...] = Field(
+        default=(), description="The tables of the model's embeddings."
     )
     scaling: ScalingStatus = Field(
         default_factory=ScalingStatus, description="How fast it was at each size that it has had."

@@ -1,0 +1,146 @@
+"""Tables of embeddings beside an exported model, for programs of any kind to read.
+
+`NAME.rows/TABLE.parquet` has the columns `id` and `row`, a list of float32; where pyarrow is not
+installed it is `TABLE.npz` with arrays of these names. Rows that nobody has changed are not there.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+from zipfile import BadZipFile
+
+import numpy as np
+
+from elastic.checkpoints.rows import CutRows
+from elastic.errors import CheckpointError
+from elastic.rows.base import Table
+from elastic.rows.store import Change, TableForm
+
+PARQUET: Final = ".parquet"
+NPZ: Final = ".npz"
+
+
+def rows_folder(export: Path) -> Path:
+    """Where the tables of an exported model are."""
+    return export.with_name(f"{export.name}.rows")
+
+
+def writes_parquet() -> bool:
+    """Whether Parquet can be written here."""
+    return find_spec("pyarrow") is not None
+
+
+def export_tables(export: Path, rows: CutRows, check: Callable[[], None]) -> Path:
+    """Write the tables of a model beside it, without optimizer slots; gives their folder.
+
+    Args:
+        export: What was written of the model.
+        rows: All rows.
+        check: Called right before the folder can be seen; what it raises goes on to the caller.
+
+    Raises:
+        OSError: The disk is full, or not writable.
+    """
+    folder = rows_folder(export)
+    temporary = folder.with_name(f".{folder.name}.begun")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    suffix = PARQUET if writes_parquet() else NPZ
+    write = _write_parquet if writes_parquet() else _write_npz
+    try:
+        for form in rows.forms:
+            write(temporary / _file_name(form.table, suffix), _values_of(form.table, rows))
+        check()
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def exported_tables(export: Path, tables: Sequence[Table]) -> CutRows:
+    """The tables beside an exported model, none of which is read before it is asked for.
+
+    Raises:
+        CheckpointError: One is missing.
+    """
+    paths = {table.name: _path_of(rows_folder(export), table) for table in tables}
+    dims = {table.name: table.dim for table in tables}
+
+    def scan(name: str) -> Iterator[Change]:
+        return _read(paths[name], dims[name])
+
+    return CutRows(tuple(TableForm(table) for table in tables), scan)
+
+
+def _file_name(table: Table, suffix: str) -> str:
+    return quote(table.name, safe="") + suffix
+
+
+def _path_of(folder: Path, table: Table) -> Path:
+    for suffix in (PARQUET, NPZ):
+        path = folder / _file_name(table, suffix)
+        if path.exists():
+            return path
+    raise CheckpointError(
+        f"the rows of table {table.name!r} are missing: {folder / _file_name(table, PARQUET)} was "
+        "written with the model, and belongs beside it"
+    )
+
+
+def _values_of(table: Table, rows: CutRows) -> Iterator[Change]:
+    for part in rows.scan(table.name):
+        yield Change(part.ids, np.ascontiguousarray(part.values[:, : table.dim]))
+
+
+def _write_parquet(path: Path, parts: Iterable[Change]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([("id", pa.int64()), ("row", pa.list_(pa.float32()))])
+    with pq.ParquetWriter(path, schema) as writer:
+        for part in parts:
+            ends = np.arange(len(part.ids) + 1, dtype=np.int32) * part.values.shape[1]
+            values = pa.ListArray.from_arrays(pa.array(ends), pa.array(part.values.reshape(-1)))
+            writer.write_table(pa.table([pa.array(part.ids), values], schema=schema))
+
+
+def _write_npz(path: Path, parts: Iterable[Change]) -> None:
+    found = list(parts)
+    ids = [part.ids for part in found] or [np.empty(0, np.int64)]
+    rows = [part.values for part in found] or [np.empty((0, 0), np.float32)]
+    np.savez(path, id=np.concatenate(ids), row=np.concatenate(rows))
+
+
+def _read(path: Path, dim: int) -> Iterator[Change]:
+    try:
+        for ids, values in (_read_parquet if path.suffix == PARQUET else _read_npz)(path):
+            if len(values) != len(ids) * dim:
+                raise CheckpointError(
+                    f"{path} holds rows of another length than the model's {dim} numbers"
+                )
+            order = np.argsort(ids)
+            yield Change(ids[order], values.reshape(len(ids), dim)[order])
+    except (OSError, ValueError, BadZipFile) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[Any, Any]]:
+    if not writes_parquet():
+        raise CheckpointError(
+            f"reading {path} needs pyarrow, which is not installed where the job runs: add it to "
+            "the image's requirements"
+        )
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=["id", "row"]):
+            yield batch["id"].to_numpy(), batch["row"].flatten().to_numpy().astype(np.float32)
+
+
+def _read_npz(path: Path) -> Iterator[tuple[Any, Any]]:
+    with np.load(path) as arrays:
+        yield arrays["id"], arrays["row"].reshape(-1)

@@ -1,0 +1,66 @@
+"""Which store of rows a job has."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from elastic.errors import JobSpecError
+from elastic.master.parameters.ring import ServerRing
+from elastic.platforms.surroundings import MasterEnvironment
+from elastic.rows.memory import MemoryRows
+from elastic.rows.store import RowStore
+from elastic.spec.job import JobSpec
+from elastic.spec.packages import pip_install
+from elastic.spec.redis_url import (
+    PASSWORD_VARIABLE,
+    RedisAddress,
+    own_password,
+    parse_redis_url,
+)
+
+OF_REDIS: Final = "redis"
+"""The package, and all that it is made of."""
+
+
+def row_store(spec: JobSpec, env: MasterEnvironment, ring: ServerRing | None) -> RowStore:
+    """The store that a job names, not opened yet.
+
+    Args:
+        spec: Of the job.
+        env: Of its master.
+        ring: Of the Redis that the job brings along; None where it brings none.
+
+    Raises:
+        JobSpecError: What it needs is not installed here.
+    """
+    if spec.embedding_store == "memory":
+        return MemoryRows()
+    try:
+        # Only jobs with a Redis need its package.
+        from elastic.rows.redis_link import RedisLink
+        from elastic.rows.redis_store import RedisRows
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != OF_REDIS:
+            raise
+        raise JobSpecError(
+            "--embedding_store redis needs the package redis, which is not installed where the "
+            f"master runs: {pip_install(OF_REDIS)}; in a cluster, the model_zoo's requirements.txt "
+            "names it"
+        ) from error
+    link = RedisLink(_where(spec, env.token, ring), spec.embedding_redis_patience)
+    return RedisRows(link, spec.job_name, env.run_id)
+
+
+def _where(spec: JobSpec, token: str, ring: ServerRing | None) -> Callable[[], RedisAddress | None]:
+    if ring is None:
+        address = parse_redis_url(spec.embedding_redis_url, os.environ.get(PASSWORD_VARIABLE, ""))
+        return lambda: address
+    return partial(_announced, ring, own_password(token))
+
+
+def _announced(ring: ServerRing, password: str) -> RedisAddress | None:
+    """Where the job's own Redis says that it is."""
+    for life in ring.lives():
+        return parse_redis_url(f"redis://{life.address}", password)
+    return None

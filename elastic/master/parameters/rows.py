@@ -1,0 +1,322 @@
+"""A strategy with rows of embeddings beside it: one update changes both, or nothing that counts.
+
+The parameters are wherever the strategy inside has them; rows are the master's to change alone.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+from elastic.checkpoints.rows import CutRows
+from elastic.frameworks.base import Array, Model, Tensors, UpdaterState
+from elastic.master.parameters.strategy import (
+    Directions,
+    Incoming,
+    ParametersLostError,
+    Strategy,
+)
+from elastic.master.parameters.tables import Share, Tables
+from elastic.master.parameters.versions import PackedModel
+from elastic.rows.base import Ids, Values
+from elastic.rows.memory import MemoryRows
+from elastic.rows.store import RowsLostError
+from elastic.spec.status import TableStatus
+
+MEASURED_EACH_S: Final = 1.0
+"""A store that is another process is asked for the size of its tables no more often."""
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+INLINE_IDS: Final = 4096
+"""Below this, moving the work on rows in memory to a thread costs more than doing it."""
+
+
+@dataclass(slots=True)
+class WithShare(Generic[C]):
+    """A gradient of the parameters, and of rows.
+
+    Attributes:
+        inner: As the strategy inside has it.
+    """
+
+    inner: C
+    share: Share
+    learning_rate_scale: float = 1.0
+
+    @property
+    def num_ids(self) -> int:
+        """Rows behind it."""
+        return sum(len(each.ids) for each in self.share.rows.values())
+
+
+class WithRows(Generic[C]):
+    """See `Strategy`; of each method what it adds for rows."""
+
+    def __init__(self, inner: Strategy[C], tables: Tables) -> None:
+        """Put tables beside a strategy.
+
+        Args:
+            inner: Has the parameters.
+            tables: Opened, at the version of the parameters once something was loaded.
+        """
+        self._inner = inner
+        self.tables = tables
+        self._group: list[WithShare[C]] = []
+        self._held: dict[Hashable, list[int]] = {}
+        self._old: dict[int, Tables] = {}
+        self._to_let_go: list[int] = []
+        self._is_lost = asyncio.Event()
+        self._why_lost = ""
+        self._is_torn = False
+        self._sizes: tuple[TableStatus, ...] = ()
+        self._measured_s = -math.inf
+
+    # -- what the strategy inside has ----------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        return self._inner.version
+
+    @property
+    def lock(self) -> asyncio.Lock:
+        return self._inner.lock
+
+    @property
+    def model(self) -> Model:
+        return self._inner.model
+
+    @property
+    def learning_rate(self) -> float:
+        return self._inner.learning_rate
+
+    @property
+    def applied_learning_rate(self) -> float:
+        return self._inner.applied_learning_rate
+
+    async def whole(self) -> Model:
+        """See `Strategy`."""
+        return await self._inner.whole()
+
+    async def start(self) -> None:
+        """See `Strategy`."""
+        await self._inner.start()
+
+    async def lost(self) -> str:
+        """Return when parameters or rows are lost."""
+        inner = asyncio.ensure_future(self._inner.lost())
+        own = asyncio.ensure_future(self._is_lost.wait())
+        try:
+            await asyncio.wait([inner, own], return_when=asyncio.FIRST_COMPLETED)
+            return inner.result() if inner.done() else self._why_lost
+        finally:
+            inner.cancel()
+            own.cancel()
+
+    def directions(self) -> Directions:
+        """See `Strategy`."""
+        return self._inner.directions()
+
+    async def close(self) -> None:
+        """See `Strategy`."""
+        await self._inner.close()
+
+    def end_epoch(self) -> None:
+        """See `Strategy`."""
+        self._inner.end_epoch()
+
+    async def packed(self, reader: Hashable, version: int | None = None) -> PackedModel | None:
+        """See `Strategy`."""
+        return await self._inner.packed(reader, version)
+
+    def kept(self, version: int) -> tuple[Tensors, Tensors] | None:
+        """See `Strategy`."""
+        return self._inner.kept(version)
+
+    async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
+        """See `Strategy`: without rows, for which there is `hold_rows`."""
+        if self._is_torn:
+            raise ParametersLostError(
+                f"the rows of version {self.version} were not stored"
+                + (f": {self._why_lost}" if self._why_lost else "")
+            )
+        return await self._inner.copy()
+
+    # -- updates -------------------------------------------------------------------------------
+
+    async def receive(self, incoming: Incoming) -> WithShare[C]:
+        """Take in rows as well.
+
+        Raises:
+            ValueError: They are not rows of this model's tables.
+        """
+        self.tables.check(incoming.rows)
+        inner = await self._inner.receive(replace(incoming, rows={}))
+        return WithShare(inner, Share(incoming.rows, incoming.num_records))
+
+    def give_back(self, contribution: WithShare[C]) -> None:
+        """See `Strategy`."""
+        self._inner.give_back(contribution.inner)
+
+    def left(self, session: str) -> None:
+        """See `Strategy`."""
+        self._inner.left(session)
+
+    def stage(self, contribution: WithShare[C], learning_rate_scale: float) -> None:
+        """See `Strategy`."""
+        self._inner.stage(contribution.inner, learning_rate_scale)
+        contribution.learning_rate_scale = learning_rate_scale
+        self._group.append(contribution)
+
+    def own_staged(self) -> None:
+        """See `Strategy`: rows that have come are ours."""
+        self._inner.own_staged()
+
+    def drop_staged(self) -> None:
+        """See `Strategy`."""
+        self._inner.drop_staged()
+        self._group = []
+
+    async def commit(self, state_share: float = 1.0) -> int:
+        """Update the parameters, then rows by the same rate, which is known by then.
+
+        Where the parameters fail, no row has changed. Where rows do, both are of two versions: the
+        job ends, or goes back to a cut.
+        """
+        group, self._group = self._group, []
+        version = await self._inner.commit(state_share)
+        # Whoever has the lock after a failure finds parameters of which no cut can be made.
+        self._is_torn = True
+        rate = self._inner.applied_learning_rate * group[0].learning_rate_scale
+        shares, num_ids = [each.share for each in group], sum(each.num_ids for each in group)
+        let_go, self._to_let_go = self._to_let_go, []
+        with self._losing():
+            await self._run(partial(self._update_rows, version, shares, rate, let_go), num_ids)
+        self._is_torn = False
+        return version
+
+    # -- reading versions ----------------------------------------------------------------------
+
+    async def rows(self, table: str, ids: Ids, version: int | None = None) -> Values | None:
+        """See `Strategy`."""
+        old = None if version is None else self._old.get(version)
+        if old is not None:
+            return await self._run(partial(old.read, table, ids), len(ids))
+        if version is None:
+            # Who has pulled the parameters of an update must not get rows from before it.
+            async with self.lock:
+                pass
+        try:
+            with self._losing():
+                return await self._run(partial(self.tables.read, table, ids, version), len(ids))
+        except KeyError:
+            return None
+
+    async def keep(self, reader: Hashable) -> None:
+        """Keep rows as well."""
+        await self._inner.keep(reader)
+        await self._hold(reader)
+
+    async def keep_values(
+        self,
+        reader: Hashable,
+        version: int,
+        parameters: Tensors,
+        state: Tensors,
+        rows: CutRows | None = None,
+    ) -> None:
+        """Keep rows of an older version, in memory."""
+        await self._inner.keep_values(reader, version, parameters, state)
+        old = Tables(MemoryRows(), [form.table for form in self.tables.forms])
+        await asyncio.to_thread(_begin, old, version, rows)
+        self._old[version] = old
+        self._held.setdefault(reader, []).append(version)
+
+    def release(self, reader: Hashable) -> None:
+        """Let rows go as well."""
+        self._inner.release(reader)
+        for version in self._held.pop(reader, ()):
+            if self._old.pop(version, None) is None:
+                self._let_go(version)
+
+    async def hold_rows(self) -> CutRows:
+        """See `Strategy`."""
+        reader = object()
+        await self._hold(reader)
+        version = self.tables.store.version
+        return self.tables.of_version(version, partial(self._release_rows, reader))
+
+    def held_at(self, version: int) -> CutRows:
+        """Rows of a version that the store holds since a life before."""
+        let_go = partial(self._let_go, version)
+        return replace(self.tables.of_version(version, let_go), is_held=True)
+
+    def load(
+        self,
+        version: int,
+        parameters: Mapping[str, Array],
+        state: Mapping[str, Array],
+        optimizer: UpdaterState | None,
+    ) -> None:
+        """See `Strategy`: rows go back by `Tables.go_back`."""
+        self._inner.load(version, parameters, state, optimizer)
+
+    def sizes(self) -> tuple[TableStatus, ...]:
+        """How large the tables are, or were a moment ago."""
+        if not self.tables.store.is_durable:
+            return self.tables.sizes()
+        return self._sizes
+
+    # -- inside --------------------------------------------------------------------------------
+
+    async def _hold(self, reader: Hashable) -> None:
+        store = self.tables.store
+        version = store.version
+        with self._losing():
+            await self._run(partial(store.hold, version))
+        self._held.setdefault(reader, []).append(version)
+
+    def _release_rows(self, reader: Hashable) -> None:
+        for version in self._held.pop(reader, ()):
+            self._let_go(version)
+
+    def _let_go(self, version: int) -> None:
+        if self.tables.store.is_durable:
+            # A call of another process: made with the next commit, which makes some as well.
+            self._to_let_go.append(version)
+        else:
+            self.tables.store.let_go(version)
+
+    def _update_rows(
+        self, version: int, shares: Sequence[Share], rate: float, let_go: Sequence[int]
+    ) -> None:
+        changes = self.tables.changes(shares, rate, version)
+        self.tables.store.commit(version, changes)
+        for each in let_go:
+            self.tables.store.let_go(each)
+        if self.tables.store.is_durable and time.monotonic() > self._measured_s + MEASURED_EACH_S:
+            self._sizes, self._measured_s = self.tables.sizes(), time.monotonic()
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        try:
+            yield
+        except RowsLostError as error:
+            self._why_lost = str(error)
+            self._is_lost.set()
+            raise ParametersLostError(str(error)) from error
+
+    async def _run(self, work: Callable[[], R], num_ids: int = 0) -> R:
+        if not self.tables.store.is_durable and num_ids < INLINE_IDS:
+            return work()
+        return await asyncio.to_thread(work)
+
+
+def _begin(tables: Tables, version: int, rows: CutRows | None) -> None:
+    tables.open()
+    tables.begin(version, rows)

@@ -1,0 +1,82 @@
+"""The tables of a model's embeddings: checked, opened, and begun."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from elastic.checkpoints.rows import CutRows, read_rows
+from elastic.checkpoints.table_files import exported_tables
+from elastic.errors import CheckpointError, JobSpecError
+from elastic.master.parameters.store import ParameterStore
+from elastic.master.parameters.tables import Tables
+from elastic.master.prepare.preparation import checkpoint_path
+from elastic.rows.kernels import kernel_of
+from elastic.rows.memory import MemoryRows
+from elastic.rows.store import RowStore
+from elastic.spec.export_form import export_target
+from elastic.spec.job import JobSpec
+from elastic.spec.kinds import JobKind
+from elastic.spec.model_def import ModelDef
+
+
+def open_tables(
+    spec: JobSpec,
+    store: ParameterStore,
+    at: Callable[[str], None],
+    open_store: Callable[[], RowStore] = MemoryRows,
+) -> Tables | None:
+    """The tables that the model has, without rows yet; None where it has none.
+
+    Args:
+        spec: Of the job.
+        store: With the model and its optimizer.
+        at: Told each step before it is taken.
+        open_store: Makes the store that the rows will be in.
+
+    Raises:
+        UserError: The job cannot have tables as it is, or its store cannot be used.
+        RowsLostError: The store does not answer.
+    """
+    tables = store.model.tables
+    if not tables:
+        return None
+    if spec.get_model_steps > 1:
+        names = ", ".join(table.name for table in tables)
+        raise JobSpecError(
+            f"get_model_steps={spec.get_model_steps} has workers apply gradients of their own, and "
+            f"the model has tables of embeddings ({names}), whose rows the master alone changes: "
+            "leave --get_model_steps out"
+        )
+    at("tables of embeddings")
+    is_trained = spec.kind is JobKind.TRAIN
+    kernel = kernel_of(store.updater.row_rule()) if is_trained else None
+    opened = Tables(open_store(), tables, kernel)
+    opened.open()
+    return opened
+
+
+def begin_tables(spec: JobSpec, model_def: ModelDef, tables: Tables, version: int = 0) -> None:
+    """Have the rows that the job begins with: of a checkpoint or an exported model, or none.
+
+    Raises:
+        CheckpointError: These have other tables, or leave their rows to a store.
+        RowsLostError: The store does not answer.
+    """
+    tables.begin(version, _first_rows(spec, model_def, tables))
+
+
+def _first_rows(spec: JobSpec, model_def: ModelDef, tables: Tables) -> CutRows | None:
+    if spec.model:
+        export = export_target(spec.model, model_def.framework).path
+        return exported_tables(export, [form.table for form in tables.forms])
+    if not spec.checkpoint_filename_for_init:
+        return None
+    path = checkpoint_path(Path(spec.checkpoint_filename_for_init))
+    rows = read_rows(path)
+    if rows is None:
+        raise CheckpointError(f"checkpoint {path} has no rows, and this model has tables of them")
+    if rows.is_held:
+        raise CheckpointError(
+            f"checkpoint {path} leaves its rows to the store of its job: use one of a "
+            "--checkpoint_dir, which has them"
+        )
+    return rows

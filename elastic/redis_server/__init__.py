@@ -1,0 +1,5 @@
+"""The Redis that a job brings along for its rows of embeddings, where its user names none.
+
+Belongs here: which program that is, how it is started, and that the master hears where it is.
+Does not belong here: what is in it (`rows.redis_store`).
+"""

@@ -1,0 +1,67 @@
+"""What a table of an embedding is, and what of it is read and changed.
+
+An id is any integer of 64 bits; texts are hashed to one (`ids`). A row that nobody has changed yet
+exists nowhere: its values follow from its table and its id alone (`initializers`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids: TypeAlias = NDArray[np.int64]
+"""Ids, one dimension."""
+
+Values: TypeAlias = NDArray[np.float32]
+"""One row for each id: two dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table, as its layer declares it.
+
+    Attributes:
+        name: Of the layer, unique in the model.
+        dim: Numbers of a row.
+        initializer: How a row begins, in the words of `initializers.parse`: `uniform(0.05)`.
+    """
+
+    name: str
+    dim: int
+    initializer: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowGradient:
+    """The gradient of some rows of a table.
+
+    Attributes:
+        ids: Strictly ascending.
+        values: For each id the sum of the gradients of all places where it stands, of shape
+            (ids, dim).
+    """
+
+    ids: Ids
+    values: Values
+
+
+RowGradients: TypeAlias = Mapping[str, RowGradient]
+"""By the name of the table."""
+
+
+class RowReader(Protocol):
+    """Where a model gets rows from while it computes."""
+
+    def read(self, table: Table, ids: Ids) -> Values:
+        """Values of the rows of these ids, as of the version that the model is filled with.
+
+        Args:
+            table: Of which.
+            ids: Strictly ascending.
+
+        Returns:
+            An array of shape (ids, dim) that is the caller's; of a row that nobody has changed yet
+            its first values.
+        """

@@ -1,0 +1,100 @@
+"""Which ids a table has: each has a position, given in the order in which they came.
+
+Arrays and no dict, of which a hundred million ids would take ten times the memory: open addressing,
+each step for all ids of a call at once.
+"""
+
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic.rows.base import Ids
+
+Positions: TypeAlias = NDArray[np.int64]
+"""Places in the arrays of a table, one dimension; -1 for none."""
+
+Number = TypeVar("Number", bound=np.generic)
+
+FEWEST_BITS: Final = 10
+MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 by the golden ratio: ids that follow each other are spread over the whole table."""
+
+
+class IdIndex:
+    """Ids and their positions, 0 for the first that came."""
+
+    def __init__(self) -> None:
+        self._ids: NDArray[np.int64] = np.empty(1 << FEWEST_BITS, np.int64)
+        self._num_ids = 0
+        self._clear(FEWEST_BITS)
+
+    def __len__(self) -> int:
+        return self._num_ids
+
+    @property
+    def ids(self) -> Ids:
+        """All ids by position: a view, of which what is there never changes."""
+        return self._ids[: self._num_ids]
+
+    def size_bytes(self) -> int:
+        """Memory that it takes."""
+        return self._ids.nbytes + self._cells.nbytes
+
+    def find(self, ids: Ids) -> Positions:
+        """The position of each id; -1 where it has none."""
+        found = np.full(len(ids), -1, np.int64)
+        asked, cells = np.arange(len(ids)), self._first_cells(ids)
+        while len(asked):
+            there = self._cells[cells]
+            is_other = (there >= 0) & (self._ids[there] != ids[asked])
+            found[asked] = np.where(is_other, -1, there)
+            asked, cells = asked[is_other], self._next(cells[is_other])
+        return found
+
+    def add(self, ids: Ids) -> None:
+        """Give the next positions to ids that have none, each of them once."""
+        start, self._num_ids = self._num_ids, self._num_ids + len(ids)
+        self._ids = with_room(self._ids, self._num_ids)
+        self._ids[start : self._num_ids] = ids
+        if 2 * self._num_ids > len(self._cells):
+            self._fill_again()
+        else:
+            self._place(np.arange(start, self._num_ids))
+
+    def cut(self, num_ids: int) -> None:
+        """Forget all but the first ids."""
+        self._num_ids = num_ids
+        self._fill_again()
+
+    def _fill_again(self) -> None:
+        self._clear(max(FEWEST_BITS, (4 * self._num_ids - 1).bit_length()))
+        self._place(np.arange(self._num_ids))
+
+    def _clear(self, bits: int) -> None:
+        self._shift = np.uint64(64 - bits)
+        self._cells = np.full(1 << bits, -1, np.int64)
+
+    def _place(self, positions: Positions) -> None:
+        cells = self._first_cells(self._ids[positions])
+        while len(positions):
+            free = self._cells[cells] < 0
+            # Of several that want one cell the last has it; the others try the next.
+            self._cells[cells[free]] = positions[free]
+            is_left = self._cells[cells] != positions
+            positions, cells = positions[is_left], self._next(cells[is_left])
+
+    def _first_cells(self, ids: Ids) -> Positions:
+        return ((ids.view(np.uint64) * MULTIPLIER) >> self._shift).view(np.int64)
+
+    def _next(self, cells: Positions) -> Positions:
+        return (cells + 1) & (len(self._cells) - 1)
+
+
+def with_room(array: NDArray[Number], length: int) -> NDArray[Number]:
+    """The array, or one twice as long with the same beginning, so that `length` rows fit."""
+    if length <= len(array):
+        return array
+    larger: NDArray[Number] = np.empty((max(length, 2 * len(array)), *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger

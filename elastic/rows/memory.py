@@ -1,0 +1,278 @@
+"""Rows in the memory of the master."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from elastic.rows.base import Ids, Values
+from elastic.rows.index import IdIndex, Positions, with_room
+from elastic.rows.store import Change, Rows, RowsLostError, TableForm
+
+PART_ROWS: Final = 4096
+"""Rows of one part of a scan: as long as a commit may have to wait for it."""
+
+
+class MemoryRows:
+    """A `RowStore` of arrays that grow. Its versions go with the process."""
+
+    is_durable: Final = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._forms: tuple[TableForm, ...] = ()
+        self._tables: dict[str, _Table] = {}
+        self._holders: Counter[int] = Counter()
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """See `RowStore`."""
+        return self._version
+
+    def open(self, forms: Sequence[TableForm]) -> None:
+        """See `RowStore`."""
+        self._forms = tuple(forms)
+        self._tables = self._empty_tables()
+
+    def close(self) -> None:
+        """See `RowStore`."""
+        self._tables = {}
+
+    def erase(self) -> None:
+        """See `RowStore`."""
+        self._tables = self._empty_tables()
+
+    def read(self, table: str, ids: Ids, version: int | None = None) -> Rows:
+        """See `RowStore`."""
+        with self._lock:
+            return self._tables[table].read(ids, self._held(version))
+
+    def commit(self, version: int, changes: Mapping[str, Change]) -> None:
+        """See `RowStore`."""
+        with self._lock:
+            if version != self._version + 1:
+                raise RowsLostError(
+                    f"rows of version {version} do not follow version {self._version}, "
+                    f"which the store has: the job goes back to its newest cut"
+                )
+            for name, change in changes.items():
+                self._tables[name].write(change)
+            self._version = version
+
+    def hold(self, version: int) -> None:
+        """See `RowStore`."""
+        with self._lock:
+            if version not in self._holders:
+                self._check_newest(version)
+                for table in self._tables.values():
+                    table.hold(version)
+            self._holders[version] += 1
+
+    def let_go(self, version: int) -> None:
+        """See `RowStore`."""
+        with self._lock:
+            if version not in self._holders:
+                return
+            self._holders[version] -= 1
+            if self._holders[version] == 0:
+                self._forget(version)
+
+    def scan(self, table: str, version: int) -> Iterator[Change]:
+        """See `RowStore`."""
+        start: int | None = 0
+        while start is not None:
+            with self._lock:
+                self._check_held(version)
+                part, start = self._tables[table].part(version, start)
+            if len(part.ids):
+                yield part
+
+    def load(self, version: int, tables: Mapping[str, Iterable[Change]]) -> None:
+        """See `RowStore`."""
+        loaded = self._empty_tables()
+        for name, changes in tables.items():
+            for change in changes:
+                loaded[name].write(change)
+        with self._lock:
+            self._tables, self._version = loaded, version
+            self._holders.clear()
+
+    def go_back(self, version: int) -> bool:
+        """See `RowStore`."""
+        with self._lock:
+            if version not in self._holders:
+                return False
+            for table in self._tables.values():
+                table.go_back(version)
+            for newer in [each for each in self._holders if each > version]:
+                self._forget(newer)
+            self._version = version
+            return True
+
+    @property
+    def held(self) -> Sequence[int]:
+        """See `RowStore`."""
+        with self._lock:
+            return sorted(self._holders)
+
+    def num_rows(self, table: str) -> int:
+        """See `RowStore`."""
+        return self._tables[table].num_rows()
+
+    def size_bytes(self) -> int:
+        """See `RowStore`."""
+        with self._lock:
+            return sum(table.size_bytes() for table in self._tables.values())
+
+    def _empty_tables(self) -> dict[str, "_Table"]:
+        return {form.table.name: _Table(form.width) for form in self._forms}
+
+    def _held(self, version: int | None) -> int | None:
+        """A version that is held, or None for the newest."""
+        if version is None or version in self._holders:
+            return version
+        self._check_newest(version)
+        return None
+
+    def _check_held(self, version: int) -> None:
+        if version not in self._holders:
+            raise KeyError(f"version {version} is not held")
+
+    def _check_newest(self, version: int) -> None:
+        if version != self._version:
+            raise KeyError(f"version {version} is not held, and {self._version} is the newest")
+
+    def _forget(self, version: int) -> None:
+        del self._holders[version]
+        for table in self._tables.values():
+            table.let_go(version)
+
+
+class _Arena:
+    """Rows one behind the other."""
+
+    def __init__(self, width: int) -> None:
+        self._array: Values = np.empty((0, width), np.float32)
+        self._num_rows = 0
+
+    @property
+    def rows(self) -> Values:
+        return self._array[: self._num_rows]
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def append(self, values: Values) -> None:
+        start, self._num_rows = self._num_rows, self._num_rows + len(values)
+        self._array = with_room(self._array, self._num_rows)
+        self._array[start : self._num_rows] = values
+
+    def cut(self, num_rows: int) -> None:
+        self._num_rows = num_rows
+
+    def size_bytes(self) -> int:
+        return self._array.nbytes
+
+
+class _Undo:
+    """What a held version had where commits have written since."""
+
+    def __init__(self, num_rows: int, width: int) -> None:
+        """Begin with nothing changed.
+
+        Args:
+            num_rows: Of the held version: those behind them were made later.
+            width: Of a row.
+        """
+        self.num_rows = num_rows
+        # 0 is *not changed*, so that memory that nobody has touched yet is never touched.
+        self._places = np.zeros(num_rows, np.int32)
+        self._kept = _Arena(width)
+
+    def keep(self, positions: Positions, rows: Values) -> None:
+        """These positions are about to be written."""
+        mine = positions[positions < self.num_rows]
+        mine = mine[self._places[mine] == 0]
+        self._places[mine] = np.arange(len(self._kept) + 1, len(self._kept) + 1 + len(mine))
+        self._kept.append(rows[mine])
+
+    def put_back(self, positions: Positions, values: Values) -> None:
+        """Have in `values`, of one row a position, what the held version had there."""
+        places = self._places[positions]
+        changed = np.flatnonzero(places)
+        values[changed] = self._kept.rows[places[changed] - 1]
+
+    def changed(self) -> Positions:
+        return np.flatnonzero(self._places)
+
+    def size_bytes(self) -> int:
+        return self._places.nbytes + self._kept.size_bytes()
+
+
+class _Table:
+    """One table: rows lie at the positions that their ids have."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._index = IdIndex()
+        self._arena = _Arena(width)
+        self._undo: dict[int, _Undo] = {}
+
+    def read(self, ids: Ids, held: int | None) -> Rows:
+        positions = self._index.find(ids)
+        end = len(self._arena) if held is None else self._undo[held].num_rows
+        is_there = (positions >= 0) & (positions < end)
+        values = np.zeros((len(ids), self._width), np.float32)
+        values[is_there] = self._values(positions[is_there], held)
+        return Rows(values, is_there)
+
+    def write(self, change: Change) -> None:
+        assert change.values.shape == (len(change.ids), self._width), "rows of another width"
+        positions = self._index.find(change.ids)
+        is_known = positions >= 0
+        known = positions[is_known]
+        for undo in self._undo.values():
+            undo.keep(known, self._arena.rows)
+        self._arena.rows[known] = change.values[is_known]
+        self._index.add(change.ids[~is_known])
+        self._arena.append(change.values[~is_known])
+
+    def hold(self, version: int) -> None:
+        self._undo[version] = _Undo(len(self._arena), self._width)
+
+    def let_go(self, version: int) -> None:
+        del self._undo[version]
+
+    def part(self, version: int, start: int) -> tuple[Change, int | None]:
+        """Rows of a held version from a position on, and where the next part begins."""
+        num_rows = self._undo[version].num_rows
+        end = min(start + PART_ROWS, num_rows)
+        ids = self._index.ids[start:end]
+        order = np.argsort(ids)
+        part = Change(ids[order], self._values(start + order, version))
+        return part, end if end < num_rows else None
+
+    def go_back(self, version: int) -> None:
+        """Have the rows of a held version, and nothing changed since."""
+        undo = self._undo[version]
+        changed = undo.changed()
+        self._arena.rows[changed] = self._values(changed, version)
+        self._arena.cut(undo.num_rows)
+        self._index.cut(undo.num_rows)
+        self.hold(version)
+
+    def num_rows(self) -> int:
+        return len(self._arena)
+
+    def size_bytes(self) -> int:
+        kept = sum(undo.size_bytes() for undo in self._undo.values())
+        return self._index.size_bytes() + self._arena.size_bytes() + kept
+
+    def _values(self, positions: Positions, held: int | None) -> Values:
+        values = self._arena.rows[positions]
+        if held is not None:
+            self._undo[held].put_back(positions, values)
+        return values

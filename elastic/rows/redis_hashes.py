@@ -1,0 +1,86 @@
+"""Rows in the hashes of a Redis: what they are written as, and the commands that move many."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import redis
+
+from elastic.errors import UserError
+from elastic.rows.base import Ids, Values
+
+CHUNK_ROWS: Final = 2048
+"""Rows of one command: enough that commands cost nothing, few enough for a reader in between."""
+
+SCAN_ROWS: Final = 4096
+NUMBER_BYTES: Final = 4
+
+
+def fields(ids: Ids) -> list[bytes]:
+    """Ids as the names of fields, which people can read."""
+    names: list[bytes] = ids.astype("S20").tolist()
+    return names
+
+
+def pieces(values: Values) -> list[bytes]:
+    """The bytes of each row."""
+    raw, size = values.tobytes(), values.shape[1] * NUMBER_BYTES
+    return [raw[start : start + size] for start in range(0, len(raw), size)]
+
+
+def chunks(items: Sequence[bytes]) -> list[Sequence[bytes]]:
+    """What goes into one command each."""
+    return [items[start : start + CHUNK_ROWS] for start in range(0, len(items), CHUNK_ROWS)]
+
+
+def joined(lists: Iterable[list[bytes | None]]) -> list[bytes | None]:
+    """The answers to the commands of all chunks."""
+    return [row for part in lists for row in part]
+
+
+def set_fields(pipe: Any, key: str, names: Sequence[bytes], values: Sequence[bytes]) -> None:
+    """Have a pipeline set these fields of a hash."""
+    for some, rows in zip(chunks(names), chunks(values), strict=True):
+        pairs: list[bytes] = [b""] * (2 * len(some))
+        pairs[::2], pairs[1::2] = some, rows
+        pipe.execute_command("HSET", key, *pairs)
+
+
+def unlink(client: redis.Redis, keys: Sequence[bytes]) -> None:
+    """Remove keys, of which the server frees the memory when it has time."""
+    for chunk in chunks(keys):
+        client.execute_command("UNLINK", *chunk)
+
+
+def ids_of(client: redis.Redis, key: str) -> Ids:
+    """All ids of a hash, ascending.
+
+    Raises:
+        UserError: A field is none.
+    """
+    try:
+        names = _scanned(client, key, no_values=True)
+    except redis.ResponseError:
+        # Older than Redis 7.4: it tells the rows as well.
+        names = _scanned(client, key)
+    try:
+        return np.sort(np.fromiter(map(int, names), np.int64, len(names)))
+    except ValueError as error:
+        raise UserError(
+            f"key {key} has a field that is no id ({error}), which the job has not made: remove it"
+        ) from error
+
+
+def items_of(client: redis.Redis, key: str) -> dict[bytes, bytes]:
+    """All fields of a hash, with their values."""
+    return _scanned(client, key)
+
+
+def _scanned(client: Any, key: str, *, no_values: bool | None = None) -> dict[bytes, bytes]:
+    """All fields of a hash, each once; with their values where these are told."""
+    found: dict[bytes, bytes] = {}
+    cursor = None
+    while cursor != 0:
+        cursor, part = client.hscan(key, cursor or 0, count=SCAN_ROWS, no_values=no_values)
+        found |= dict.fromkeys(part, b"") if no_values else part
+    return found

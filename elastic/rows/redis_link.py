@@ -1,0 +1,206 @@
+"""The connection to a Redis: opened again while there is patience, its refusals told."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+)
+from redis.retry import Retry
+
+from elastic.errors import TrainingError, UserError
+from elastic.rows.store import RowsLostError
+from elastic.spec.redis_url import PASSWORD_VARIABLE, RedisAddress
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+AWAY: Final = (redis.ConnectionError, redis.TimeoutError, redis.WatchError, OSError)
+"""A connection that breaks in a transaction is one of which a key was written to, by the package's
+words. Who tries again looks at that key first."""
+
+PAUSE_S: Final = 0.1
+CONNECT_S: Final = 5.0
+KEEPING_POLICY: Final = "noeviction"
+MAX_TOLD: Final = 300
+"""Letters of an answer: it may repeat a command with thousands of rows."""
+
+
+class RedisRefusesError(TrainingError):
+    """Something that a Redis does not do, and will not do if it is asked again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "EmbeddingStore")
+
+
+class RedisLink:
+    """Calls of one Redis, wherever it is just now. Thread-safe."""
+
+    def __init__(self, where: Callable[[], RedisAddress | None], patience_s: float) -> None:
+        """Keep how to find it.
+
+        Args:
+            where: Tells its address; None while nobody knows it.
+            patience_s: How long a call waits for one that is away.
+        """
+        self._where = where
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._address: RedisAddress | None = None
+        self._client: redis.Redis | None = None
+        self._closed = threading.Event()
+
+    def call(self, work: Callable[[redis.Redis], R]) -> R:
+        """Have `work` do what can be done twice, until an answer comes.
+
+        Raises:
+            RowsLostError: None came in time.
+            UserError: It was refused, and why.
+        """
+        end_s = time.monotonic() + self._patience_s
+        while True:
+            try:
+                with self._in_our_words():
+                    return work(self._connected())
+            except AWAY as error:
+                self._forget_idle()
+                if time.monotonic() >= end_s or self._closed.wait(PAUSE_S):
+                    raise RowsLostError(
+                        f"the Redis at {self} has not answered for {self._patience_s:g} s "
+                        f"({_short(error)})"
+                    ) from error
+
+    def close(self) -> None:
+        """Drop the connections; who waits for an answer waits no more."""
+        self._closed.set()
+        with self._lock:
+            self._drop()
+
+    def __str__(self) -> str:
+        return str(self._address or "an address that nobody has told yet")
+
+    def _connected(self) -> redis.Redis:
+        address = self._where()
+        if address is None:
+            raise redis.ConnectionError("nobody has told where it is")
+        with self._lock:
+            if self._client is None or address != self._address:
+                self._drop()
+                self._address, self._client = address, _client(address, self._patience_s)
+            return self._client
+
+    def _forget_idle(self) -> None:
+        """Have the next try open a connection: those that wait are as broken as this one was."""
+        with self._lock:
+            if self._client is not None:
+                self._client.connection_pool.disconnect(inuse_connections=False)
+
+    def _drop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
+    @contextmanager
+    def _in_our_words(self) -> Iterator[None]:
+        try:
+            yield
+        except (AuthenticationError, AuthorizationError) as error:
+            raise UserError(
+                f"the Redis at {self} refuses {self._user()} with this password "
+                f"({_short(error)}): set {PASSWORD_VARIABLE}, and name the user in "
+                "--embedding_redis_url"
+            ) from error
+        except NoPermissionError as error:
+            raise UserError(
+                f"the Redis at {self} forbids {self._user()} what the job needs "
+                f"({_short(error)}): have its administrator allow it with `ACL SETUSER NAME "
+                "~elastic:* +@all -@dangerous +info`"
+            ) from error
+        except OutOfMemoryError as error:
+            raise RedisRefusesError(
+                f"the Redis at {self} has no room for further rows of embeddings{self._room()}: "
+                "raise its maxmemory, and submit the job again with --resume"
+            ) from error
+        except ReadOnlyError as error:
+            raise UserError(
+                f"the Redis at {self} is a copy that cannot be written to: name the one that it "
+                "is a copy of"
+            ) from error
+        except AskError as error:
+            raise UserError(
+                f"the Redis at {self} is a node of a cluster that leaves the job's keys to another "
+                f"({_short(error)}): name that one, or a Redis that is no cluster"
+            ) from error
+        except ResponseError as error:
+            raise RedisRefusesError(
+                f"the Redis at {self} does not do what the job needs of it ({_short(error)}): see "
+                "its log"
+            ) from error
+
+    def _user(self) -> str:
+        user = self._address.user if self._address is not None else ""
+        return f"user {user!r}" if user else "its default user"
+
+    def _room(self) -> str:
+        assert self._client is not None, "it has just answered"
+        try:
+            memory: dict[str, Any] = self._client.info("memory")
+        except redis.RedisError:
+            return ""
+        return f" ({memory['used_memory_human']} of maxmemory {memory['maxmemory_human']} are used)"
+
+
+def _client(address: RedisAddress, patience_s: float) -> redis.Redis:
+    return redis.Redis(
+        host=address.host,
+        port=address.port,
+        db=address.database,
+        username=address.user or None,
+        password=address.password or None,
+        ssl=address.is_encrypted,
+        # A transaction of a large update may take long, and is worth waiting for.
+        socket_timeout=patience_s,
+        socket_connect_timeout=min(CONNECT_S, patience_s),
+        # It is tried again here, where more than one call belongs together.
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+def check_server(client: redis.Redis, link: RedisLink) -> None:
+    """See that a Redis keeps what it is given.
+
+    Raises:
+        UserError: It may drop rows by itself.
+    """
+    info: dict[str, Any] = client.info()
+    policy = info.get("maxmemory_policy", KEEPING_POLICY)
+    if info.get("maxmemory", 0) and policy != KEEPING_POLICY:
+        raise UserError(
+            f"the Redis at {link} drops rows of its choice when its maxmemory of "
+            f"{info['maxmemory_human']} is full (maxmemory-policy {policy}), and a row that is "
+            f"dropped would begin again: set its maxmemory-policy to {KEEPING_POLICY}"
+        )
+    if not info.get("aof_enabled", 0):
+        log.warning(
+            "the Redis at %s keeps nothing on its disk as it goes (appendonly no): when it ends, "
+            "the job goes back to its newest cut that has the rows",
+            link,
+        )
+
+
+def _short(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= MAX_TOLD else text[:MAX_TOLD] + " …"

@@ -1,0 +1,117 @@
+"""Rows of embeddings on the wire: ids and values as bytes, checked before anybody uses them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from elastic.errors import TrainingError
+from elastic.rows.base import Ids, RowGradient, RowGradients, Values
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.layout import CHUNK_BYTES
+from elastic.rpc.wire import encode_data
+
+MAX_GRADIENT_BYTES: Final = 60 << 20
+"""Of all rows behind one gradient, which travel in one message; gRPC takes up to 64 MiB."""
+
+IDS_A_CALL: Final = 1 << 20
+"""Ids that one call asks for: 8 MiB."""
+
+_ID: Final = np.dtype("<i8")
+_VALUE: Final = np.dtype("<f4")
+
+
+class RowsError(ValueError):
+    """Ids or values that no worker of this job can have sent."""
+
+
+def ids_to_bytes(ids: Ids) -> bytes:
+    """Ids as they travel."""
+    return ids.astype(_ID, copy=False).tobytes()
+
+
+def ids_from_bytes(data: bytes) -> Ids:
+    """Ids that have come, as a view.
+
+    Raises:
+        RowsError: They are not whole, or do not ascend strictly.
+    """
+    if len(data) % _ID.itemsize:
+        raise RowsError(f"{len(data)} bytes are no ids of {_ID.itemsize} bytes each")
+    ids = np.frombuffer(data, _ID)
+    if not (ids[1:] > ids[:-1]).all():
+        raise RowsError("ids that do not ascend strictly")
+    return ids
+
+
+def gradients_to_proto(rows: RowGradients) -> list[pb.RowGradient]:
+    """Encode the gradients of rows.
+
+    Raises:
+        TrainingError: They are more than one message holds.
+    """
+    size_bytes = sum(each.ids.nbytes + each.values.nbytes for each in rows.values())
+    if size_bytes > MAX_GRADIENT_BYTES:
+        num_rows = sum(len(each.ids) for each in rows.values())
+        raise TrainingError(
+            f"the gradient of one minibatch has {num_rows} rows of embeddings, which are "
+            f"{size_bytes >> 20} MiB, and {MAX_GRADIENT_BYTES >> 20} MiB travel at once: lower "
+            "--minibatch_size"
+        )
+    return [
+        pb.RowGradient(
+            table=name,
+            ids=ids_to_bytes(each.ids),
+            values=each.values.astype(_VALUE, copy=False).tobytes(),
+        )
+        for name, each in rows.items()
+    ]
+
+
+def gradients_from_proto(messages: Iterable[pb.RowGradient]) -> dict[str, RowGradient]:
+    """Decode the gradients of rows, as views of what has come.
+
+    Raises:
+        RowsError: A table comes twice, ids do not ascend, or values are not whole rows.
+    """
+    rows: dict[str, RowGradient] = {}
+    for message in messages:
+        if message.table in rows:
+            raise RowsError(f"two gradients of table {message.table!r}")
+        ids = ids_from_bytes(message.ids)
+        rows[message.table] = RowGradient(ids, _rows_of(message.values, len(ids)))
+    return rows
+
+
+def _rows_of(data: bytes, num_rows: int) -> Values:
+    num_values, rest = divmod(len(data), _VALUE.itemsize)
+    if rest or num_values % max(num_rows, 1) or (num_values and not num_rows):
+        raise RowsError(f"{len(data)} bytes are no {num_rows} rows")
+    return np.frombuffer(data, _VALUE).reshape(num_rows, -1 if num_rows else 0)
+
+
+def reply_chunks(values: Values) -> Iterator[pb.RowsChunk | bytes]:
+    """Rows as `GetRows` answers them.
+
+    Args:
+        values: Of shape (ids, dim).
+    """
+    yield pb.RowsChunk(header=pb.RowsHeader(dim=values.shape[1]))
+    data = memoryview(np.ascontiguousarray(values, _VALUE).tobytes())
+    for begin in range(0, len(data), CHUNK_BYTES):
+        yield encode_data([data[begin : begin + CHUNK_BYTES]])
+
+
+def values_of_reply(dim: int, num_rows: int, chunks: Iterable[memoryview]) -> Values:
+    """Rows out of an answer to `GetRows`, as an array of the caller's own.
+
+    Raises:
+        RowsError: They are not as many as were asked for.
+    """
+    parts = list(chunks)
+    if not all(isinstance(part, memoryview) for part in parts):
+        raise RowsError("something else than values follows")
+    data = bytearray().join(parts)
+    if len(data) != num_rows * dim * _VALUE.itemsize:
+        raise RowsError(f"{len(data)} bytes for {num_rows} rows of {dim} numbers")
+    return np.frombuffer(data, _VALUE).reshape(num_rows, dim)

@@ -1,0 +1,73 @@
+"""The counting model with an embedding under faults: rows and parameters count each record once."""
+
+import pytest
+from support.datasets import prepared_dir
+from support.gate import Gate
+from support.local_job import LocalJob, break_at_random, make_spec
+from support.rows import check_counts
+from support.seeds import drawn
+from support.statuses import each_epoch
+from support.thread_job import ZOO
+
+NUM_RECORDS = 203  # no multiple of a task or a minibatch
+NUM_EPOCHS = 3
+
+MODES = {
+    "sync-1": {"grads_to_wait": 1},
+    "sync-2": {"grads_to_wait": 2},
+    "async": {"use_async": True},
+}
+NUM_SEEDS = 20
+NUM_DRAWN = 1
+"""Of all modes together; `make soak` takes all."""
+
+
+def _cases(strategy):
+    cases = [f"{mode}/{seed}" for seed in range(NUM_SEEDS) for mode in MODES]
+    now = drawn(cases, NUM_DRAWN, f"rows/{strategy}")
+    for case in cases:
+        mode, seed = case.split("/")
+        marks = [] if case in now else [pytest.mark.soak]
+        yield pytest.param(mode, int(seed), id=f"{mode}-{seed}", marks=marks)
+
+
+@pytest.mark.parametrize(("mode", "seed"), list(_cases("master")))
+def test_rows_count_once_whatever_dies(mode, seed, tmp_path):
+    check(
+        tmp_path, seed, ("master", "worker"), ("worker", "worker", "master", "scale"), MODES[mode]
+    )
+
+
+@pytest.mark.parametrize(("mode", "seed"), list(_cases("ps")))
+def test_rows_count_once_beside_servers_whatever_dies(mode, seed, tmp_path):
+    faults = ("ps", "worker", "master", "scale")
+    check(tmp_path, seed, ("ps", "master"), faults, {"num_ps": 1 + seed % 2, **MODES[mode]})
+
+
+def check(tmp_path, seed, first, drawn_faults, settings):
+    """Break a job, and look at every count."""
+    max_workers = 1 + seed % 3
+    gate = Gate(tmp_path / "gate")
+    spec = make_spec(
+        "embedded_counting_torch.CustomModel",
+        prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
+        model_zoo=str(ZOO),
+        model_params={
+            "num_records": NUM_RECORDS,
+            "delay_ms": 10,
+            "gate": str(gate.folder),
+            "free_records": NUM_RECORDS * (NUM_EPOCHS - 1),
+        },
+        num_epochs=NUM_EPOCHS,
+        num_workers=f"1:{max_workers}",
+        seed=seed,
+        # To wait at the gate is no hang.
+        hang_timeout=3600,
+        **settings,
+    )
+    with LocalJob(spec, tmp_path) as job, gate:
+        done = break_at_random(job, gate, seed, 5, max_workers, first, drawn_faults)
+        status = job.succeed()
+        cut = job.cut()
+    check_counts(cut, NUM_RECORDS, NUM_EPOCHS, done)
+    assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * NUM_EPOCHS

@@ -1,0 +1,76 @@
+"""The counting model with its rows in the job's own Redis: each record counts once."""
+
+import shutil
+
+import pytest
+from support.datasets import prepared_dir
+from support.gate import Gate
+from support.local_job import LocalJob, break_at_random, make_spec
+from support.rows import check_counts
+from support.seeds import drawn
+from support.statuses import each_epoch
+from support.thread_job import ZOO
+
+from elastic.platforms.base import ReplicaId
+from elastic.spec.roles import REDIS
+
+NUM_RECORDS = 203  # no multiple of a task or a minibatch
+NUM_EPOCHS = 3
+
+NUM_SEEDS = 20
+NUM_DRAWN = 1
+DISK = "redis and its disk"
+
+
+class RedisJob(LocalJob):
+    """A job of which the Redis can be killed with what it has written, or without."""
+
+    def pids(self, role):
+        return super().pids(REDIS if role == DISK else role)
+
+    def kill_one(self, role, index, *signals):
+        if role == DISK:
+            # As it is there before the end is noticed, so that no later launch reads half of it.
+            kept = self.directory.kept_path(ReplicaId(REDIS, index, 1))
+            shutil.rmtree(kept / "appendonlydir", ignore_errors=True)
+            role = REDIS
+        return super().kill_one(role, index, *signals)
+
+
+def _seeds():
+    now = drawn(range(NUM_SEEDS), NUM_DRAWN, "rows/redis")
+    for seed in range(NUM_SEEDS):
+        yield pytest.param(seed, marks=[] if seed in now else [pytest.mark.soak])
+
+
+@pytest.mark.parametrize("seed", list(_seeds()))
+def test_rows_count_once_whatever_dies(seed, tmp_path):
+    max_workers = 1 + seed % 3
+    gate = Gate(tmp_path / "gate")
+    spec = make_spec(
+        "embedded_counting_torch.CustomModel",
+        prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
+        model_zoo=str(ZOO),
+        model_params={
+            "num_records": NUM_RECORDS,
+            "delay_ms": 10,
+            "gate": str(gate.folder),
+            "free_records": NUM_RECORDS * (NUM_EPOCHS - 1),
+        },
+        num_epochs=NUM_EPOCHS,
+        num_workers=f"1:{max_workers}",
+        seed=seed,
+        # To wait at the gate is no hang.
+        hang_timeout=3600,
+        embedding_store="redis",
+        num_ps=seed % 2,
+    )
+    with RedisJob(spec, tmp_path) as job, gate:
+        first = (REDIS, DISK) if seed % 2 else (DISK, "master")
+        others = (REDIS, DISK, "worker", "master", "scale")
+        done = break_at_random(job, gate, seed, 5, max_workers, first, others)
+        status = job.succeed()
+        cut = job.cut()
+        job.wait_until_gone()
+    check_counts(cut, NUM_RECORDS, NUM_EPOCHS, done)
+    assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * NUM_EPOCHS

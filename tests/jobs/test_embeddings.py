@@ -1,0 +1,187 @@
+"""Jobs whose models have tables of embeddings: what they train, keep, export and go on from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.datasets import prepared_dir
+from support.local_job import make_spec
+from support.rows import check_counts, rows_of
+from support.thread_job import ZOO, ThreadJob, events, run_job
+from support.zoo.embedded_regression_torch import NUM_IDS, TABLE
+
+from elastic.checkpoints import table_files
+from elastic.checkpoints.cuts import read_cut
+from elastic.rpc import rows as wire
+from elastic.spec.job import JobSpec
+from elastic.spec.kinds import JobKind
+from elastic.spec.status import JobPhase
+
+NUM_RECORDS = 100
+
+
+def counting_spec(**settings):
+    """A job of the counting model with an embedding."""
+    data = prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"
+    defaults = {
+        "model_zoo": str(ZOO),
+        "model_params": {"num_records": NUM_RECORDS},
+        "num_workers": 2,
+        "recovery_interval": 3600.0,
+    }
+    return make_spec("embedded_counting_torch.CustomModel", data, **{**defaults, **settings})
+
+
+def evaluation_spec(**source):
+    """A job that evaluates the counting model of a checkpoint or an export."""
+    return JobSpec(
+        kind=JobKind.EVALUATE,
+        platform="local",
+        job_name="job",
+        model_zoo=str(ZOO),
+        model_def="embedded_counting_torch.CustomModel",
+        model_params={"num_records": NUM_RECORDS},
+        minibatch_size=8,
+        num_workers=2,
+        evaluation_data_dir=str(prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"),
+        **source,
+    )
+
+
+def cut_of(status):
+    return read_cut(Path(status.checkpoint))
+
+
+def succeeded(spec, folder):
+    status = ThreadJob(spec, folder).run()
+    assert status.phase is JobPhase.SUCCEEDED, status.message
+    return status
+
+
+@pytest.mark.parametrize(
+    ("framework", "table"), [("torch", "items.weight"), ("keras", "items/embeddings")]
+)
+def test_a_table_elsewhere_trains_as_one_in_the_model(framework, table, tmp_path):
+    """With a schedule, whose rate the rows of each update have too."""
+    rng = np.random.default_rng(5)
+    data = tmp_path / "records.npz"
+    np.savez(
+        data,
+        ids=rng.integers(0, NUM_IDS, (60, 3)),
+        label=rng.normal(size=60).astype(np.float32),
+    )
+    cuts = {}
+    for is_ordinary in (True, False):
+        name = "CustomModel" if framework == "torch" else "custom_model"
+        spec = make_spec(
+            f"embedded_regression_{framework}.{name}",
+            data,
+            model_zoo=str(ZOO),
+            model_params={"is_ordinary": is_ordinary},
+            num_epochs=4,
+            num_workers=1,
+        )
+        cuts[is_ordinary] = cut_of(succeeded(spec, tmp_path / str(is_ordinary)))
+    ordinary, ours = cuts[True].parameters, cuts[False].parameters
+    rows = rows_of(cuts[False].rows, TABLE.name)
+    assert sorted(rows) == list(range(NUM_IDS))
+    found = np.stack([rows[index] for index in range(NUM_IDS)])
+    np.testing.assert_allclose(found, ordinary[table], atol=1e-6)
+    for name in ours:
+        np.testing.assert_allclose(ours[name], ordinary[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{"grads_to_wait": 2}, {"use_async": True}])
+def test_an_evaluation_reads_rows_of_its_version_while_training_goes_on(settings, tmp_path):
+    data = prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"
+    spec = counting_spec(
+        num_epochs=6,
+        evaluation_data_dir=str(data),
+        evaluation_steps=2,
+        evaluation_throttle_secs=0,
+        evaluation_start_delay_secs=0,
+        minibatch_size=4,
+        **settings,
+    )
+    status = succeeded(spec, tmp_path / "cuts")
+    assert len(status.evaluations) > 3
+    assert [each.metrics["apart"] for each in status.evaluations] == pytest.approx(
+        [0.0] * len(status.evaluations), abs=1e-3
+    )
+
+
+def test_a_resumed_job_goes_on_with_its_rows(tmp_path):
+    succeeded(counting_spec(num_epochs=1), tmp_path / "cuts")
+    status = succeeded(counting_spec(num_epochs=3, resume=True), tmp_path / "cuts")
+    assert events(status, "Resumed")
+    check_counts(cut_of(status), NUM_RECORDS, 3)
+
+
+def test_a_job_begins_with_the_rows_of_a_checkpoint(tmp_path):
+    first = succeeded(counting_spec(num_epochs=2), tmp_path / "first")
+    spec = counting_spec(checkpoint_filename_for_init=first.checkpoint)
+    check_counts(cut_of(succeeded(spec, tmp_path / "second")), NUM_RECORDS, 3)
+
+
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+def test_exported_tables_are_evaluated_and_predicted_with(has_pyarrow, tmp_path, monkeypatch):
+    monkeypatch.setattr(table_files, "find_spec", lambda _: has_pyarrow or None)
+    output = tmp_path / "model.safetensors"
+    status = succeeded(counting_spec(output=str(output)), tmp_path / "cuts")
+    suffix = "parquet" if has_pyarrow else "npz"
+    (table,) = (tmp_path / "model.safetensors.rows").iterdir()
+    assert table.name == f"counted.{suffix}"
+    (told,) = events(status, "TablesExported")
+    assert told.endswith("pyarrow is not installed") is not has_pyarrow
+    (size,) = status.tables
+    assert (size.name, size.dim, size.rows) == ("counted", 2, NUM_RECORDS)
+    for source in ({"model": str(output)}, {"checkpoint_filename_for_init": status.checkpoint}):
+        evaluated = succeeded(evaluation_spec(**source), tmp_path / next(iter(source)))
+        assert evaluated.metrics["apart"] == pytest.approx(0.0, abs=1e-3)
+    table.unlink()
+    failed = run_job(evaluation_spec(model=str(output)), tmp_path)
+    assert failed.phase is JobPhase.FAILED
+    assert "the rows of table 'counted' are missing" in failed.message
+
+
+def test_the_best_version_is_exported_with_its_rows(tmp_path):
+    """It is that of the first epoch, two before the last."""
+    data = prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"
+    output = tmp_path / "model.safetensors"
+    spec = counting_spec(num_epochs=3, output=str(output), evaluation_data_dir=str(data))
+    status = succeeded(
+        spec.model_copy(update={"model_def": "embedded_best_torch.CustomModel"}), tmp_path / "cuts"
+    )
+    assert status.metrics["count"] == pytest.approx(1.0, abs=1e-3)
+    check_counts(cut_of(status), NUM_RECORDS, 1)
+    evaluated = succeeded(evaluation_spec(model=str(output)), tmp_path / "evaluated")
+    assert evaluated.metrics["apart"] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_rows_that_cannot_travel_at_once_are_of_a_minibatch_that_is_too_large(
+    tmp_path, monkeypatch
+):
+    """A row and its id are 16 bytes, so that 4 of the 8 records go."""
+    monkeypatch.setattr(wire, "MAX_GRADIENT_BYTES", 64)
+    status = succeeded(counting_spec(shrink_minibatches=True, num_workers=1), tmp_path / "cuts")
+    assert "lower --minibatch_size" in events(status, "MinibatchFailed")[0]
+    assert status.progress.shrunk_minibatch_size == 4
+    check_counts(cut_of(status), NUM_RECORDS, 1)
+
+
+@pytest.mark.parametrize("way", ["resume", "init_from"])
+def test_a_model_that_has_lost_its_table_does_not_go_on_without_it(way, tmp_path):
+    first = succeeded(counting_spec(), tmp_path / "cuts")
+    settings = {"num_epochs": 2, "resume": True}
+    if way == "init_from":
+        settings = {"checkpoint_filename_for_init": first.checkpoint}
+    without = {"num_records": NUM_RECORDS, "has_table": False}
+    status = ThreadJob(counting_spec(model_params=without, **settings), tmp_path / "cuts").run()
+    assert status.phase is JobPhase.FAILED
+    assert "it has rows of the tables counted, and this model has no tables" in status.message
+
+
+def test_local_updates_are_refused(tmp_path):
+    status = run_job(counting_spec(use_async=True, get_model_steps=2), tmp_path)
+    assert status.phase is JobPhase.FAILED
+    assert "leave --get_model_steps out" in status.message

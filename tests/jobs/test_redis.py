@@ -1,0 +1,107 @@
+"""Whole jobs whose rows are in a Redis of the user's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.datasets import prepared_dir
+from support.redis_servers import PASSWORD, redis_server
+from support.rows import check_counts
+from support.thread_job import ZOO, ThreadJob, make_spec
+
+from elastic.checkpoints.cuts import read_cut
+from elastic.spec.redis_url import PASSWORD_VARIABLE
+from elastic.spec.status import JobPhase
+
+NUM_RECORDS = 90
+STRANGER = "somebody:else"
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+    with redis_server(tmp_path / "redis") as server:
+        with server.client() as client:
+            client.set(STRANGER, "1")
+        yield server
+
+
+def spec_of(server, **settings):
+    return make_spec(
+        "embedded_counting_torch.CustomModel",
+        prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
+        model_zoo=str(ZOO),
+        model_params={"num_records": NUM_RECORDS},
+        embedding_store="redis",
+        embedding_redis_url=f"redis://127.0.0.1:{server.address.port}",
+        **settings,
+    )
+
+
+def keys_of(server):
+    with server.client() as client:
+        return client.keys("*")
+
+
+@pytest.mark.parametrize("updates", [{}, {"use_async": True}], ids=["sync", "async"])
+def test_a_job_counts_each_record_and_leaves_nothing_behind(updates, server, tmp_path):
+    job = ThreadJob(spec_of(server, num_epochs=2, num_workers="2", **updates), tmp_path / "cuts")
+    status = job.run()
+    assert status.phase is JobPhase.SUCCEEDED, status
+    check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, 2)
+    assert keys_of(server) == [STRANGER]
+
+
+def test_rows_are_in_the_server_while_the_job_runs(server, tmp_path):
+    job = ThreadJob(spec_of(server, num_epochs=2000), tmp_path / "cuts")
+    with job:
+        job.wait_until(lambda statuses: statuses and statuses[-1].progress.epoch >= 2)
+        [key] = [key for key in keys_of(server) if key.endswith(":row:counted")]
+        with server.client() as client:
+            assert client.hlen(key) == NUM_RECORDS
+    # Also of one that is cancelled nothing stays.
+    assert keys_of(server) == [STRANGER]
+
+
+def test_what_the_server_refuses_fails_the_job_with_what_to_do(server, tmp_path, monkeypatch):
+    monkeypatch.setenv(PASSWORD_VARIABLE, "wrong")
+    status = ThreadJob(spec_of(server), tmp_path / "cuts").run()
+    assert status.phase is JobPhase.FAILED
+    assert PASSWORD_VARIABLE in status.message
+
+
+def test_a_row_that_somebody_removes_fails_the_job_and_is_named(server, tmp_path):
+    job = ThreadJob(spec_of(server, num_epochs=2000), tmp_path / "cuts")
+    with job:
+        job.wait_until(lambda statuses: statuses and statuses[-1].progress.epoch >= 1)
+        with server.client() as client:
+            [key] = [key for key in keys_of(server) if key.endswith(":row:counted")]
+            client.hdel(key, "7")
+        status = job.wait()
+    assert status.phase is JobPhase.FAILED
+    assert "id 7 of table 'counted'" in status.message
+
+
+def test_a_server_that_is_full_fails_the_job(server, tmp_path):
+    job = ThreadJob(spec_of(server, num_epochs=2000), tmp_path / "cuts")
+    with job:
+        job.wait_until(lambda statuses: statuses and statuses[-1].progress.epoch >= 1)
+        with server.client() as client:
+            client.config_set("maxmemory", "1mb")
+        status = job.wait()
+    assert status.phase is JobPhase.FAILED
+    assert "has no room" in status.message
+
+
+def test_a_server_that_comes_back_costs_no_update(server, tmp_path):
+    job = ThreadJob(spec_of(server, num_epochs=40), tmp_path / "cuts")
+    with job:
+        job.wait_until(lambda statuses: statuses and statuses[-1].progress.epoch >= 1)
+        server.kill()
+        server.start()
+        status = job.wait()
+    assert status.phase is JobPhase.SUCCEEDED, status
+    assert not [event for event in status.events if event.kind == "ParametersLost"]
+    cut = read_cut(Path(status.checkpoint))
+    check_counts(cut, NUM_RECORDS, 40)
+    assert np.isfinite(cut.parameters["parts.0"]).all()

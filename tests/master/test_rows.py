@@ -1,0 +1,321 @@
+"""Rows beside the parameters: one update changes both by the average of its records, or neither."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from elastic.errors import CheckpointError, TrainingError
+from elastic.master.parameters.rows import WithRows
+from elastic.master.parameters.strategy import Incoming, ParametersLostError
+from elastic.master.parameters.tables import Share, Tables
+from elastic.rows.base import RowGradient, Table
+from elastic.rows.initializers import first_rows
+from elastic.rows.kernels import RowRule, kernel_of
+from elastic.rows.memory import MemoryRows
+from elastic.rows.store import RowsLostError
+
+ITEMS = Table("items", 2, "normal(1)")
+RATE = 0.5
+
+
+class Dense:
+    """The strategy inside: it counts, and fails where it is told to."""
+
+    def __init__(self):
+        self.version = 0
+        self.lock = asyncio.Lock()
+        self.learning_rate = RATE
+        self.fault = None
+        self.staged = []
+        self.kept = set()
+
+    async def receive(self, incoming):
+        incoming.check_no_rows()
+        return incoming
+
+    def stage(self, contribution, learning_rate_scale):
+        self.staged.append(contribution)
+
+    async def commit(self, state_share):
+        self.staged = []
+        if self.fault is not None:
+            raise self.fault
+        self.version += 1
+        self.applied_learning_rate = self.learning_rate
+        # As with a schedule, whose rate after the update is the next one's.
+        self.learning_rate /= 2
+        return self.version
+
+    def drop_staged(self):
+        self.staged = []
+
+    async def keep(self, reader):
+        self.kept.add(reader)
+
+    def release(self, reader):
+        self.kept.discard(reader)
+
+    async def copy(self):
+        return {}, {}, None
+
+    async def lost(self):
+        await asyncio.Event().wait()
+
+
+class FailingRows(MemoryRows):
+    """A store whose next commit fails."""
+
+    fault = None
+
+    def commit(self, version, changes):
+        if self.fault is not None:
+            raise self.fault
+        super().commit(version, changes)
+
+
+def beside(dense, store=None, kind="sgd"):
+    tables = Tables(store or MemoryRows(), [ITEMS], kernel_of(RowRule(kind)))
+    tables.open()
+    return WithRows(dense, tables)
+
+
+def gradient(*ids, value=1.0):
+    return RowGradient(np.array(ids, np.int64), np.full((len(ids), 2), value, np.float32))
+
+
+async def stage(rows, num_records, gradients, scale=1.0):
+    incoming = Incoming("session", num_records, None, None, None, None, rows=gradients)
+    rows.stage(await rows.receive(incoming), scale)
+
+
+def first(*ids):
+    return first_rows(ITEMS, np.array(ids, np.int64))
+
+
+def read(rows, *ids, version=None):
+    return rows.tables.read("items", np.array(ids, np.int64), version)
+
+
+def test_a_group_changes_rows_by_its_records():
+    """Id 5 is in one of the two minibatches alone: the other counts 0 for it."""
+
+    async def play():
+        rows = beside(Dense())
+        await stage(rows, 3, {"items": gradient(5, 7, value=1.0)})
+        await stage(rows, 1, {"items": gradient(7, value=5.0)})
+        assert await rows.commit() == 1
+        return read(rows, 5, 7, 9) - first(5, 7, 9)
+
+    moved = asyncio.run(play())
+    np.testing.assert_allclose(moved[:, 0], [-RATE * 3 / 4, -RATE * 2, 0], rtol=1e-6)
+
+
+def test_the_rate_is_that_of_the_update_with_its_scale():
+    async def play():
+        rows = beside(Dense())
+        for _ in range(2):
+            await stage(rows, 1, {"items": gradient(5)}, scale=0.1)
+            await rows.commit()
+        return read(rows, 5) - first(5)
+
+    np.testing.assert_allclose(asyncio.run(play())[0, 0], -(RATE + RATE / 2) * 0.1, rtol=1e-5)
+
+
+def test_adam_counts_the_version_that_is_made():
+    """Its first step is as long as the rate, where the step is 1."""
+
+    async def play():
+        rows = beside(Dense(), kind="adam")
+        await stage(rows, 1, {"items": gradient(5, value=0.01)})
+        await rows.commit()
+        return read(rows, 5) - first(5)
+
+    np.testing.assert_allclose(asyncio.run(play())[0], -RATE, rtol=1e-4)
+
+
+def test_an_update_of_no_row_makes_a_version_of_rows():
+    async def play():
+        rows = beside(Dense())
+        await stage(rows, 1, {})
+        await rows.commit()
+        await stage(rows, 1, {"items": gradient()})
+        await rows.commit()
+        return rows.tables.store.version
+
+    assert asyncio.run(play()) == 2
+
+
+def test_a_dropped_group_leaves_rows_as_they_are():
+    async def play():
+        rows = beside(Dense())
+        await stage(rows, 1, {"items": gradient(5)})
+        rows.drop_staged()
+        await stage(rows, 1, {"items": gradient(6)})
+        await rows.commit()
+        return read(rows, 5) - first(5)
+
+    assert not asyncio.run(play()).any()
+
+
+def test_an_optimizer_that_fails_changes_no_row():
+    async def play():
+        dense = Dense()
+        rows = beside(dense)
+        dense.fault = TrainingError("of the user")
+        await stage(rows, 1, {"items": gradient(5)})
+        with pytest.raises(TrainingError, match="of the user"):
+            await rows.commit()
+        return rows.tables.store.version, read(rows, 5) - first(5)
+
+    version, moved = asyncio.run(play())
+    assert version == 0
+    assert not moved.any()
+
+
+def test_lost_rows_are_lost_parameters():
+    """Whoever waits for a loss hears why."""
+
+    async def play():
+        store = FailingRows()
+        rows = beside(Dense(), store)
+        waiting = asyncio.ensure_future(rows.lost())
+        store.fault = RowsLostError("the store has gone")
+        await stage(rows, 1, {"items": gradient(5)})
+        with pytest.raises(ParametersLostError, match="the store has gone"):
+            await rows.commit()
+        return await waiting
+
+    assert asyncio.run(play()) == "the store has gone"
+
+
+@pytest.mark.parametrize("fault", [RowsLostError("it has gone"), TrainingError("it is full")])
+def test_no_cut_is_made_of_parameters_whose_rows_were_not_stored(fault):
+    """They are a version ahead of the rows and of the account of records."""
+
+    async def play():
+        store = FailingRows()
+        rows = beside(Dense(), store)
+        await stage(rows, 1, {"items": gradient(5)})
+        await rows.commit()
+        await rows.copy()
+        store.fault = fault
+        await stage(rows, 1, {"items": gradient(5)})
+        with pytest.raises((ParametersLostError, TrainingError)):
+            await rows.commit()
+        with pytest.raises(ParametersLostError, match="rows of version 2 were not stored"):
+            await rows.copy()
+
+    asyncio.run(play())
+
+
+def test_a_version_is_read_until_nobody_keeps_it():
+    async def play():
+        rows = beside(Dense())
+        ids = np.array([5, 6], np.int64)
+        for _ in range(2):
+            await stage(rows, 1, {"items": gradient(5)})
+            await rows.commit()
+        async with rows.lock:
+            await rows.keep("evaluation")
+            held = await rows.hold_rows()
+        kept = await rows.rows("items", ids, 2)
+        await stage(rows, 1, {"items": gradient(5, 6)})
+        await rows.commit()
+        np.testing.assert_array_equal(await rows.rows("items", ids, 2), kept)
+        assert (await rows.rows("items", ids) != kept).all()
+        rows.release("evaluation")
+        (part,) = held.scan("items")
+        assert part.ids.tolist() == [5]
+        np.testing.assert_array_equal(await rows.rows("items", ids, 2), kept)
+        held.let_go()
+        return await rows.rows("items", ids, 2)
+
+    assert asyncio.run(play()) is None
+
+
+def test_an_older_version_is_kept_by_its_rows():
+    class Kept(Dense):
+        async def keep_values(self, reader, version, parameters, state):
+            self.kept.add(reader)
+
+    async def play():
+        rows = beside(Kept())
+        await stage(rows, 1, {"items": gradient(5)})
+        await rows.commit()
+        async with rows.lock:
+            held = await rows.hold_rows()
+        old = await rows.rows("items", np.array([5, 6], np.int64))
+        await stage(rows, 1, {"items": gradient(5)})
+        await rows.commit()
+        later = beside(Kept())
+        await later.keep_values("round", 1, {}, {}, held)
+        read_again = await later.rows("items", np.array([5, 6], np.int64), 1)
+        np.testing.assert_array_equal(read_again, old)
+        later.release("round")
+        return await later.rows("items", np.array([5, 6], np.int64), 1)
+
+    assert asyncio.run(play()) is None
+
+
+WRONG = {
+    "unknown-table": ({"others": gradient(5)}, "the model has no table 'others'"),
+    "width": (
+        {"items": RowGradient(np.array([5]), np.ones((1, 3), np.float32))},
+        "a gradient of 3 numbers a row of table 'items', which has 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_rows_of_no_table_of_the_model_are_refused(case):
+    rows, message = WRONG[case]
+    with pytest.raises(ValueError, match=message):
+        asyncio.run(stage(beside(Dense()), 1, rows))
+
+
+def test_a_model_without_tables_takes_no_rows():
+    incoming = Incoming("session", 1, None, None, None, None, rows={"items": gradient(5)})
+    with pytest.raises(ValueError, match="rows of items, and the model has no such table"):
+        incoming.check_no_rows()
+
+
+# -- cuts of another job ---------------------------------------------------------------------------
+
+
+def held(tables):
+    tables.store.hold(tables.store.version)
+    return tables.of_version(tables.store.version, lambda: None)
+
+
+def opened(table=ITEMS, kind="sgd"):
+    tables = Tables(MemoryRows(), [table], kernel_of(RowRule(kind)))
+    tables.open()
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (None, "it has no rows of embeddings"),
+        (held(opened(Table("items", 3, "normal(1)"))), r"are items\[3\] normal\(1\), this"),
+        (held(opened(Table("items", 2, "zeros"))), r"items\[2\] zeros, this model's are items"),
+        (held(opened(kind="adam")), "of an optimizer with the slots .*, this job's has no slots"),
+    ],
+    ids=["none", "dim", "initializer", "optimizer"],
+)
+def test_rows_of_another_model_or_optimizer_are_refused(rows, message):
+    with pytest.raises(CheckpointError, match=message):
+        opened().go_back(3, rows)
+
+
+def test_a_job_that_begins_with_rows_begins_their_slots():
+    given = opened(kind="adam")
+    changes = given.changes([Share({"items": gradient(5)}, 1)], RATE, 1)
+    given.store.commit(1, changes)
+    tables = opened(kind="adam")
+    tables.begin(0, held(given))
+    found = tables.store.read("items", np.array([5], np.int64))
+    np.testing.assert_array_equal(found.values[:, :2], changes["items"].values[:, :2])
+    assert not found.values[:, 2:].any()
+    assert changes["items"].values[:, 2:].any()

@@ -1,0 +1,80 @@
+"""Every store of rows does what the others do."""
+
+import secrets
+
+import pytest
+from hypothesis import settings
+from support.redis_servers import redis_server
+from support.row_store_contract import FORMS, RowStoreContract, RowStoreMachine
+
+from elastic.rows.memory import MemoryRows
+from elastic.rows.redis_link import RedisLink
+from elastic.rows.redis_store import RedisRows
+
+
+class InMemory:
+    def opened(self, forms=FORMS):
+        store = MemoryRows()
+        store.open(forms)
+        return store
+
+
+class InRedis:
+    """Each store is another job's."""
+
+    def __init__(self, server):
+        self._server = server
+
+    def opened(self, forms=FORMS):
+        link = RedisLink(lambda: self._server.address, 5.0)
+        store = RedisRows(link, "job", secrets.token_hex(6))
+        store.open(forms)
+        return store
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+class TestMemory(RowStoreContract):
+    @pytest.fixture
+    def harness(self):
+        return InMemory()
+
+
+class TestRedis(RowStoreContract):
+    @pytest.fixture
+    def harness(self, server):
+        return InRedis(server)
+
+
+class MemoryMachine(RowStoreMachine):
+    def open_store(self):
+        return InMemory().opened()
+
+
+class RedisMachine(RowStoreMachine):
+    """The one server of all schedules is set by the test."""
+
+    harness: InRedis
+
+    def open_store(self):
+        return self.harness.opened()
+
+    def teardown(self):
+        self.store.erase()
+        self.store.close()
+
+
+TestMemorySchedules = MemoryMachine.TestCase
+TestMemorySchedules.settings = settings(deadline=None, stateful_step_count=40)
+
+
+class TestRedisSchedules(RedisMachine.TestCase):
+    settings = settings(deadline=None, stateful_step_count=30, max_examples=30)
+
+    @pytest.fixture(autouse=True)
+    def _given_server(self, server):
+        RedisMachine.harness = InRedis(server)
