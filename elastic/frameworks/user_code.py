@@ -165,6 +165,14 @@ def _told(record: Any) -> str:
     return f"a {type(record).__name__}"
 
 
+def embeddings_alone(name: str) -> ModelDefError:
+    """A model without a parameter of its own: an optimizer needs one, and so has a version."""
+    return ModelDefError(
+        f"the model {name} has rows of embeddings to train and nothing else: give it a layer with "
+        "parameters, such as a dense one of the embeddings' sum"
+    )
+
+
 def asked_for(function: Callable[..., Any], what: str, total_steps: int | None) -> dict[str, int]:
     """The keyword arguments that the user's function has in its signature by our names.
 

@@ -17,6 +17,7 @@ from elastic.frameworks.torch.updater import TorchUpdater
 from elastic.frameworks.user_code import (
     check_pair,
     dataset_code,
+    embeddings_alone,
     made_callbacks,
     max_examples,
     own_callback,
@@ -79,6 +80,8 @@ class TorchFramework:
         if sample.num_examples:
             TorchModel(module, model_def, device).check_forward(sample)
         model = TorchModel(module, model_def, device)
+        if not model.trained and model.tables:
+            raise embeddings_alone(type(module).__name__)
         if not model.trained:
             raise ModelDefError(
                 f"the model {type(module).__name__} has no parameters to train: give it layers, "

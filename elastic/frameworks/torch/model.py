@@ -12,10 +12,13 @@ from safetensors import SafetensorError
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
+from elastic.frameworks.row_source import reading
 from elastic.frameworks.tensors import check_fit, disk_error, mean_state
 from elastic.frameworks.torch.arrays import fill, map_tensors, to_array, to_device
+from elastic.frameworks.torch.embedding import row_gradients, sources_of
 from elastic.frameworks.torch.metrics import TorchMetrics
 from elastic.frameworks.user_code import leaves, part_that_runs, predicted_arrays, user_code
+from elastic.rows.base import RowReader, Table
 from elastic.spec.export_form import export_target
 from elastic.spec.model_def import ModelDef
 
@@ -31,9 +34,20 @@ class TorchModel:
         self._eval_metrics_fn = model_def.eval_metrics_fn
         self._metrics: TorchMetrics | None = None
         self._device = device
+        self._sources = sources_of(module)
         self.trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
         saved = module.state_dict().keys()
         self._buffers = {n: b for n, b in module.named_buffers() if n in saved}
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        """Those of the module's embeddings, in its order."""
+        return [source.table for source in self._sources]
+
+    def read_rows_from(self, reader: RowReader) -> None:
+        """Have all embeddings read there."""
+        for source in self._sources:
+            source.read_from(reader)
 
     @property
     def listed(self) -> Sequence[torch.nn.Parameter]:
@@ -74,9 +88,15 @@ class TorchModel:
 
     def gradients(self, batch: Batch, seed: int, *, with_metrics: bool = False) -> StepResult:
         """Forward and backward pass in training mode."""
+        with reading(self._sources):
+            return self._step(batch, seed, with_metrics)
+
+    def _step(self, batch: Batch, seed: int, with_metrics: bool) -> StepResult:
         seed_everything(seed)
         if not self.module.training:
             self.module.train()
+        for source in self._sources:
+            source.calls = []
         for parameter in self.module.parameters():
             parameter.grad = None
         with _single_examples(batch.num_examples), user_code("the training step"):
@@ -94,6 +114,7 @@ class TorchModel:
             state={name: array.copy() for name, array in self.state().items()},
             loss=float(loss.detach()),
             metrics=metrics,
+            rows=row_gradients(self._sources),
         )
 
     def metrics(self, batch: Batch) -> list[MetricState]:
@@ -102,7 +123,7 @@ class TorchModel:
         self.module.eval()
         features, labels = self._on_device(batch)
         with torch.no_grad():
-            with user_code("the evaluation step"):
+            with reading(self._sources), user_code("the evaluation step"):
                 predictions = self.module(features)
                 loss = float(_total(self._loss(labels, predictions)))
             states = metrics.states(labels, predictions, batch.num_examples)
@@ -125,7 +146,7 @@ class TorchModel:
         """What the module gives in evaluation mode."""
         self.module.eval()
         features, _ = self._on_device(batch)
-        with torch.no_grad(), user_code("the model's forward pass"):
+        with torch.no_grad(), reading(self._sources), user_code("the model's forward pass"):
             outputs = self.module(features)
         return predicted_arrays(outputs, batch.num_examples, _array_of)
 

@@ -1,0 +1,108 @@
+"""Ids of rows: integers as they are, texts hashed to integers.
+
+The hash is part of what a job keeps: a text has the same id in every process, in every version of
+this project, and on every machine.
+"""
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic.errors import ModelDefError
+from elastic.rows.base import Ids
+
+Words: TypeAlias = NDArray[np.uint64]
+"""Numbers of 64 bits, of any shape."""
+
+_WORD_BYTES: Final = 8
+_EMPTY_TEXT: Final = 0xCBF29CE484222325
+
+
+def to_ids(values: Any) -> Ids:
+    """Ids of an array's elements, in its shape.
+
+    Args:
+        values: Integers of any type, of which those of uint64 wrap above 2**63; or texts, str or
+            bytes, which have equal ids where their UTF-8 is equal. NULs at a text's end do not
+            count.
+
+    Raises:
+        ModelDefError: They are something else.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        array = _of_one_kind(array)
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind in "SUT":
+        return _hashed(_as_bytes(array).reshape(-1)).view(np.int64).reshape(array.shape)
+    if not array.size:
+        # NumPy takes an empty list for floats.
+        return np.empty(array.shape, np.int64)
+    raise ModelDefError(
+        f"ids of an embedding are of type {array.dtype}: give integers or texts, such as "
+        "numbers cut into ranges by numpy.digitize"
+    )
+
+
+def mixed(words: Words) -> Words:
+    """Each word's bits spread over the whole word; no two words give the same.
+
+    Source:
+        Steele et al., "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
+    """
+    words = words ^ (words >> np.uint64(30))
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def _of_one_kind(array: NDArray[Any]) -> NDArray[Any]:
+    """Python objects as an array of texts or of integers."""
+    kinds = set(map(type, array.reshape(-1)))
+    if kinds == {bytes}:
+        return array.astype(np.bytes_)
+    if all(issubclass(kind, (str, bytes)) for kind in kinds):
+        return _as_objects_in_utf8(array)
+    is_whole = all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds)
+    if is_whole:
+        return array.astype(np.int64)
+    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise ModelDefError(
+        f"ids of an embedding are of the types {names}: give integers or texts alone, and one of "
+        "your own for what is missing"
+    )
+
+
+def _as_objects_in_utf8(array: NDArray[Any]) -> NDArray[np.bytes_]:
+    texts = [
+        text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+        for text in array.reshape(-1)
+    ]
+    return np.array(texts, np.bytes_).reshape(array.shape)
+
+
+def _as_bytes(array: NDArray[Any]) -> NDArray[np.bytes_]:
+    if array.dtype.kind == "S":
+        return array
+    try:
+        # Of ASCII, which most are, ten times as fast as the way below.
+        return array.astype(np.bytes_)
+    except UnicodeEncodeError:
+        return np.char.encode(array.astype(np.str_), "utf-8", "surrogatepass")
+
+
+def _hashed(texts: NDArray[np.bytes_]) -> Words:
+    """A word for each text: eight of its bytes at a time, whatever the longest text is."""
+    num_words = -(-texts.dtype.itemsize // _WORD_BYTES)
+    wide = texts.astype(f"S{max(num_words, 1) * _WORD_BYTES}")
+    words = wide.view("<u8").reshape(len(texts), -1).astype(np.uint64, copy=False)
+    lengths = np.char.str_len(wide)
+    hashed = np.full(len(texts), _EMPTY_TEXT, np.uint64)
+    for index in range(words.shape[1]):
+        has_more = lengths > index * _WORD_BYTES
+        hashed[has_more] = mixed(hashed[has_more] ^ words[has_more, index])
+    return hashed
