@@ -5,7 +5,8 @@
     items = Embedding(16, combiner="mean")
 
 It is a layer of the framework that the calling module uses. Where a module uses both, name the one:
-`TorchEmbedding`, `KerasEmbedding`. This module imports no framework by itself.
+`TorchEmbedding`, `KerasEmbedding`. This module imports no framework by itself. `to_ids` makes the ids
+that a layer makes, for who combines them.
 """
 
 import sys
@@ -13,12 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from elastic.errors import ModelDefError
+from elastic.rows.ids import to_ids
 
 if TYPE_CHECKING:
     from elastic.frameworks.keras.embedding import Embedding as KerasEmbedding
     from elastic.frameworks.torch.embedding import Embedding as TorchEmbedding
 
-__all__ = ["Embedding", "KerasEmbedding", "TorchEmbedding"]
+__all__ = ["Embedding", "KerasEmbedding", "TorchEmbedding", "to_ids"]
 
 _FRAMEWORKS: Final = {"torch": "torch", "keras": "keras", "tensorflow": "keras"}
 _LAYERS: Final = {

@@ -54,7 +54,7 @@ def logits(
     rank: NDArray[np.int64], numbers: NDArray[np.float32], rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """The hidden model: a weight and a vector for each value, and a weight for each number."""
-    linear = np.log1p(numbers) @ rng.normal(0, 0.1, len(NUMBERS))
+    linear = np.log1p(numbers) @ rng.normal(0, 0.25, len(NUMBERS))
     total = np.zeros((len(rank), HIDDEN_DIM))
     squares = np.zeros(len(rank))
     for column, size in zip(rank.T, sizes(), strict=True):

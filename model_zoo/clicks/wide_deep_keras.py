@@ -11,10 +11,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from clicks.deepfm_keras import batch_fn as separate
-from clicks.deepfm_keras import eval_metrics_fn, loss
 from numpy.typing import NDArray
 
+from clicks.deepfm_keras import batch_fn as separate
+from clicks.deepfm_keras import eval_metrics_fn, loss
 from elastic.embedding import Embedding
 
 __all__ = ["CustomModel", "batch_fn", "eval_metrics_fn", "loss", "optimizer"]

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from clicks.deepfm_torch import batch_fn as separate
-from clicks.deepfm_torch import eval_metrics_fn, loss
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from clicks.deepfm_torch import batch_fn as separate
+from clicks.deepfm_torch import eval_metrics_fn, loss
 from elastic.embedding import Embedding
 
 __all__ = ["CustomModel", "batch_fn", "eval_metrics_fn", "loss", "optimizer"]
