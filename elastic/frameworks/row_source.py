@@ -1,6 +1,6 @@
 """What the layers of both frameworks share: where rows come from, and what a step has read."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -15,20 +15,47 @@ COMBINERS: Final = ("sum", "mean", "sqrtn")
 UNNAMED: Final = "embedding"
 
 
+class Reads:
+    """What the layers read in a step whose gradients are asked for.
+
+    Attributes:
+        by_table: Ids and rows of each read, in the framework's own tensors, by table.
+    """
+
+    def __init__(self, tables: Sequence[Table], watch: Callable[[Any], Any]) -> None:
+        """Begin.
+
+        Args:
+            tables: Of the model.
+            watch: Has the framework derive by such rows.
+        """
+        self.by_table: dict[str, list[tuple[Any, Any]]] = {table.name: [] for table in tables}
+        self._watch = watch
+
+    @property
+    def rows(self) -> list[Any]:
+        """Of all reads, table by table."""
+        return [rows for reads in self.by_table.values() for _, rows in reads]
+
+    def add(self, table: Table, ids: Any, rows: Any) -> None:
+        """Note what was read, before anything is computed of it."""
+        self._watch(rows)
+        self.by_table[table.name].append((ids, rows))
+
+
 class RowSource:
     """Where one layer gets its rows from.
 
     Attributes:
         table: The layer's; its name may be given when the model is built.
-        calls: What the layer has read since a step began, in the framework's own tensors; None
-            while nobody asks for gradients.
     """
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.calls: list[Any] | None = None
+        self._reads: Reads | None = None
         self._reader: RowReader | None = None
         self._fault: Exception | None = None
+        self._is_guarded = False
 
     def name(self, name: str) -> None:
         """Give the table its name."""
@@ -48,30 +75,64 @@ class RowSource:
             self._fault = error
             raise
 
-    def keep_fault(self, fault: Exception) -> None:
-        """Have an exception come out of `reading` as it is."""
-        self._fault = fault
+    def tell_to(self, reads: Reads | None) -> None:
+        """Have reads noted there, or no more."""
+        self._reads = reads
 
-    def take_fault(self) -> Exception | None:
-        """What has failed since the last time it was asked for."""
-        fault, self._fault = self._fault, None
-        return fault
+    def tell(self, ids: Any, rows: Any) -> None:
+        """Tell of a read to who asks for gradients, if anybody does."""
+        if self._reads is not None:
+            self._reads.add(self.table, ids, rows)
+
+    def keep_fault(self, fault: Exception) -> bool:
+        """Have an exception come out of `reading` as it is; whether anything is run within that."""
+        self._fault = fault
+        return self._is_guarded
+
+    def guard(self, is_guarded: bool) -> None:
+        """Say whether `reading` is around what is run now."""
+        self._is_guarded = is_guarded
+        self._fault = None
+
+    @property
+    def fault(self) -> Exception | None:
+        """What has failed since `guard`."""
+        return self._fault
 
 
 @contextmanager
 def reading(sources: Sequence[RowSource]) -> Iterator[None]:
     """Let what a reader raises come out as it is, whatever the framework has made of it."""
+    for source in sources:
+        source.guard(True)
     try:
-        yield
-    except Exception:
-        faults = [fault for source in sources if (fault := source.take_fault()) is not None]
-        if faults:
-            # Frameworks tell of it in many lines of their own.
-            raise faults[0] from None
-        raise
+        try:
+            yield
+        finally:
+            _raise_fault(sources)
     finally:
         for source in sources:
-            source.calls = None
+            source.guard(False)
+
+
+def _raise_fault(sources: Sequence[RowSource]) -> None:
+    for source in sources:
+        if source.fault is not None:
+            # Frameworks tell of it in many lines of their own.
+            raise source.fault from None
+
+
+@contextmanager
+def recording(sources: Sequence[RowSource], watch: Callable[[Any], Any]) -> Iterator[Reads]:
+    """Note what is read meanwhile, to derive by it."""
+    reads = Reads([source.table for source in sources], watch)
+    for source in sources:
+        source.tell_to(reads)
+    try:
+        yield reads
+    finally:
+        for source in sources:
+            source.tell_to(None)
 
 
 def checked_table(dim: int, combiner: str | None, initializer: str, name: str | None) -> Table:
@@ -119,10 +180,3 @@ def merged(parts: Sequence[tuple[Ids, Values]]) -> RowGradient:
         return RowGradient(ids, values)
     is_first = np.concatenate([[True], ids[1:] != ids[:-1]])
     return RowGradient(ids[is_first], np.add.reduceat(values[order], np.flatnonzero(is_first)))
-
-
-def merged_by_table(
-    parts: Mapping[str, Sequence[tuple[Ids, Values]]],
-) -> dict[str, RowGradient]:
-    """`merged` for each table that was read."""
-    return {name: merged(each) for name, each in parts.items() if each}

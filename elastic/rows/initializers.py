@@ -93,11 +93,11 @@ def _uniform(draw: Draw, num_rows: int, dim: int, scale: float) -> Values:
 
 
 def _normal(draw: Draw, num_rows: int, dim: int, stddev: float) -> Values:
-    """The sum of twelve uniform numbers, whose variance is 1: within 6 stddev, normal to the eye."""
+    """The sum of twelve uniform numbers has the variance 1, is normal to the eye, and below 6."""
     pieces = draw(_LANES).astype("<u8", copy=False).view("<u2")
     sums = pieces.reshape(num_rows, dim, 4 * _LANES).sum(axis=2, dtype=np.int64)
     # Each piece stands for the middle of its range.
-    return (((sums + 6) * 2.0**-16 - 6.0) * stddev).astype(np.float32)
+    return np.asarray(((sums + 6) * 2.0**-16 - 6.0) * stddev, np.float32)
 
 
 def _constant(_: Draw, num_rows: int, dim: int, value: float) -> Values:

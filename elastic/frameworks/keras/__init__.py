@@ -17,11 +17,14 @@ from elastic.frameworks.keras.batches import (
     size_of,
 )
 from elastic.frameworks.keras.callbacks import served
+from elastic.frameworks.keras.embedding import sources_of
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel, total_loss
 from elastic.frameworks.keras.share import KerasShare
 from elastic.frameworks.keras.updater import KerasUpdater
+from elastic.frameworks.row_source import reading
 from elastic.frameworks.user_code import (
+    embeddings_alone,
     made_callbacks,
     metric_functions,
     part_that_runs,
@@ -76,6 +79,8 @@ class KerasFramework:
         if sample.num_examples:
             check = partial(self._check_forward, model, model_def)
             sample = part_that_runs(sample, rows, check)
+        if not model.trainable_variables and sources_of(model):
+            raise embeddings_alone(type(model).__name__)
         if not model.trainable_variables:
             raise ModelDefError(
                 f"the model {type(model).__name__} has no variables to train: give it layers, or "
@@ -133,9 +138,10 @@ class KerasFramework:
 
     def _check_forward(self, model: Any, model_def: ModelDef, sample: Batch) -> None:
         """Run model and loss once, so that variables are made and errors show early."""
+        sources = sources_of(model)
         if sample.labels is None:
-            with keras_code("the model's forward pass"):
+            with reading(sources), keras_code("the model's forward pass"):
                 model(sample.features, training=False)
             return
-        with keras_code("the model's forward pass with its loss"):
+        with reading(sources), keras_code("the model's forward pass with its loss"):
             total_loss(model, model_def.loss, sample.features, sample.labels, training=False)

@@ -10,11 +10,20 @@ import tensorflow as tf
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
+from elastic.frameworks.keras.embedding import (
+    dense_rows,
+    row_gradients,
+    sources_of,
+    watched_by,
+    with_gradients,
+)
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.export import load_file, load_folder, save_file, save_folder
 from elastic.frameworks.keras.variables import VariableGroup, to_array, variable_names
+from elastic.frameworks.row_source import reading, recording
 from elastic.frameworks.tensors import mean_of, mean_state, named_results, widened
 from elastic.frameworks.user_code import leaves, metric_functions, predicted_arrays
+from elastic.rows.base import RowReader, Table
 from elastic.spec.export_form import ExportForm, export_target
 from elastic.spec.model_def import ModelDef
 from elastic.spec.paths import is_file
@@ -129,6 +138,7 @@ class KerasModel:
         self._loss = model_def.loss
         self._eval_metrics_fn = model_def.eval_metrics_fn
         self._sample = sample
+        self._sources = sources_of(model)
         named = dict(zip(variable_names(model.weights), model.weights, strict=True))
         trained = {id(variable) for variable in model.trainable_variables}
         self.trained = {name: v for name, v in named.items() if id(v) in trained}
@@ -146,6 +156,16 @@ class KerasModel:
         self._evaluation: Callable[..., Any] = self._evaluate
         self._is_evaluated = False
         self._prediction = tf.function(self._predict, reduce_retracing=True)
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        """Those of the model's embeddings, in an order of their own."""
+        return [source.table for source in self._sources]
+
+    def read_rows_from(self, reader: RowReader) -> None:
+        """Have all embeddings read there."""
+        for source in self._sources:
+            source.read_from(reader)
 
     def parameters(self) -> Tensors:
         """The trained variables."""
@@ -180,13 +200,16 @@ class KerasModel:
         numbers = np.arange(len(self._seed_states), dtype=np.int64)
         seeds = (seed + numbers * _SEED_STRIDE) % 2**31
         step = self._measured_step if with_metrics else self._step
-        with keras_code("the training step"):
-            loss, gradients, state, *values = self._scaled_step(step, batch, tf.constant(seeds))
+        with reading(self._sources), keras_code("the training step"):
+            loss, gradients, state, rows, *values = self._scaled_step(
+                step, batch, tf.constant(seeds)
+            )
         return StepResult(
             gradients=dict(zip(self.trained, map(to_array, gradients), strict=True)),
             state=dict(zip(self._state, map(to_array, state), strict=True)),
             loss=float(loss),
             metrics=self._built_metrics().states(values[0], batch.num_examples) if values else (),
+            rows=row_gradients(rows),
         )
 
     def _scaled_step(self, step: Callable[..., Any], batch: Batch, seeds: Any) -> Any:
@@ -196,16 +219,18 @@ class KerasModel:
         before = self._state_group.read()
         while True:
             factor = tf.constant(scale.factor)
-            loss, gradients, *others = step(batch.features, batch.labels, seeds, factor)
-            if scale.accepts(loss, gradients):
-                return loss, gradients, *others
+            result = step(batch.features, batch.labels, seeds, factor)
+            loss, gradients, _, rows, *_ = result
+            of_rows = [values for reads in rows.values() for _, values in reads]
+            if scale.accepts(loss, [*gradients, *of_rows]):
+                return result
             # The forward pass has moved the statistics.
             self._state_group.write(before)
 
     def metrics(self, batch: Batch) -> list[MetricState]:
         """Loss and metrics in evaluation mode."""
         metrics = self._built_metrics()
-        with keras_code(metrics.step_name):
+        with reading(self._sources), keras_code(metrics.step_name):
             loss, values = self._evaluation(batch.features, batch.labels)
             if not self._is_evaluated:
                 # The first run is not compiled: metrics may make their variables in it.
@@ -227,7 +252,7 @@ class KerasModel:
 
     def predict(self, batch: Batch) -> Any:
         """What the model gives in inference mode."""
-        with keras_code("the model's forward pass"):
+        with reading(self._sources), keras_code("the model's forward pass"):
             outputs = self._prediction(batch.features)
         return predicted_arrays(outputs, batch.num_examples, _array_of)
 
@@ -261,30 +286,33 @@ class KerasModel:
         return self._metrics
 
     def _compute(self, features: Any, labels: Any, seeds: Any, factor: Any) -> Any:
-        return self._derive(features, labels, seeds, factor)[:3]
+        return self._derive(features, labels, seeds, factor)[:4]
 
     def _compute_with_metrics(self, features: Any, labels: Any, seeds: Any, factor: Any) -> Any:
         *result, predictions = self._derive(features, labels, seeds, factor)
         return *result, self._built_metrics().update(labels, predictions)
 
     def _derive(self, features: Any, labels: Any, seeds: Any, factor: Any) -> Any:
-        """Loss, gradients, state and predictions."""
+        """Loss, gradients, state, gradients of rows, and predictions."""
         for index, variable in enumerate(self._seed_states):
             variable.assign(tf.cast(tf.stack([seeds[index], 0]), variable.dtype))
         variables = [variable.value for variable in self.trained.values()]
-        with tf.GradientTape() as tape:
+        with (
+            tf.GradientTape() as tape,
+            recording(self._sources, watched_by(tape)) as reads,
+        ):
             loss, predictions = total_loss(self.model, self._loss, features, labels, training=True)
             scaled = loss if factor is None else tf.cast(loss, tf.float32) * factor
-        gradients = tape.gradient(scaled, variables)
+        gradients, of_rows = tape.gradient(scaled, (variables, reads.rows))
         dense = [
             tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
+        of_rows = list(map(dense_rows, of_rows, reads.rows))
         if factor is not None:
-            # In float32: as float16 a large factor is infinite, and small quotients are 0.
-            dense = [tf.cast(tf.cast(each, tf.float32) / factor, each.dtype) for each in dense]
+            dense, of_rows = _divided(dense, factor), _divided(of_rows, factor)
         state = [variable.value.read_value() for variable in self._state.values()]
-        return loss, dense, state, predictions
+        return loss, dense, state, with_gradients(reads, of_rows), predictions
 
     def _predict(self, features: Any) -> Any:
         return self.model(features, training=False)
@@ -292,6 +320,11 @@ class KerasModel:
     def _evaluate(self, features: Any, labels: Any) -> Any:
         loss, predictions = total_loss(self.model, self._loss, features, labels, training=False)
         return loss, self._built_metrics().update(labels, predictions)
+
+
+def _divided(gradients: Sequence[Any], factor: Any) -> list[Any]:
+    """In float32: as float16 a large factor is infinite, and small quotients are 0."""
+    return [tf.cast(tf.cast(each, tf.float32) / factor, each.dtype) for each in gradients]
 
 
 def _text(raw: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The torch layer whose table is elsewhere: it asks for the rows of the ids that it is called with."""
+"""The torch layer whose table is elsewhere: it asks for the rows of the ids it is called with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from elastic.errors import ModelDefError
-from elastic.frameworks.row_source import UNNAMED, RowSource, check_names, checked_table, merged
+from elastic.frameworks.row_source import (
+    UNNAMED,
+    Reads,
+    RowSource,
+    check_names,
+    checked_table,
+    merged,
+)
 from elastic.frameworks.torch.arrays import to_array
 from elastic.rows.base import Ids, RowGradient, Values
 from elastic.rows.ids import to_ids
@@ -24,6 +31,8 @@ class Embedding(torch.nn.Module):
     It has no parameters. In a job rows come from the master, and their gradients go there; anywhere
     else all rows have their first values.
     """
+
+    _anchor: torch.Tensor
 
     def __init__(
         self,
@@ -143,9 +152,8 @@ class Embedding(torch.nn.Module):
         """The row of each id once, and for each id which of them is its."""
         unique, index = np.unique(ids, return_inverse=True)
         leaf = self._here(self.source.read(unique))
-        if self.source.calls is not None and torch.is_grad_enabled():
-            leaf.requires_grad_()
-            self.source.calls.append((unique, leaf))
+        if torch.is_grad_enabled():
+            self.source.tell(unique, leaf)
         return leaf.to(self._anchor.dtype), index
 
     def _here(self, array: NDArray[Any]) -> torch.Tensor:
@@ -167,12 +175,12 @@ def sources_of(module: torch.nn.Module) -> list[RowSource]:
     return sources
 
 
-def row_gradients(sources: Sequence[RowSource]) -> dict[str, RowGradient]:
+def row_gradients(reads: Reads) -> dict[str, RowGradient]:
     """What `backward` has left of each table that was read."""
     return {
-        source.table.name: merged([(ids, _gradient(leaf)) for ids, leaf in source.calls])
-        for source in sources
-        if source.calls
+        name: merged([(ids, _gradient(leaf)) for ids, leaf in each])
+        for name, each in reads.by_table.items()
+        if each
     }
 
 

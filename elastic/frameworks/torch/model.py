@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
-from elastic.frameworks.row_source import reading
+from elastic.frameworks.row_source import reading, recording
 from elastic.frameworks.tensors import check_fit, disk_error, mean_state
 from elastic.frameworks.torch.arrays import fill, map_tensors, to_array, to_device
 from elastic.frameworks.torch.embedding import row_gradients, sources_of
@@ -95,11 +95,13 @@ class TorchModel:
         seed_everything(seed)
         if not self.module.training:
             self.module.train()
-        for source in self._sources:
-            source.calls = []
         for parameter in self.module.parameters():
             parameter.grad = None
-        with _single_examples(batch.num_examples), user_code("the training step"):
+        with (
+            recording(self._sources, torch.Tensor.requires_grad_) as reads,
+            _single_examples(batch.num_examples),
+            user_code("the training step"),
+        ):
             features, labels = self._on_device(batch)
             predictions = self.module(features)
             loss = _total(self._loss(labels, predictions))
@@ -114,7 +116,7 @@ class TorchModel:
             state={name: array.copy() for name, array in self.state().items()},
             loss=float(loss.detach()),
             metrics=metrics,
-            rows=row_gradients(self._sources),
+            rows=row_gradients(reads),
         )
 
     def metrics(self, batch: Batch) -> list[MetricState]:

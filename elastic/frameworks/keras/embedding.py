@@ -1,0 +1,279 @@
+"""The Keras layer whose table is elsewhere: it asks for the rows of the ids it is called with."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from elastic.errors import ModelDefError
+from elastic.frameworks.base import Array
+from elastic.frameworks.keras.variables import to_array
+from elastic.frameworks.row_source import Reads, RowSource, check_names, checked_table, merged
+from elastic.rows.base import Ids, RowGradient, Values
+from elastic.rows.ids import to_ids
+
+RowTensors: TypeAlias = Mapping[str, Sequence[tuple[Any, Any]]]
+"""Ids and gradients of each read, by table."""
+
+
+@keras.saving.register_keras_serializable(package="elastic")
+class Embedding(keras.layers.Layer):  # type: ignore[misc]
+    """Rows of a table that is made row by row, and may be larger than any process's memory.
+
+    It has no variables. In a job rows come from the master, and their gradients go there; anywhere
+    else all rows have their first values.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        combiner: str | None = None,
+        initializer: str = "uniform(0.05)",
+        name: str | None = None,
+        padding_id: int | str | None = None,
+        **options: Any,
+    ) -> None:
+        """Declare a table.
+
+        Args:
+            dim: Numbers of a row.
+            combiner: None gives a row for each id; `sum`, `mean` and `sqrtn` (the sum by the root
+                of the number) make one vector of the ids along the last axis, zeros of none.
+            initializer: How rows begin: `uniform(0.05)`, `normal(0.01)`, `constant(0.1)`,
+                `zeros`, `ones`.
+            name: Of the layer and of its table, unique in the model.
+            padding_id: An id that stands for none: it is left out of combiners, gives zeros
+                without one, and has no row.
+            options: Of any Keras layer, such as `dtype`.
+
+        Raises:
+            ModelDefError: One of these has no such value.
+        """
+        super().__init__(name=name, **options)
+        self.source = RowSource(checked_table(dim, combiner, initializer, name))
+        self.combiner = combiner
+        self.padding_id = padding_id
+        self.is_named = name is not None
+        self._padding = None if padding_id is None else int(to_ids([padding_id])[0])
+
+    def call(self, ids: Any, weights: Any = None) -> Any:
+        """Look rows up.
+
+        Args:
+            ids: Integers or texts of shape S; with a combiner also a RaggedTensor of two
+                dimensions.
+            weights: With a combiner, one for each id, in the same form.
+
+        Returns:
+            A tensor of shape (*S, dim); with a combiner without the last axis of S.
+
+        Raises:
+            ModelDefError: They are neither integers nor texts, or of another form.
+        """
+        if self.combiner is not None:
+            return self._combined(_bags(ids, weights))
+        if isinstance(ids, tf.RaggedTensor) or weights is not None:
+            raise ModelDefError(
+                f"the embedding {self.name!r} is given ragged ids or weights: it needs a combiner"
+            )
+        ids = tf.convert_to_tensor(ids)
+        rows, index, _ = self._rows(tf.reshape(ids, [-1]))
+        made = tf.reshape(tf.gather(rows, index), [*_sizes(ids), self.source.table.dim])
+        return tf.cast(made, self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """What a `.keras` file has of the layer: of the table its name alone."""
+        own = {
+            "dim": self.source.table.dim,
+            "combiner": self.combiner,
+            "initializer": self.source.table.initializer,
+            "padding_id": self.padding_id,
+        }
+        table = {"table": self.source.table.name} if self.is_named else {}
+        return {**super().get_config(), **own, **table}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Embedding":
+        """Make the layer of a file again, with its table's name."""
+        table = config.pop("table", None)
+        layer = cls(**config)
+        layer.is_named = table is not None
+        if table is not None:
+            layer.source.name(table)
+        return layer
+
+    def _combined(self, bags: "_Bags") -> Any:
+        rows, index, is_id = self._rows(bags.flat)
+        weights = tf.cast(is_id, tf.float32)
+        if bags.weights is not None:
+            weights *= tf.cast(bags.weights, tf.float32)
+        total = bags.sums(tf.gather(rows, index) * weights[:, tf.newaxis])
+        if self.combiner == "mean":
+            total = tf.math.divide_no_nan(total, bags.sums(weights)[:, tf.newaxis])
+        if self.combiner == "sqrtn":
+            norm = tf.sqrt(bags.sums(tf.square(weights)))
+            total = tf.math.divide_no_nan(total, norm[:, tf.newaxis])
+        made = tf.reshape(total, [*bags.shape, self.source.table.dim])
+        return tf.cast(made, self.compute_dtype)
+
+    def _rows(self, flat: Any) -> tuple[Any, Any, Any]:
+        """The row of each id once, for each id which of them is its, and whether it is no padding.
+
+        A padding looks at one more row, of zeros.
+        """
+        types = [tf.int64, tf.float32, tf.int64]
+        ids, rows, index = tf.numpy_function(self._look_up, [flat], types)
+        ids.set_shape([None])
+        rows.set_shape([None, self.source.table.dim])
+        index.set_shape(flat.shape)
+        self.source.tell(ids, rows)
+        num_rows = tf.shape(rows, tf.int64)[0]
+        if self._padding is not None:
+            rows = tf.pad(rows, [[0, 1], [0, 0]])
+        return rows, index, index < num_rows
+
+    def _look_up(self, flat: Array) -> tuple[Ids, Values, Ids]:
+        try:
+            return self._looked_up(flat)
+        except Exception as error:
+            if not self.source.keep_fault(error):
+                raise
+            # TensorFlow would log it with all its frames, and make one of its own of it.
+            return self._no_rows(len(flat))
+
+    def _looked_up(self, flat: Array) -> tuple[Ids, Values, Ids]:
+        ids = to_ids(flat)
+        is_id = slice(None) if self._padding is None else ids != self._padding
+        unique, index = np.unique(ids[is_id], return_inverse=True)
+        places = np.full(len(ids), len(unique), np.int64)
+        places[is_id] = index
+        return unique, self.source.read(unique), places
+
+    def _no_rows(self, num_ids: int) -> tuple[Ids, Values, Ids]:
+        """What the rest of a step can be run with."""
+        values = np.zeros((1, self.source.table.dim), np.float32)
+        return np.zeros(1, np.int64), values, np.zeros(num_ids, np.int64)
+
+
+def sources_of(model: Any) -> list[RowSource]:
+    """Of all embeddings of a model, with their names.
+
+    Names that Keras has made are numbered anew, for it numbers the layers of a process.
+
+    Raises:
+        ModelDefError: Two layers have one name.
+    """
+    # Layers within layers are in no public list.
+    layers = [each for each in model._flatten_layers() if isinstance(each, Embedding)]  # noqa: SLF001
+    layers.sort(key=lambda layer: _number_in(layer.name))
+    unnamed = [layer for layer in layers if not layer.is_named]
+    for number, layer in enumerate(unnamed):
+        layer.source.name(f"embedding_{number}" if number else "embedding")
+    sources = [layer.source for layer in layers]
+    check_names([source.table for source in sources])
+    return sources
+
+
+def watched_by(tape: Any) -> Any:
+    """What is done to the rows of each read, so that a tape gives their gradient."""
+    graph = tf.compat.v1.get_default_graph()
+
+    def watch(rows: Any) -> None:
+        if rows.graph is not graph:
+            raise ModelDefError(
+                "an embedding is called within a loop, a condition or a tf.function of the model, "
+                "where its gradient cannot be had: look the ids up before it"
+            )
+        tape.watch(rows)
+
+    return watch
+
+
+def dense_rows(gradient: Any, rows: Any) -> Any:
+    """The gradient of some rows; zeros where the loss does not depend on them."""
+    if gradient is None:
+        return tf.zeros_like(rows)
+    if isinstance(gradient, tf.IndexedSlices):
+        num_rows = tf.shape(rows)[0]
+        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, num_rows)
+    return gradient
+
+
+def row_gradients(tensors: RowTensors) -> dict[str, RowGradient]:
+    """What a compiled step gives of each table that was read."""
+    return {
+        name: merged([(to_array(ids), to_array(gradient)) for ids, gradient in reads])
+        for name, reads in tensors.items()
+        if reads
+    }
+
+
+def with_gradients(reads: Reads, gradients: Sequence[Any]) -> RowTensors:
+    """Ids with their gradients, which are in the order of `reads.rows`."""
+    left = iter(gradients)
+    return {name: [(ids, next(left)) for ids, _ in each] for name, each in reads.by_table.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bags:
+    """Ids of bags, one after the other, as tensors.
+
+    Attributes:
+        flat: All ids.
+        owners: The bag of each.
+        num_bags: How many there are.
+        shape: Of what comes out, without its last dimension.
+        weights: One for each id.
+    """
+
+    flat: Any
+    owners: Any
+    num_bags: Any
+    shape: Sequence[Any]
+    weights: Any
+
+    def sums(self, values: Any) -> Any:
+        """The sum over each bag; zeros of an empty one."""
+        return tf.math.unsorted_segment_sum(values, self.owners, self.num_bags)
+
+
+def _bags(ids: Any, weights: Any) -> _Bags:
+    if isinstance(ids, tf.RaggedTensor):
+        return _ragged_bags(ids, weights)
+    ids = tf.convert_to_tensor(ids)
+    if not ids.shape.rank:
+        raise ModelDefError("an embedding with a combiner is given a single id: give a list")
+    *shape, length = _sizes(ids)
+    num_bags = tf.reduce_prod(shape) if shape else 1
+    owners = tf.repeat(tf.range(num_bags), length)
+    if weights is not None:
+        weights = tf.reshape(tf.ensure_shape(weights, ids.shape), [-1])
+    return _Bags(tf.reshape(ids, [-1]), owners, num_bags, shape, weights)
+
+
+def _ragged_bags(ids: Any, weights: Any) -> _Bags:
+    if ids.shape.rank != 2:
+        raise ModelDefError(
+            f"an embedding is given a RaggedTensor of {ids.shape.rank} dimensions: give one of two"
+        )
+    if weights is not None:
+        weights = weights.flat_values
+    return _Bags(ids.values, ids.value_rowids(), ids.nrows(), [ids.nrows()], weights)
+
+
+def _sizes(tensor: Any) -> list[Any]:
+    """The dimensions of a tensor: numbers where they are known, else tensors."""
+    found = tf.shape(tensor)
+    return [
+        found[axis] if size is None else size for axis, size in enumerate(tensor.shape.as_list())
+    ]
+
+
+def _number_in(name: str) -> int:
+    """The number that Keras has put behind a layer's name."""
+    found = re.search(r"_(\d+)$", name)
+    return int(found[1]) if found else 0
