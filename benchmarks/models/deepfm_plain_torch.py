@@ -1,7 +1,7 @@
 """DeepFM as one writes it in torch for one process: `clicks.deepfm_torch` with a table in memory.
 
-Columns: those of `model_zoo.clicks.prepare_data`. Ids are put into a table of fixed size, whose rows
-share what falls together; its gradients are sparse, as torch is fastest with.
+Columns: those of `model_zoo.clicks.prepare_data`. Ids are put into a table of fixed size, where
+some share a row; its gradients are sparse, as torch is fastest with.
 """
 
 from collections.abc import Iterable, Mapping
