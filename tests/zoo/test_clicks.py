@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 from support.datasets import MODEL_ZOO, prepared_dir, zoo_module
-from support.local_job import make_spec
+from support.local_job import LocalJob, make_spec
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
@@ -205,3 +205,20 @@ def test_twins_compute_the_same(name):
         for model, batch in ((of_torch, torch_batch), (of_keras, keras_batch))
     ]
     assert areas[0] == pytest.approx(areas[1], abs=0.05)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_two_workers_learn_more_than_from_numbers_alone(name, tmp_path):
+    """A linear model of the 13 numbers reaches an area of 0.61."""
+    data_dir = prepared_dir("clicks")
+    spec = make_spec(
+        f"clicks.{name}.CustomModel",
+        data_dir / "train.parquet",
+        evaluation_data_dir=str(data_dir / "test.parquet"),
+        minibatch_size=128,
+        records_per_task=1280,
+        num_workers=2,
+    )
+    with LocalJob(spec, tmp_path) as job:
+        metrics = job.succeed().metrics
+    assert metrics["auc"] >= 0.69, metrics
