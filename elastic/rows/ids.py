@@ -31,15 +31,15 @@ def to_ids(values: Any) -> Ids:
         ModelDefError: They are something else.
     """
     array = np.asarray(values)
+    if not array.size:
+        # NumPy takes an empty list for floats.
+        return np.empty(array.shape, np.int64)
     if array.dtype.kind == "O":
         array = _of_one_kind(array)
     if array.dtype.kind in "iu":
         return array.astype(np.int64, copy=False)
     if array.dtype.kind in "SUT":
         return _hashed(_as_bytes(array).reshape(-1)).view(np.int64).reshape(array.shape)
-    if not array.size:
-        # NumPy takes an empty list for floats.
-        return np.empty(array.shape, np.int64)
     raise ModelDefError(
         f"ids of an embedding are of type {array.dtype}: give integers or texts, such as "
         "numbers cut into ranges by numpy.digitize"
@@ -67,14 +67,22 @@ def _of_one_kind(array: NDArray[Any]) -> NDArray[Any]:
         return array.astype(np.bytes_)
     if all(issubclass(kind, (str, bytes)) for kind in kinds):
         return _as_objects_in_utf8(array)
-    is_whole = all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds)
-    if is_whole:
-        return array.astype(np.int64)
+    if all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
+        return _as_integers(array)
     names = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise ModelDefError(
         f"ids of an embedding are of the types {names}: give integers or texts alone, and one of "
         "your own for what is missing"
     )
+
+
+def _as_integers(array: NDArray[Any]) -> Ids:
+    try:
+        return array.astype(np.int64)
+    except OverflowError as error:
+        raise ModelDefError(
+            f"an id of an embedding is outside -2**63 to 2**63 - 1 ({error}): give it as a text"
+        ) from error
 
 
 def _as_objects_in_utf8(array: NDArray[Any]) -> NDArray[np.bytes_]:

@@ -156,6 +156,11 @@ def _not_finite(result: StepResult) -> str | None:
         for name, gradient in result.gradients.items():
             if not _is_finite(gradient):
                 return f"loss is {result.loss:g}, but the gradient of {name!r} is not finite"
+        for name, rows in result.rows.items():
+            if not _is_finite(rows.values):
+                return (
+                    f"loss is {result.loss:g}, but the gradient of rows of {name!r} is not finite"
+                )
     return None
 
 

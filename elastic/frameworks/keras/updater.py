@@ -10,6 +10,7 @@ from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, UpdaterState
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel
+from elastic.frameworks.keras.row_rules import row_rule_of
 from elastic.frameworks.keras.share import KerasShare
 from elastic.frameworks.keras.variables import (
     Joining,
@@ -20,6 +21,7 @@ from elastic.frameworks.keras.variables import (
     optimizer_names,
 )
 from elastic.frameworks.user_code import asked_for
+from elastic.rows.kernels import RowRule
 from elastic.spec.model_def import ModelDef
 
 _BY_ELEMENT: Final = (
@@ -108,6 +110,10 @@ class KerasUpdater:
             )
         self._own.check("optimizer's variables", state.tensors)
         self._own.write(state.tensors)
+
+    def row_rule(self) -> RowRule:
+        """By the user's own object."""
+        return row_rule_of(self._optimizer)
 
     def may_cut(self, num_servers: int) -> bool:
         """Whether each number is updated by itself."""

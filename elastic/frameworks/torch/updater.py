@@ -13,8 +13,10 @@ from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Tensors, UpdaterState
 from elastic.frameworks.torch.arrays import pack, to_tensor, unpack
 from elastic.frameworks.torch.model import TorchModel
+from elastic.frameworks.torch.row_rules import row_rule_of
 from elastic.frameworks.torch.share import TorchShare
 from elastic.frameworks.user_code import asked_for, user_code
+from elastic.rows.kernels import RowRule
 from elastic.spec.model_def import ModelDef
 
 PARALLEL_BYTES: Final = 32 << 20
@@ -128,20 +130,31 @@ class TorchUpdater:
         except ModelDefError as error:
             raise CheckpointError(f"the optimizer's state does not fit: {error}") from error
 
+    def row_rule(self) -> RowRule:
+        """By the first parameter group."""
+        if self._hooks():
+            raise ModelDefError(
+                f"optimizer returned a {type(self._optimizer).__name__} with a hook of its step, "
+                "which would not see the rows of the model's embeddings: leave the hook out"
+            )
+        return row_rule_of(self._optimizer)
+
     def may_cut(self, num_servers: int) -> bool:
         """Whether each number is updated by itself."""
-        # torch has no public way to look.
-        hooks = (
-            *self._optimizer._optimizer_step_pre_hooks.values(),  # noqa: SLF001
-            *self._optimizer._optimizer_step_post_hooks.values(),  # noqa: SLF001
-        )
-        if num_servers > 1 and hooks:
+        if num_servers > 1 and self._hooks():
             raise ModelDefError(
                 f"optimizer returned a {type(self._optimizer).__name__} with a hook of its step, "
                 f"which each of {num_servers} parameter servers would call for its own tensors "
                 "alone: leave the hook out, or give --num_ps 1"
             )
         return type(self._optimizer) in _BY_ELEMENT
+
+    def _hooks(self) -> tuple[Any, ...]:
+        # torch has no public way to look.
+        return (
+            *self._optimizer._optimizer_step_pre_hooks.values(),  # noqa: SLF001
+            *self._optimizer._optimizer_step_post_hooks.values(),  # noqa: SLF001
+        )
 
     def _load(self, values: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
         groups = unpack(values["param_groups"], tensors)
