@@ -5,8 +5,8 @@
     items = Embedding(16, combiner="mean")
 
 It is a layer of the framework that the calling module uses. Where a module uses both, name the one:
-`TorchEmbedding`, `KerasEmbedding`. This module imports no framework by itself. `to_ids` makes the ids
-that a layer makes, for who combines them.
+`TorchEmbedding`, `KerasEmbedding`. This module imports no framework by itself. `to_ids` makes the
+ids that a layer makes, for who combines them.
 """
 
 import sys
