@@ -58,6 +58,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         self.combiner = combiner
         self.padding_id = padding_id
         self.is_named = name is not None
+        self.is_in_model = False
         self._padding = None if padding_id is None else int(to_ids([padding_id])[0])
 
     def call(self, ids: Any, weights: Any = None) -> Any:
@@ -80,7 +81,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             raise ModelDefError(
                 f"the embedding {self.name!r} is given ragged ids or weights: it needs a combiner"
             )
-        ids = tf.convert_to_tensor(ids)
+        ids = _as_ids(ids)
         rows, index, _ = self._rows(tf.reshape(ids, [-1]))
         made = tf.reshape(tf.gather(rows, index), [*_sizes(ids), self.source.table.dim])
         return tf.cast(made, self.compute_dtype)
@@ -93,7 +94,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             "initializer": self.source.table.initializer,
             "padding_id": self.padding_id,
         }
-        table = {"table": self.source.table.name} if self.is_named else {}
+        table = {"table": self.source.table.name} if self.is_named or self.is_in_model else {}
         return {**super().get_config(), **own, **table}
 
     @classmethod
@@ -172,6 +173,7 @@ def sources_of(model: Any) -> list[RowSource]:
     layers.sort(key=lambda layer: _number_in(layer.name))
     unnamed = [layer for layer in layers if not layer.is_named]
     for number, layer in enumerate(unnamed):
+        layer.is_in_model = True
         layer.source.name(f"embedding_{number}" if number else "embedding")
     sources = [layer.source for layer in layers]
     check_names([source.table for source in sources])
@@ -244,7 +246,7 @@ class _Bags:
 def _bags(ids: Any, weights: Any) -> _Bags:
     if isinstance(ids, tf.RaggedTensor):
         return _ragged_bags(ids, weights)
-    ids = tf.convert_to_tensor(ids)
+    ids = _as_ids(ids)
     if not ids.shape.rank:
         raise ModelDefError("an embedding with a combiner is given a single id: give a list")
     *shape, length = _sizes(ids)
@@ -262,7 +264,22 @@ def _ragged_bags(ids: Any, weights: Any) -> _Bags:
         )
     if weights is not None:
         weights = weights.flat_values
-    return _Bags(ids.values, ids.value_rowids(), ids.nrows(), [ids.nrows()], weights)
+    return _Bags(_as_ids(ids.values), ids.value_rowids(), ids.nrows(), [ids.nrows()], weights)
+
+
+def _as_ids(ids: Any) -> Any:
+    """Integers or texts as a tensor.
+
+    Raises:
+        ModelDefError: They are something else, which is not rounded: large ids would be lost.
+    """
+    ids = tf.convert_to_tensor(ids)
+    if ids.dtype.is_integer or ids.dtype == tf.string:
+        return ids
+    raise ModelDefError(
+        f"ids of an embedding are of type {ids.dtype.name}: give integers or texts; a Sequential "
+        'model makes float32 of integers unless it begins with keras.Input(shape, dtype="int64")'
+    )
 
 
 def _sizes(tensor: Any) -> list[Any]:

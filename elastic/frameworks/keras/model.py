@@ -275,6 +275,11 @@ class KerasModel:
         """Write a `.keras` file, or a SavedModel."""
         target = export_target(path, "keras")
         if target.form is ExportForm.SAVED_MODEL:
+            if self._sources:
+                raise ModelDefError(
+                    "a SavedModel holds no Python, by which the model's embeddings look up their "
+                    "rows: let --output end in .keras"
+                )
             save_folder(self.model, self._sample.features, target.path)
         else:
             save_file(self.model, target.path)

@@ -106,7 +106,9 @@ class Embedding(torch.nn.Module):
             places[is_id] = index
             # One more row, of zeros, where padding looks.
             rows, index = functional.pad(rows, (0, 0, 0, 1)), places
-        return functional.embedding(self._here(index), rows).reshape(*ids.shape, -1)
+        return functional.embedding(self._here(index), rows).reshape(
+            *ids.shape, self.source.table.dim
+        )
 
     def _combined(self, bags: "_Bags", weights: Weights | None) -> torch.Tensor:
         is_id = self._is_id(bags.flat)
@@ -120,7 +122,7 @@ class Embedding(torch.nn.Module):
             self._here(index), rows, self._here(np.cumsum(sizes) - sizes),
             mode="sum", per_sample_weights=shares,
         )  # fmt: skip
-        return made.reshape(*bags.shape, -1)
+        return made.reshape(*bags.shape, self.source.table.dim)
 
     def _shares(
         self,
