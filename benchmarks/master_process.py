@@ -17,7 +17,7 @@ from benchmarks.dense import build_dense
 from benchmarks.processes import announce
 from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
-from elastic.master.parameters.ring import ServerLife, ServerRing, server_id
+from elastic.master.parameters.ring import ServerLife, ServerRing
 from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
@@ -28,9 +28,11 @@ from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig
 from elastic.policy.liveness import Liveness
 from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.replicas import ReplicaId
 from elastic.rpc.channels import add_port
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.rpc.wire import SERVICE
+from elastic.spec.roles import PS
 from elastic.telemetry.meter import JobMeter
 
 TOKEN: Final = "benchmark"
@@ -104,7 +106,7 @@ def _parameters(store: ParameterStore, servers: str) -> AnyStrategy:
         return store
     ring = ServerRing(len(addresses))
     for index, address in enumerate(addresses):
-        ring.announced(ServerLife(server_id(index, 1), "life", address))
+        ring.announced(ServerLife(ReplicaId(PS, index, 1), "life", address))
     rules = ServerRules(TOKEN, 0, is_synchronous=True, first_s=NEVER_S, limit_s=NEVER_S)
     return ServerParameters(store, ring, rules, lambda _life: None)
 

@@ -30,6 +30,8 @@ NAMES: Final = (
     "recovery",
     "columns",
     "tabular",
+    "rows",
+    "clicks",
     "epoch_input",
     "controller",
     "plans",

@@ -21,6 +21,9 @@ class Size:
         num_epochs: Epochs that are timed.
         job_counts: Numbers of jobs of a controller.
         num_failures: Pods of these that fail.
+        num_rows: Rows of a table of embeddings.
+        num_reads: Minibatches whose rows are read or updated in one measurement.
+        num_clicks: Records of an epoch of DeepFM.
         plan_jobs: Numbers of jobs of a cluster that is planned.
         plan_rounds: Clusters of each number.
         model_params: Arguments of the language model.
@@ -37,6 +40,9 @@ class Size:
     num_epochs: int
     job_counts: tuple[int, ...]
     num_failures: int
+    num_rows: int
+    num_reads: int
+    num_clicks: int
     plan_jobs: tuple[int, ...]
     plan_rounds: int
     model_params: dict[str, int] = field(default_factory=dict)
@@ -54,6 +60,9 @@ FULL: Final = Size(
     num_epochs=2,
     job_counts=(100, 300, 1_000),
     num_failures=300,
+    num_rows=200_000,
+    num_reads=10,
+    num_clicks=65_536,
     plan_jobs=(100, 1_000, 10_000),
     plan_rounds=3,
 )
@@ -70,6 +79,9 @@ QUICK: Final = Size(
     num_epochs=2,
     job_counts=(30, 100, 300),
     num_failures=100,
+    num_rows=100_000,
+    num_reads=5,
+    num_clicks=32_768,
     plan_jobs=(100, 1_000, 10_000),
     plan_rounds=1,
 )
@@ -86,6 +98,9 @@ TINY: Final = Size(
     num_epochs=1,
     job_counts=(3, 6),
     num_failures=3,
+    num_rows=5_000,
+    num_reads=2,
+    num_clicks=1_024,
     plan_jobs=(10, 40),
     plan_rounds=2,
     model_params={"d_model": 16, "n_layers": 1, "n_heads": 2},

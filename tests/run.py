@@ -51,7 +51,7 @@ FINAL = (
     "tests/master/test_reports_count_once.py",
     "tests/policy/",
 )
-"""Tests of records that count once, whatever dies: one that was counted twice, once, is too many."""
+"""Tests of records that count once, whatever dies: one that counted twice, once, is too many."""
 SOME_FAILED = 1
 """How pytest ends when tests have failed, and nothing else has."""
 

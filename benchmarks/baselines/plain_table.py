@@ -30,7 +30,7 @@ def main() -> None:
         for start in range(0, num_records, arguments.minibatch_size):
             rows = order[start : start + arguments.minibatch_size]
             columns = {name: column[rows] for name, column in table.items()}
-            features, labels = map(torch.from_numpy, module.batch_fn(columns, "training"))
+            features, labels = _tensors(module.batch_fn(columns, "training"))
             optimizer.zero_grad()
             loss = module.loss(labels, model(features))
             loss.backward()
@@ -38,6 +38,11 @@ def main() -> None:
             yield len(rows), loss.item()
 
     print_result(run(run_epoch, arguments.epochs, arguments.steps))
+
+
+def _tensors(arrays: Any) -> Any:
+    """Tensors for the arrays of tuples in each other."""
+    return tuple(map(_tensors, arrays)) if isinstance(arrays, tuple) else torch.from_numpy(arrays)
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:

@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from benchmarks import (
+    clicks,
     columns,
     controller,
     dispatch,
@@ -15,6 +17,7 @@ from benchmarks import (
     reading,
     recovery,
     report,
+    rows,
     run,
     servers,
     shuffling,
@@ -24,9 +27,10 @@ from benchmarks import (
 from benchmarks.apply import measure_apply
 from benchmarks.jobs import prepared
 from benchmarks.measure import Bar, Ratio, Series, take_turns
-from benchmarks.sizes import TINY
+from benchmarks.sizes import FULL, TINY
 from elastic.planning.policies import POLICIES, PolicyOptions
 from elastic.policy.cluster.carrying_out import carried_out
+from model_zoo.clicks.prepare_data import prepare
 
 
 def check(ratios, num_rounds):
@@ -115,6 +119,30 @@ def test_columns():
     ratios = columns.run(TINY)
     assert len(ratios) == 7
     check(ratios, TINY.rounds)
+
+
+def test_rows():
+    ratios = rows.run(TINY)
+    assert [ratio.name for ratio in ratios[:3]] == [
+        "rows read, 16 float32, uniform ids, memory",
+        "rows read, 16 float32, uniform ids, redis",
+        "rows read, 16 float32, Zipf ids, memory",
+    ]
+    assert len(ratios) == 16
+    check(ratios, TINY.rounds)
+
+
+def test_the_ids_of_a_step_are_as_often_as_their_kind_says():
+    uniform, zipf = rows._drawn(FULL).values()
+    assert all((np.diff(ids) > 0).all() for ids in (*uniform, *zipf))
+    assert 6400 < len(uniform[0]) < rows.IDS_A_STEP
+    assert len(zipf[0]) < 0.7 * len(uniform[0])
+
+
+@pytest.mark.parametrize("store", clicks.STORES)
+def test_clicks(tmp_path, store):
+    prepare(tmp_path, TINY.num_clicks, num_test_records=1)
+    check([clicks.measure_job(TINY, tmp_path, store, num_workers=1)], TINY.job_rounds)
 
 
 @pytest.mark.parametrize("source", epoch_input.INPUTS, ids=lambda source: source.name)

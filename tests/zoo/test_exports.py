@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from support.datasets import zoo_module
 
+CLICKS = {"ids": np.arange(8).reshape(2, 4), "numbers": np.ones((2, 3), np.float32)}
+
 
 @pytest.mark.parametrize(
     ("module_name", "symbol", "model_params", "features"),
@@ -57,6 +59,20 @@ from support.datasets import zoo_module
             {"channels": 4, "shift": 2},
             np.ones((2, 8, 8, 1), np.float32),
             id="digits-cnn",
+        ),
+        pytest.param(
+            "clicks.deepfm_keras",
+            "CustomModel",
+            {"dim": 2, "hidden": 4},
+            CLICKS,
+            id="deepfm",
+        ),
+        pytest.param(
+            "clicks.wide_deep_keras",
+            "CustomModel",
+            {"dim": 2, "hidden": 4},
+            {**CLICKS, "crossed": np.arange(4).reshape(2, 2)},
+            id="wide-deep",
         ),
         pytest.param(
             "text_classifier.text_classifier_keras",

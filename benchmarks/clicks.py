@@ -1,0 +1,79 @@
+"""DeepFM with tables that no worker holds, against the same model whole in one plain process."""
+
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks.jobs import BASELINES, MODEL_ZOO, Job, steady_epoch_s, threads_environment
+from benchmarks.measure import Bar, Ratio, Series, take_turns
+from benchmarks.processes import ROOT, run_json
+from benchmarks.sizes import Size
+from model_zoo.clicks.prepare_data import prepare
+
+BAR: Final = Bar(first=0.6, goal=0.8)
+MODELS: Final = ROOT / "benchmarks" / "models"
+MINIBATCH_SIZE: Final = 512
+STORES: Final = ("memory", "redis")
+WORKERS: Final = (1, 2)
+
+
+def run(size: Size) -> list[Ratio]:
+    """Records a second in steady epochs; one thread for each process that computes."""
+    with tempfile.TemporaryDirectory(prefix="elastic-bench-") as folder:
+        prepare(Path(folder), size.num_clicks, num_test_records=1)
+        return [
+            measure_job(size, Path(folder), store, num_workers)
+            for store in STORES
+            for num_workers in WORKERS
+        ]
+
+
+def measure_job(size: Size, folder: Path, store: str, num_workers: int) -> Ratio:
+    """One store with so many workers on synchronous updates."""
+    job, plain = take_turns(
+        size.job_rounds,
+        partial(_job_records_s, size, folder, store, num_workers),
+        partial(_plain_records_s, size, folder),
+        warmups=0,
+    )
+    many = "1 worker" if num_workers == 1 else f"{num_workers} workers"
+    return Ratio(
+        f"DeepFM torch, {many}, rows in {store}",
+        Series(f"job, {many}, --embedding_store {store}", "records/s", job),
+        Series("plain loop, table in memory", "records/s", plain),
+        BAR if num_workers == 1 else None,
+    )
+
+
+def _job_records_s(size: Size, folder: Path, store: str, num_workers: int) -> float:
+    job = Job(
+        folder,
+        "torch",
+        size,
+        model_zoo=MODEL_ZOO,
+        model_def="clicks.deepfm_torch.CustomModel",
+        model_params={},
+        training_data_dir=str(folder / "train.parquet"),
+        minibatch_size=MINIBATCH_SIZE,
+        records_per_task=None,
+        num_workers=str(num_workers),
+        num_epochs=1 + size.num_epochs,
+        embedding_store=store,
+        envs=threads_environment(1),
+    )
+    with job:
+        return size.num_clicks / steady_epoch_s(job.finish())
+
+
+def _plain_records_s(size: Size, folder: Path) -> float:
+    result = run_json(
+        [
+            BASELINES / "plain_table.py",
+            *("--model_zoo", MODELS, "--model_def", "deepfm_plain_torch.CustomModel"),
+            *("--data", folder / "train.parquet", "--minibatch_size", MINIBATCH_SIZE),
+            *("--epochs", size.num_epochs, "--threads", 1),
+        ],
+        threads_environment(1),
+    )
+    return size.num_clicks / result["seconds_per_epoch"]

@@ -1,0 +1,1 @@
+"""Clicks on advertisements: DeepFM and Wide & Deep, whose tables of embeddings no worker holds."""

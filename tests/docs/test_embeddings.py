@@ -1,0 +1,78 @@
+"""The example of docs/embeddings.md trains, and what it exports is read as the page says."""
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.local_job import LocalJob, make_spec
+
+from elastic.embedding import to_ids
+from elastic.frameworks.keras.row_rules import _RULES as KERAS_RULES
+from elastic.frameworks.torch.row_rules import _RULES as TORCH_RULES
+from elastic.spec.describe import settings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "embeddings.md").read_text()
+ITEMS = [f"item {number}" for number in range(40)]
+
+
+def example(word):
+    (code,) = re.findall(rf"```python {word}\n(.*?)```", PAGE, re.DOTALL)
+    return code
+
+
+def write_records(path, count=1200):
+    """Users of even numbers like the first half of the items, and the others the other."""
+    rng = np.random.default_rng(0)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["user", "item", "liked"])
+        for user, item in zip(
+            rng.integers(10**12, 10**12 + 50, count), rng.integers(0, 40, count), strict=True
+        ):
+            writer.writerow([user, ITEMS[item], int((user % 2 == 0) == (item < 20))])
+
+
+@pytest.mark.parametrize(
+    ("framework", "export"), [("torch", "model.safetensors"), ("keras", "model.keras")]
+)
+def test_the_example_learns_and_its_rows_can_be_read(framework, export, tmp_path, monkeypatch):
+    name = f"page_{framework}"
+    (tmp_path / f"{name}.py").write_text(example(framework))
+    write_records(tmp_path / "train.csv")
+    spec = make_spec(
+        f"{name}.CustomModel",
+        tmp_path / "train.csv",
+        model_zoo=str(tmp_path),
+        evaluation_data_dir=str(tmp_path / "train.csv"),
+        minibatch_size=20,
+        records_per_task=100,
+        num_epochs=6,
+        num_workers=2,
+        output=str(tmp_path / export),
+    )
+    # Of processes: as threads, workers that wait for rows leave Keras no thread to update with.
+    with LocalJob(spec, tmp_path / "home") as job:
+        metrics = job.succeed().metrics
+    assert metrics["accuracy"] > 0.95, metrics
+    module = {}
+    monkeypatch.chdir(tmp_path)
+    exec(example("reading").replace("model.safetensors", export), module)
+    assert sorted(module["rows"]) == sorted(to_ids(ITEMS).tolist())
+    assert {len(row) for row in module["rows"].values()} == {8}
+
+
+def test_the_optimizers_that_are_followed_are_those_of_the_page():
+    (row,) = re.findall(r"^\| followed \| (.*?) \|", PAGE, re.MULTILINE)
+    followed = set(re.findall(r"`(\w+)`", row))
+    assert followed == {each.__name__ for each in KERAS_RULES}
+    # Of a model with dense parameters, whose gradients are none of its kind.
+    assert followed == {each.__name__ for each in TORCH_RULES} - {"SparseAdam"}
+
+
+def test_settings_that_the_page_names_are_there():
+    known = {name for each in settings() for name in (each.name, *each.aliases)}
+    named = set(re.findall(r"`--(\w+)", PAGE))
+    assert len(named) >= 10
+    assert named <= known
