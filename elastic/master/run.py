@@ -349,7 +349,7 @@ class Master:
             self._ring,
             self._fleet.made_progress,
             is_back,
-            await run(partial(self._open_tables, store)),
+            await run(partial(self._open_tables, sources, store)),
         )
         work: Work
         if spec.kind is JobKind.TRAIN:
@@ -362,12 +362,14 @@ class Master:
         self._manager.attach(work.job)
         return work
 
-    def _open_tables(self, store: ParameterStore) -> Tables | None:
+    def _open_tables(self, sources: Sources, store: ParameterStore) -> Tables | None:
         """The tables of the model, with rows as their store has them; what was open is closed."""
         if self._tables is not None:
             self._tables.store.close()
         open_store = partial(row_store, self._spec, self._env, self._rings.get(REDIS))
-        self._tables = open_tables(self._spec, store, self._preparation.at, open_store)
+        self._tables = open_tables(
+            self._spec, sources.model_def, store, self._preparation.at, open_store
+        )
         return self._tables
 
     async def _serve(self, serving: AsyncExitStack) -> None:

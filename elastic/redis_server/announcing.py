@@ -42,7 +42,12 @@ def announce(
         The exit code.
     """
     threading.Thread(target=partial(_end_with, server), daemon=True).start()
-    client = MasterClient(surroundings.address, surroundings.token(), surroundings.patience_s())
+    client = MasterClient(
+        surroundings.address,
+        surroundings.token(),
+        surroundings.patience_s(),
+        certificate=surroundings.certificate(),
+    )
     try:
         _tell_for_ever(client, replica, address)
     except (RpcError, SupersededError) as error:

@@ -185,3 +185,17 @@ def test_local_updates_are_refused(tmp_path):
     status = run_job(counting_spec(use_async=True, get_model_steps=2), tmp_path)
     assert status.phase is JobPhase.FAILED
     assert "leave --get_model_steps out" in status.message
+
+
+def test_a_saved_model_is_refused_before_anything_is_trained(tmp_path):
+    data = tmp_path / "records.npz"
+    np.savez(data, ids=np.zeros((8, 3), np.int64), label=np.zeros(8, np.float32))
+    spec = make_spec(
+        "embedded_regression_keras.custom_model",
+        data,
+        model_zoo=str(ZOO),
+        output=str(tmp_path / "model.savedmodel"),
+    )
+    status = run_job(spec, tmp_path / "cuts")
+    assert (status.phase, status.progress.records_done) == (JobPhase.FAILED, 0)
+    assert "look up their rows: let --output end in .keras" in status.message

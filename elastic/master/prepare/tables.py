@@ -12,7 +12,7 @@ from elastic.master.prepare.preparation import checkpoint_path
 from elastic.rows.kernels import kernel_of
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowStore
-from elastic.spec.export_form import export_target
+from elastic.spec.export_form import ExportForm, export_target
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 from elastic.spec.model_def import ModelDef
@@ -20,6 +20,7 @@ from elastic.spec.model_def import ModelDef
 
 def open_tables(
     spec: JobSpec,
+    model_def: ModelDef,
     store: ParameterStore,
     at: Callable[[str], None],
     open_store: Callable[[], RowStore] = MemoryRows,
@@ -28,6 +29,7 @@ def open_tables(
 
     Args:
         spec: Of the job.
+        model_def: The user's module.
         store: With the model and its optimizer.
         at: Told each step before it is taken.
         open_store: Makes the store that the rows will be in.
@@ -39,19 +41,31 @@ def open_tables(
     tables = store.model.tables
     if not tables:
         return None
-    if spec.get_model_steps > 1:
-        names = ", ".join(table.name for table in tables)
-        raise JobSpecError(
-            f"get_model_steps={spec.get_model_steps} has workers apply gradients of their own, and "
-            f"the model has tables of embeddings ({names}), whose rows the master alone changes: "
-            "leave --get_model_steps out"
-        )
+    _check_settings(spec, model_def, ", ".join(table.name for table in tables))
     at("tables of embeddings")
     is_trained = spec.kind is JobKind.TRAIN
     kernel = kernel_of(store.updater.row_rule()) if is_trained else None
     opened = Tables(open_store(), tables, kernel)
     opened.open()
     return opened
+
+
+def _check_settings(spec: JobSpec, model_def: ModelDef, names: str) -> None:
+    if spec.get_model_steps > 1:
+        raise JobSpecError(
+            f"get_model_steps={spec.get_model_steps} has workers apply gradients of their own, and "
+            f"the model has tables of embeddings ({names}), whose rows the master alone changes: "
+            "leave --get_model_steps out"
+        )
+    # Now, and not when all is trained.
+    if (
+        spec.output
+        and export_target(spec.output, model_def.framework).form is ExportForm.SAVED_MODEL
+    ):
+        raise JobSpecError(
+            f"--output={spec.output} is a SavedModel, which holds no Python, by which the tables "
+            f"of embeddings ({names}) look up their rows: let --output end in .keras"
+        )
 
 
 def begin_tables(spec: JobSpec, model_def: ModelDef, tables: Tables, version: int = 0) -> None:
