@@ -12,14 +12,16 @@ who could run beside it and does not. So a lonely job takes all that makes it fa
 many behind it only what it makes good use of.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final
 
 from elastic.policy.cluster.carrying_out import carried_out
 from elastic.policy.cluster.minimums import give_minimums
 from elastic.policy.cluster.plan import Plan
 from elastic.policy.cluster.serving import Serving, Terms
-from elastic.policy.cluster.snapshot import Snapshot
+from elastic.policy.cluster.snapshot import Job, Snapshot
 
 DEFAULT_RESCALE_S: Final = 30.0
 """Where a job does not tell what a change of its size costs: most kinds are started anew."""
@@ -35,7 +37,7 @@ class Goodput:
     Attributes:
         preempts: Whether running jobs may be stopped, or moved to other nodes. Without, a running
             job keeps its smallest size, and what stays of it stays where it is.
-        rescale_s: What a change costs a job that does not tell.
+        rescale_s: What a change costs a job that does not tell, nor any other of its kind.
         starve_after_s: How long a job waits before it is served first, and nodes are kept for it,
             to which nobody else comes.
     """
@@ -53,10 +55,20 @@ class Goodput:
             return Plan()
         given = give_minimums(snapshot, self.starve_after_s)
         now = carried_out(snapshot, Plan(given.decisions))
-        terms = Terms(self.preempts, self.rescale_s, self.starve_after_s)
+        by_kind = _rescale_by_kind(snapshot.jobs)
+        terms = Terms(self.preempts, self.rescale_s, self.starve_after_s, by_kind)
         served = Serving(terms, now, given).plan()
         decisions = [*given.decisions, *served.decisions]
         placed = {job.key: job.workers.placed for job in snapshot.jobs}
         # What gives room comes before what takes it.
         decisions.sort(key=lambda each: each.replicas >= placed[each.job])
         return Plan(tuple(decisions), (*given.notes, *served.notes))
+
+
+def _rescale_by_kind(jobs: Iterable[Job]) -> dict[str, float]:
+    """What changes cost the jobs of each kind that tell it, in the mean."""
+    told: dict[str, list[float]] = {}
+    for job in jobs:
+        if job.telling.rescale_s is not None:
+            told.setdefault(job.kind, []).append(job.telling.rescale_s)
+    return {kind: fmean(costs) for kind, costs in told.items()}

@@ -40,11 +40,22 @@ _NO_BOUND: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """See `Goodput`."""
+    """See `Goodput`.
+
+    Attributes:
+        rescale_by_kind_s: What a change costs jobs of a kind, where some of it tell that.
+    """
 
     preempts: bool
     rescale_s: float
     starve_after_s: float
+    rescale_by_kind_s: Mapping[str, float] = field(default_factory=dict)
+
+    def rescale_of(self, job: Job) -> float:
+        """What a change costs a job: as it tells, else as others of its kind do."""
+        if job.telling.rescale_s is not None:
+            return job.telling.rescale_s
+        return self.rescale_by_kind_s.get(job.kind, self.rescale_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +310,7 @@ class Serving:
         at_most = self._free.fit_at_most(need) + sum(self._kept(job).values())
         at_most += sum(count for node, count in now_placed.items() if node not in self._free)
         price = behind.price(self._share(job), at_most)
-        told = job.telling.rescale_s
-        rescale_s = self._terms.rescale_s if told is None else told
+        rescale_s = self._terms.rescale_of(job)
         options = sorted(
             (
                 cost_s(

@@ -255,3 +255,21 @@ def changes_of(policy, before):
         changes.update(each.job for each in plan.decisions)
         now = carried_out(now, plan)
     return changes
+
+
+@pytest.mark.parametrize(
+    ("kind", "cost_s", "size"),
+    [
+        pytest.param("ElasticTrainJob", 1.0, 8, id="as-cheap-as-others-of-its-kind"),
+        pytest.param("ElasticTrainJob", 500.0, 4, id="as-dear"),
+        pytest.param("ElasticJob", 1.0, 4, id="as-it-is-said-of-all"),
+    ],
+)
+def test_a_change_that_was_never_measured_costs_what_it_costs_others_of_the_kind(
+    kind, cost_s, size
+):
+    """With 40 s of work left, on four, 30 s are too much."""
+    mine = job("mine", placement={"n0000": 4}, rate=10.0, work=1_600.0, high=8)
+    told = {"rescale_s": cost_s}
+    other = job("other", high=1, placement={"n0003": 1}, telling=told, work=1e9)
+    assert planned([mine, replace(other, kind=kind)])["mine"] == size
