@@ -32,10 +32,13 @@ USUAL_EXAMPLES = 100
 
 
 def pytest_collection_modifyitems(items):
-    """Nothing starts in tests of pure code, so that one which takes long goes on for ever."""
+    """Nothing starts in tests of pure code, so that one which takes long goes on for ever.
+
+    Those of soak play many cases, and are meant to.
+    """
     timeout_s = PURE_TIMEOUT_S * settings.default.max_examples / USUAL_EXAMPLES
     for item in items:
-        if not PURE.isdisjoint(item.path.parents):
+        if not PURE.isdisjoint(item.path.parents) and item.get_closest_marker("soak") is None:
             item.add_marker(pytest.mark.timeout(timeout_s))
 
 
