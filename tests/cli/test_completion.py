@@ -70,7 +70,7 @@ def test_bash_itself_completes_by_the_script(tmp_path):
         (("elastic", "train", "--num_w"), ["--num_workers"]),
         (("elastic", "train", "--platform", "l"), ["local"]),
         (("elastic", "train", "--log_level", "W"), ["WARNING"]),
-        (("elastic", "logs", "--role", ""), ["master", "worker", "ps"]),
+        (("elastic", "logs", "--role", ""), ["master", "worker", "ps", "redis"]),
         (("elastic", "train", "--model_zoo", "zo"), ["zo"]),
     ],
 )

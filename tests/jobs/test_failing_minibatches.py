@@ -41,13 +41,13 @@ def test_a_minibatch_too_large_fails_the_job_with_the_size_that_runs(mode, data,
     assert status.message == (
         "the minibatch fails at 32 records, runs at 8 "
         f"(records [0, 32) of '{data}', none of which is to blame): "
-        f"MemoryError: no room for 32 records ({ZOO}/limited.py:45): give --minibatch_size 8, or "
+        f"MemoryError: no room for 32 records ({ZOO}/limited.py:44): give --minibatch_size 8, or "
         "--shrink_minibatches to go on with the size that runs"
     )
     assert status.progress.records_done == 0
     assert events(status, "MinibatchFailed") == [
         f"records [0, 32) of '{data}' failed on worker-0: MemoryError: no room for 32 records "
-        f"({ZOO}/limited.py:45): {then}"
+        f"({ZOO}/limited.py:44): {then}"
         for then in (
             "the minibatch is tried again",
             "it is computed in parts, to find the record that fails",
@@ -76,7 +76,7 @@ def test_a_job_that_may_shrink_goes_on_with_the_size_that_runs(settings, data, t
     [shrunk] = events(status, "MinibatchesShrunk")
     assert shrunk == (
         "training fails at 32 records a minibatch and runs at 8, with which it goes on: "
-        f"MemoryError: no room for 32 records ({ZOO}/limited.py:45)"
+        f"MemoryError: no room for 32 records ({ZOO}/limited.py:44)"
     )
     assert "minibatches shrunk to 8 records" in failures_text(status.progress)
 

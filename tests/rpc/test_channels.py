@@ -135,9 +135,9 @@ def test_parameter_servers_are_called_by_both_sides():
             worker = ServerClient(address, TOKEN, OURS)
             is_kept = await asyncio.to_thread(worker.stage, GRADIENT)
             worker.close()
-            return committed, is_kept
+            return committed.learning_rate, committed.failure, is_kept
 
-    assert run(play()) == ((0.5, ""), True)
+    assert run(play()) == (0.5, "", True)
 
 
 @pytest.mark.parametrize(("shown", "trusted", "message"), MISFITS)

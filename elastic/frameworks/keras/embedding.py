@@ -276,10 +276,20 @@ def _as_ids(ids: Any) -> Any:
     ids = tf.convert_to_tensor(ids)
     if ids.dtype.is_integer or ids.dtype == tf.string:
         return ids
+    if _is_of_shapes_alone(ids):
+        return tf.cast(ids, tf.int64)
     raise ModelDefError(
         f"ids of an embedding are of type {ids.dtype.name}: give integers or texts; a Sequential "
         'model makes float32 of integers unless it begins with keras.Input(shape, dtype="int64")'
     )
+
+
+def _is_of_shapes_alone(tensor: Any) -> bool:
+    """Whether Keras only looks what shapes come out, as of a model in a file, by floats.
+
+    It has no public way to tell that, but a graph of its own, which is never run.
+    """
+    return not tf.executing_eagerly() and tensor.graph.name.startswith("scratch_graph")
 
 
 def _sizes(tensor: Any) -> list[Any]:
