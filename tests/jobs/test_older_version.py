@@ -39,6 +39,7 @@ def home(tmp_path, monkeypatch):
     shutil.copytree(OLDER / "counting", folder)
     (folder / "logs").mkdir()
     monkeypatch.setenv("ELASTIC_HOME", str(tmp_path))
+    monkeypatch.setenv("ELASTIC_PLATFORM", "local")
     return tmp_path
 
 

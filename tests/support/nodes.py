@@ -4,6 +4,12 @@ Each is a process named kubemark on this machine: to Kubernetes a node like any 
 turn Running and run nothing. Without its process, it is a machine that has lost its power.
 """
 
+import fcntl
+import re
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
 import psutil
 
 from support.cluster import eventually
@@ -99,6 +105,40 @@ class SimulatedNode:
     def _process(self):
         found = (p for p in _kubemarks() if f"--name={self.name}" in p.info["cmdline"])
         return next(found, None)
+
+
+def revive_nodes(cluster):
+    """Start again, as its peers run, what has ended by itself, and wait until it is ready.
+
+    The kubelet of a simulated node has maps that several of its threads write to at once: now and
+    then, where many pods start together, Go ends it for that.
+    """
+    with (Path(tempfile.gettempdir()) / "elastic-simulated-nodes.lock").open("w") as lock:
+        # Several processes of pytest look at the same moment.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        query = {"labelSelector": f"{HOLLOW_LABEL}=true"}
+        named = {each["metadata"]["name"] for each in cluster.get("/api/v1/nodes", query)["items"]}
+        living = _kubemarks()
+        for name in sorted(named - set(SimulatedNode.names())) if living else ():
+            _started_as(StartedProcess.of(living[0]), name).start()
+            eventually(SimulatedNode(cluster, name).is_ready, _PATIENCE_S)
+
+
+def _started_as(peer, name):
+    """How a node of another name is started, as a peer was; ports are counted as names are."""
+    [own] = (each.partition("=")[2] for each in peer.arguments if each.startswith("--name="))
+    further = int(name.rpartition("-")[2]) - int(own.rpartition("-")[2])
+
+    def own_port(found):
+        return f"{found[1]}{int(found[2]) + further}"
+
+    arguments = (re.sub(r"^(--[a-z-]+-port=)(\d+)$", own_port, each) for each in peer.arguments)
+    return replace(
+        peer,
+        arguments=tuple(each.replace(own, name) for each in arguments),
+        log=peer.log.replace(own, name),
+        note=peer.note.replace(own, name),
+    )
 
 
 def _kubemarks():
