@@ -1,7 +1,7 @@
 """The master's connections to the API server are cut: it notices what happened meanwhile."""
 
 import pytest
-from support.cluster import needs_cluster
+from support.cluster import eventually, needs_cluster
 from support.faults import Breaker
 from support.pod_history import PodHistory, unexplained
 from support.whole_jobs import Workshop
@@ -28,6 +28,8 @@ def test_a_worker_that_is_deleted_while_the_watch_is_cut_is_replaced(workshop):
         model_params={"num_records": NUM_RECORDS, "delay_ms": 400},
     )
     job.until(lambda s: [w.records_done > 0 for w in s.workers] == [True, True])
+    # Who works already may not be told to run yet by a busy node.
+    eventually(lambda: len(job.worker_pods()) == 2)
     breaker = Breaker(job, seed=0)
     with PodHistory(job) as history:
         assert breaker.cut(CUT_S)

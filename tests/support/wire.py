@@ -10,10 +10,16 @@ _IP = 0x0800
 _TCP = 6
 _MAX_BYTES = 1 << 16
 _LOOK_S = 0.2
+_SYN = 0x02
+_FLAGS_AT = 13
 
 
 class Wire:
-    """Listens to one TCP port of all machines and pods; takes a right that root has."""
+    """Listens to one TCP port of all machines and pods; takes a right that root has.
+
+    Heard are connections that begin while it listens: addresses and ports of jobs that have ended
+    are given again, and others' connections stay as they are.
+    """
 
     def __init__(self, port):
         self._port = port
@@ -22,6 +28,7 @@ class Wire:
         )
         self._socket.settimeout(_LOOK_S)
         self._said = defaultdict(list)
+        self._begun = set()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="wire", daemon=True)
 
@@ -58,11 +65,13 @@ class Wire:
         source, target = struct.unpack_from("!HH", packet, start)
         [length] = struct.unpack_from("!H", packet, 2)
         payload = packet[start + 4 * (packet[start + 12] >> 4) : length or None]
-        if payload and self._port in (source, target):
-            ends = [socket.inet_ntoa(packet[at : at + 4]) for at in (12, 16)]
-            pair = (
-                (ends[0], (ends[1], target))
-                if source == self._port
-                else ((ends[0], source), ends[1])
-            )
+        if self._port not in (source, target):
+            return
+        ends = [socket.inet_ntoa(packet[at : at + 4]) for at in (12, 16)]
+        is_answer = source == self._port
+        pair = (ends[0], (ends[1], target)) if is_answer else ((ends[0], source), ends[1])
+        connection = frozenset(pair)
+        if packet[start + _FLAGS_AT] & _SYN:
+            self._begun.add(connection)
+        if payload and connection in self._begun:
             self._said[pair].append(payload)
