@@ -38,7 +38,7 @@ def main() -> int:
     ]  # fmt: skip
     sys.stdout.write(f"$ {shlex.join(command)}\n")
     sys.stdout.flush()
-    threading.Thread(target=kill_one_half_way, daemon=True).start()
+    threading.Thread(target=kill_one_half_way, args=(Path(home),), daemon=True).start()
     program = os.path.relpath(Path(sys.executable).with_name("elastic"))
     ended = subprocess.run([program, *command[1:]], check=False)
     look = f"ELASTIC_HOME={shlex.quote(home)} {program} status {JOB} --platform local"
@@ -46,9 +46,9 @@ def main() -> int:
     return ended.returncode
 
 
-def kill_one_half_way() -> None:
-    """Send SIGKILL to worker 1 once half of the records have counted."""
-    platform = LocalPlatform()
+def kill_one_half_way(home: Path) -> None:
+    """Send SIGKILL to worker 1 of the job below `home` once half of the records have counted."""
+    platform = LocalPlatform(home)
     while True:
         time.sleep(0.1)
         try:

@@ -98,7 +98,7 @@ def test_the_example_trains_and_the_commands_answer(folder):
     assert killed.returncode == 0, killed.stderr
 
 
-def test_the_quickstart_ends_with_the_command_that_shows_its_job(tmp_path):
+def test_the_quickstart_loses_a_worker_and_ends_with_the_command_that_shows_its_job(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     environment.pop("ELASTIC_HOME", None)
     ran = subprocess.run(
@@ -106,6 +106,8 @@ def test_the_quickstart_ends_with_the_command_that_shows_its_job(tmp_path):
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 worker lost" in ran.stdout, ran.stdout
+    assert "Traceback" not in ran.stderr, ran.stderr
     command = ran.stdout.splitlines()[-1].removeprefix("$ ")
     shown = subprocess.run(
         ["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True
