@@ -84,7 +84,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
     )
     sample = Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 1), shard)
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    reception = Reception(None, lambda _replica: 0)
+    reception = Reception({}, lambda _replica: 0)
     reception.open(MasterServicer(job, sample, lambda _replica: 0))
     server.add_generic_rpc_handlers((HandlerWithEmpty(reception),))
     clear, encrypted = (add_port(server, "127.0.0.1:0", each) for each in (None, CERTIFICATE))
