@@ -7,9 +7,9 @@
 Nothing that is computed in parts is kept: a record that is skipped has to be known before, and a
 job whose minibatches are too large is not to be trained by smaller ones without a word.
 
-A record that fails alone and runs beside itself is not to blame either. Where it stands alone because
-others of its minibatch were skipped, it counts so; where the job makes minibatches of one, their
-size is to blame.
+A record that fails alone and runs beside itself is not to blame either. Where it stands alone
+because others of its minibatch were skipped, it counts so; where the job makes minibatches of one,
+their size is to blame.
 """
 
 from dataclasses import dataclass

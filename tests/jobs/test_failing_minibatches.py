@@ -139,7 +139,7 @@ def test_a_bad_record_is_found_without_an_update_of_a_part(tmp_path):
 @pytest.mark.parametrize("bad", [
     pytest.param([12], id="one"),
     pytest.param([1, 62], id="whose-neighbours-begin-and-end-a-minibatch"),
-    pytest.param([*range(32), 33, 35], id="others-between-them-and-a-whole-minibatch"),
+    pytest.param([1, 3, *range(32, 64)], id="others-between-them-and-a-whole-minibatch"),
 ])  # fmt: skip
 def test_no_record_is_skipped_for_standing_alone_before_batch_normalisation(bad, tmp_path):
     data = write_records(tmp_path / "train.npz", dict.fromkeys(bad, FAILS_IN_TRAINING), 64)
@@ -149,9 +149,9 @@ def test_no_record_is_skipped_for_standing_alone_before_batch_normalisation(bad,
     status = run_job(spec, tmp_path)
     assert status.phase is JobPhase.SUCCEEDED, status.message
     assert counts(status) == [float(i not in bad) for i in range(64)]
+    assert each_epoch(status) == [(64, 64 - len(bad), len(bad))]
     skipped = events(status, "RecordSkipped")
-    assert {index for index in range(64) for s in skipped if f"record {index} of " in s} == {*bad}
-    assert all("cannot be read" in s for s in skipped), "not that it was alone"
+    assert all("cannot be read" in told for told in skipped), "not that it was alone"
 
 
 @pytest.mark.parametrize("skip", [0, 3])
