@@ -24,17 +24,11 @@ from elastic.controller.kinds.conditions import (
 from elastic.controller.kinds.elastic_job.objects import STORE, WORKER, is_cut_off
 from elastic.controller.kinds.elastic_job.view import View
 from elastic.controller.kinds.pods import (
-    exit_code,
-    has_failed,
-    has_succeeded,
-    is_active,
     is_free,
-    is_pending,
     name_of,
     ran_s,
     replica_labels,
     uid_of,
-    why_failed,
 )
 from elastic.controller.kinds.queueing import (
     is_queue_missing,
@@ -60,6 +54,14 @@ from elastic.controller.resources.elastic_job import (
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.pods.containers import is_deleted
 from elastic.platforms.kubernetes.pods.observation import why_pending
+from elastic.platforms.kubernetes.pods.phases import (
+    exit_code,
+    has_failed,
+    has_succeeded,
+    is_active,
+    is_pending,
+    why_failed,
+)
 
 DEADLINE_EXCEEDED: Final = "ElasticJobDeadlineExceeded"
 

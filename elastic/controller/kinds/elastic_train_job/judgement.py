@@ -7,7 +7,10 @@ from typing import Any, Final
 from elastic.controller.kinds.elastic_train_job.edits import edit_notes
 from elastic.controller.kinds.elastic_train_job.found import SUSPENDING, Found, find
 from elastic.controller.kinds.elastic_train_job.view import LOST, Life, View
-from elastic.controller.kinds.pods import name_of, uid_of, why_failed
+from elastic.controller.kinds.pods import (
+    name_of,
+    uid_of,
+)
 from elastic.controller.kinds.queueing import is_queue_missing, queue_notes, with_queue_notes
 from elastic.controller.reconciling import EventType, Note
 from elastic.controller.resources.base import Reading
@@ -20,6 +23,9 @@ from elastic.controller.resources.common import (
 from elastic.controller.resources.elastic_train_job import ElasticTrainJobSpec, Remembered
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.pods.masters import has_begun
+from elastic.platforms.kubernetes.pods.phases import (
+    why_failed,
+)
 from elastic.policy.time_account import as_of
 from elastic.spec.settings.cluster_forms import state_volume
 from elastic.spec.status import JobPhase, JobStatus
