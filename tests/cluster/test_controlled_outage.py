@@ -101,9 +101,10 @@ class Scene:
         }
 
     def phases(self):
-        """What the status of each job says."""
-        jobs = (self.owned.resource, self.torchrun, self.training, self.tf)
-        return [self.plain.status().phase, *(job.status["phase"] for job in jobs)]
+        """What the status of each job says; a TFJob has conditions alone."""
+        jobs = (self.owned.resource, self.torchrun, self.training)
+        phases = [self.plain.status().phase, *(job.phase for job in jobs)]
+        return [*phases, self.tf.holds("Running")]
 
     def num_updates(self):
         """Of the jobs of ours, as their logs on this machine have them."""
