@@ -14,6 +14,9 @@ from elastic.rows.store import Change, Rows, RowsLostError, TableForm
 PART_ROWS: Final = 4096
 """Rows of one part of a scan: as long as a commit may have to wait for it."""
 
+PART_BYTES: Final = 16 << 20
+"""Of one part, which may travel as one message."""
+
 
 class MemoryRows:
     """A `RowStore` of arrays that grow. Its versions go with the process."""
@@ -84,11 +87,24 @@ class MemoryRows:
         """See `RowStore`."""
         start: int | None = 0
         while start is not None:
-            with self._lock:
-                self._check_held(version)
-                part, start = self._tables[table].part(version, start)
+            part, start = self.part(table, version, start)
             if len(part.ids):
                 yield part
+
+    def part(self, table: str, version: int, start: int) -> tuple[Change, int | None]:
+        """Some rows of a version that is held, and where those behind them begin, if any do.
+
+        Args:
+            table: By its name.
+            version: Held.
+            start: 0 for the first ones, else what the call before gave.
+
+        Raises:
+            KeyError: That version is not held.
+        """
+        with self._lock:
+            self._check_held(version)
+            return self._tables[table].part(version, start)
 
     def load(self, version: int, tables: Mapping[str, Iterable[Change]]) -> None:
         """See `RowStore`."""
@@ -99,6 +115,11 @@ class MemoryRows:
         with self._lock:
             self._tables, self._version = loaded, version
             self._holders.clear()
+
+    def fill(self, table: str, rows: Change) -> None:
+        """Have rows that belong to what was loaded; the same ones may come again."""
+        with self._lock:
+            self._tables[table].write(rows)
 
     def go_back(self, version: int) -> bool:
         """See `RowStore`."""
@@ -217,6 +238,7 @@ class _Table:
 
     def __init__(self, width: int) -> None:
         self._width = width
+        self._part_rows = max(1, min(PART_ROWS, PART_BYTES // (4 * width)))
         self._index = IdIndex()
         self._arena = _Arena(width)
         self._undo: dict[int, _Undo] = {}
@@ -249,7 +271,7 @@ class _Table:
     def part(self, version: int, start: int) -> tuple[Change, int | None]:
         """Rows of a held version from a position on, and where the next part begins."""
         num_rows = self._undo[version].num_rows
-        end = min(start + PART_ROWS, num_rows)
+        end = min(start + self._part_rows, num_rows)
         ids = self._index.ids[start:end]
         order = np.argsort(ids)
         part = Change(ids[order], self._values(start + order, version))

@@ -171,6 +171,9 @@ SERVER_METHODS: Final[dict[str, Method[Any]]] = {
         _download("Pull", pb.PullRequest, pb.ModelChunk, SERVER_SERVICE),
         _unary("Commit", pb.CommitRequest, pb.CommitReply, SERVER_SERVICE),
         _download("Copy", pb.CopyRequest, pb.CopyChunk, SERVER_SERVICE),
+        _unary("PutRows", pb.PutRowsRequest, pb.PutRowsReply, SERVER_SERVICE),
+        _unary("ReadRows", pb.ReadRowsRequest, pb.ReadRowsReply, SERVER_SERVICE),
+        _unary("ScanRows", pb.ScanRowsRequest, pb.ScanRowsReply, SERVER_SERVICE),
         _unary("Leave", pb.LeaveRequest, pb.LeaveReply, SERVER_SERVICE),
     )
 }

@@ -208,7 +208,7 @@ class Tables:
     def _load(self, version: int, rows: CutRows | None) -> None:
         names = () if rows is None else self._by_name
         tables: Mapping[str, Iterable[Change]] = {
-            name: rows.scan(name) for name in names if rows is not None
+            name: _Parts(rows.scan, name) for name in names if rows is not None
         }
         self.store.load(version, tables)
 
@@ -222,6 +222,17 @@ class Tables:
                     f"its rows of {own.table.name!r} are of an optimizer with "
                     f"{_listed(other.slots)}, this job's has {_listed(own.slots)}"
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """All rows of a table, read from their beginning each time that somebody goes through them."""
+
+    scan: Callable[[str], Iterable[Change]]
+    table: str
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.scan(self.table))
 
 
 class NewestRows:
