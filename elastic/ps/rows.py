@@ -6,7 +6,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 import grpc
-import numpy as np
 
 from elastic.errors import TrainingError
 from elastic.master.parameters.tables import Share, Tables
@@ -23,7 +22,9 @@ from elastic.rpc.server_rows import (
     scan_reply,
     table_from_proto,
     values_to_bytes,
+    values_to_view,
 )
+from elastic.rpc.wire import encode_data
 
 INLINE_IDS: Final = 4096
 """Below this, moving the work on rows to a thread costs more than doing it."""
@@ -134,8 +135,8 @@ class ServedRows:
             raise malformed(str(error)) from error
         await _run(partial(store.fill, request.table, rows), len(rows.ids))
 
-    async def read(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply:
-        """Rows as they are asked for."""
+    async def read(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | bytes:
+        """Rows as they are asked for, values alone as they are on the wire."""
         version = request.version if request.HasField("version") else None
         try:
             ids = ids_from_bytes(request.ids)
@@ -144,17 +145,20 @@ class ServedRows:
             raise _gone(version) from error
         except ValueError as error:
             raise malformed(str(error)) from error
-        is_there = rows.is_there.tobytes() if request.as_stored else b""
+        if not request.as_stored:
+            return encode_data([values_to_view(rows.values)])
+        is_there = rows.is_there.tobytes()
         return pb.ReadRowsReply(values=values_to_bytes(rows.values), is_there=is_there)
 
     def _read(self, request: pb.ReadRowsRequest, ids: Ids, version: int | None) -> Rows:
         tables, store = self._newest
         if version in self._old:
             (tables, store), version = self._old[version], None
-        tables.table(request.table)
+        dim = tables.table(request.table).dim
         if request.as_stored:
             return store.read(request.table, ids, version)
-        return Rows(tables.read(request.table, ids, version), np.ones(len(ids), np.bool_))
+        found = store.read_values(request.table, ids, dim, version)
+        return Rows(tables.begun(request.table, ids, found), found.is_there)
 
     async def scan(self, request: pb.ScanRowsRequest) -> pb.ScanRowsReply:
         """Some rows of a version that is held."""

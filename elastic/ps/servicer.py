@@ -232,7 +232,7 @@ class ServerServicer:
         await self._of(request.era).rows.put(request)
         return pb.PutRowsReply()
 
-    async def read_rows(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply:
+    async def read_rows(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | bytes:
         """Send rows of the newest version, or of one that is held."""
         held = self._of(request.era)
         if not request.HasField("version"):

@@ -51,7 +51,16 @@ class MemoryRows:
     def read(self, table: str, ids: Ids, version: int | None = None) -> Rows:
         """See `RowStore`."""
         with self._lock:
-            return self._tables[table].read(ids, self._held(version))
+            held = self._held(version)
+            return self._tables[table].read(ids, held)
+
+    def read_values(
+        self, table: str, ids: Ids, num_values: int, version: int | None = None
+    ) -> Rows:
+        """The first numbers of each row alone, without the slots behind them; see `read`."""
+        with self._lock:
+            held = self._held(version)
+            return self._tables[table].read(ids, held, num_values)
 
     def commit(self, version: int, changes: Mapping[str, Change]) -> None:
         """See `RowStore`."""
@@ -221,10 +230,10 @@ class _Undo:
         self._kept.append(rows[mine])
 
     def put_back(self, positions: Positions, values: Values) -> None:
-        """Have in `values`, of one row a position, what the held version had there."""
+        """Have in `values`, the first numbers of a row for each position, what was there then."""
         places = self._places[positions]
         changed = np.flatnonzero(places)
-        values[changed] = self._kept.rows[places[changed] - 1]
+        values[changed] = self._kept.rows[:, : values.shape[1]][places[changed] - 1]
 
     def changed(self) -> Positions:
         return np.flatnonzero(self._places)
@@ -243,12 +252,14 @@ class _Table:
         self._arena = _Arena(width)
         self._undo: dict[int, _Undo] = {}
 
-    def read(self, ids: Ids, held: int | None) -> Rows:
+    def read(self, ids: Ids, held: int | None, num_values: int | None = None) -> Rows:
         positions = self._index.find(ids)
         end = len(self._arena) if held is None else self._undo[held].num_rows
         is_there = (positions >= 0) & (positions < end)
-        values = np.zeros((len(ids), self._width), np.float32)
-        values[is_there] = self._values(positions[is_there], held)
+        if is_there.all():
+            return Rows(self._values(positions, held, num_values), is_there)
+        values = np.zeros((len(ids), num_values or self._width), np.float32)
+        values[is_there] = self._values(positions[is_there], held, num_values)
         return Rows(values, is_there)
 
     def write(self, change: Change) -> None:
@@ -293,8 +304,10 @@ class _Table:
         kept = sum(undo.size_bytes() for undo in self._undo.values())
         return self._index.size_bytes() + self._arena.size_bytes() + kept
 
-    def _values(self, positions: Positions, held: int | None) -> Values:
-        values = self._arena.rows[positions]
+    def _values(
+        self, positions: Positions, held: int | None, num_values: int | None = None
+    ) -> Values:
+        values = self._arena.rows[:, :num_values][positions]
         if held is not None:
             self._undo[held].put_back(positions, values)
         return values

@@ -395,12 +395,12 @@ class ReadRowsRequest(_message.Message):
     def __init__(self, era: _Optional[str] = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., version: _Optional[int] = ..., as_stored: bool = ...) -> None: ...
 
 class ReadRowsReply(_message.Message):
-    __slots__ = ("values", "is_there")
-    VALUES_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("is_there", "values")
     IS_THERE_FIELD_NUMBER: _ClassVar[int]
-    values: bytes
+    VALUES_FIELD_NUMBER: _ClassVar[int]
     is_there: bytes
-    def __init__(self, values: _Optional[bytes] = ..., is_there: _Optional[bytes] = ...) -> None: ...
+    values: bytes
+    def __init__(self, is_there: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class ScanRowsRequest(_message.Message):
     __slots__ = ("era", "table", "version", "start")

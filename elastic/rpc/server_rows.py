@@ -53,22 +53,26 @@ class WantedRows:
             as_stored=self.as_stored,
         )
 
-    def answered(self, reply: pb.ReadRowsReply) -> Rows:
+    def answered(self, reply: pb.ReadRowsReply | memoryview) -> Rows:
         """What has come, as views.
+
+        Args:
+            reply: As the wire gives it, where it has values alone.
 
         Raises:
             RowsError: It is not what was asked for.
         """
         num_rows = len(self.ids)
-        values = values_from_bytes(reply.values, num_rows, self.width)
-        if not self.as_stored:
+        data = reply if isinstance(reply, memoryview) else reply.values
+        values = values_from_bytes(data, num_rows, self.width)
+        if isinstance(reply, memoryview) or not self.as_stored:
             return Rows(values, np.ones(num_rows, np.bool_))
         if len(reply.is_there) != num_rows:
             raise RowsError(f"{len(reply.is_there)} bytes say which of {num_rows} rows are there")
         return Rows(values, np.frombuffer(reply.is_there, np.bool_))
 
 
-def values_from_bytes(data: bytes, num_rows: int, width: int) -> Values:
+def values_from_bytes(data: bytes | memoryview, num_rows: int, width: int) -> Values:
     """Rows that have come, as a view of shape (num_rows, width).
 
     Raises:
@@ -82,6 +86,11 @@ def values_from_bytes(data: bytes, num_rows: int, width: int) -> Values:
 def values_to_bytes(values: Values) -> bytes:
     """Rows as they travel."""
     return values.astype(_VALUE, copy=False).tobytes()
+
+
+def values_to_view(values: Values) -> memoryview:
+    """The same, without a copy."""
+    return memoryview(np.ascontiguousarray(values, _VALUE)).cast("B")
 
 
 def joined_rows(parts: Sequence[Rows]) -> Rows:
