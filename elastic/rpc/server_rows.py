@@ -90,7 +90,7 @@ def values_to_bytes(values: Values) -> bytes:
 
 def values_to_view(values: Values) -> memoryview:
     """The same, without a copy."""
-    return memoryview(np.ascontiguousarray(values, _VALUE)).cast("B")
+    return np.ascontiguousarray(values, _VALUE).data.cast("B")
 
 
 def joined_rows(parts: Sequence[Rows]) -> Rows:
