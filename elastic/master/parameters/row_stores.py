@@ -7,6 +7,7 @@ from typing import Final
 
 from elastic.errors import JobSpecError
 from elastic.master.parameters.ring import ServerRing
+from elastic.master.parameters.server_rows import ServerRows
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowStore
@@ -36,6 +37,8 @@ def row_store(spec: JobSpec, env: MasterEnvironment, ring: ServerRing | None) ->
     """
     if spec.embedding_store == "memory":
         return MemoryRows()
+    if spec.embedding_store == "ps":
+        return ServerRows()
     try:
         # Only jobs with a Redis need its package.
         from elastic.rows.redis_link import RedisLink
