@@ -76,7 +76,7 @@ def test_a_row_that_somebody_removes_fails_the_job_and_is_named(server, tmp_path
         job.wait_until(lambda statuses: statuses and statuses[-1].progress.epoch >= 1)
         with server.client() as client:
             [key] = [key for key in keys_of(server) if key.endswith(":row:counted")]
-            client.hdel(key, "7")
+            client.hdel(key, f"{7:016x}")
         status = job.wait()
     assert status.phase is JobPhase.FAILED
     assert "id 7 of table 'counted'" in status.message
