@@ -29,6 +29,7 @@ from elastic.rows.base import Ids
 from elastic.rows.index import IdIndex
 from elastic.rows.redis_hashes import (
     NUMBER_BYTES,
+    are_there,
     chunks,
     ids_of,
     items_of,
@@ -247,7 +248,7 @@ class RedisRows:
     def _check_known(
         self, table: str, ids: Ids, known: np.ndarray[Any, Any], rows: Sequence[bytes | None]
     ) -> None:
-        is_gone = known & np.fromiter((row is None for row in rows), np.bool_, len(rows))
+        is_gone = known & ~are_there(rows)
         if is_gone.any():
             id_ = ids[np.argmax(is_gone)]
             raise RowMissingError(
@@ -260,16 +261,16 @@ class RedisRows:
 
     def _rows_of(self, table: str, rows: Sequence[bytes | None]) -> Rows:
         width = self._forms[table].width
-        is_there = np.fromiter((row is not None for row in rows), np.bool_, len(rows))
-        joined = b"".join([row for row in rows if row is not None])
-        if len(joined) != is_there.sum() * width * NUMBER_BYTES:
+        is_there = are_there(rows)
+        raw = b"".join([row for row in rows if row is not None])
+        if len(raw) != is_there.sum() * width * NUMBER_BYTES:
             raise RedisRefusesError(
                 f"the Redis at {self._link} has rows of table {table!r} that are not {width} "
                 f"numbers (key {self._rows_key(table)}), which the job did not write: see who else "
                 "writes to that server, and submit the job again with --resume"
             )
         values = np.zeros((len(rows), width), np.float32)
-        values[is_there] = np.frombuffer(joined, np.float32).reshape(-1, width)
+        values[is_there] = np.frombuffer(raw, np.float32).reshape(-1, width)
         return Rows(values, is_there)
 
     # -- writing -------------------------------------------------------------------------------
