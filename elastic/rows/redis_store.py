@@ -275,8 +275,13 @@ class RedisRows:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def commit(self, version: int, changes: Mapping[str, Change]) -> None:
-        """See `RowStore`."""
+    def commit(
+        self,
+        version: int,
+        changes: Mapping[str, Change],
+        before: Mapping[str, Rows] | None = None,
+    ) -> None:
+        """See `OutsideStore`."""
         if version != self._version + 1:
             raise RowsLostError(
                 f"rows of version {version} do not follow version {self._version}, which the Redis "
@@ -287,7 +292,12 @@ class RedisRows:
             for held in self._held
             for name, change in changes.items()
         }
-        kept = {(held, name): self._present(name, ids) for (held, name), ids in unkept.items()}
+        kept = {
+            (held, name): _of_ids(before[name], changes[name].ids, ids)
+            if before and name in before
+            else self._present(name, ids)
+            for (held, name), ids in unkept.items()
+        }
 
         def fill(pipe: Any) -> None:
             for (held, name), ids in unkept.items():
@@ -460,6 +470,12 @@ class RedisRows:
 
     def _all_keys(self, client: redis.Redis) -> list[bytes]:
         return list(client.scan_iter(match=f"{self._prefix}:*", count=KEYS_A_SCAN))
+
+
+def _of_ids(rows: Rows, all_ids: Ids, ids: Ids) -> Rows:
+    """Those of some of the ids that rows are of, both ascending."""
+    places = np.searchsorted(all_ids, ids)
+    return Rows(rows.values[places], rows.is_there[places])
 
 
 def _version_of(stamp: bytes | None) -> int:
