@@ -34,8 +34,8 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 INLINE_IDS: Final = 16_384
-"""Below this, rows in memory are worked on at once: a thread costs 0.3 ms more, a third of the work,
-and the interpreter does little else meanwhile."""
+"""Below this, rows in memory are worked on at once: a thread costs 0.3 ms more, a third of the
+work, and the interpreter does little else meanwhile."""
 
 
 @dataclass(slots=True)
