@@ -1,5 +1,7 @@
 """What a store of parameters keeps of the time before it went back to a cut: nothing."""
 
+import asyncio
+
 import numpy as np
 import torch
 from support.served_shares import store_of
