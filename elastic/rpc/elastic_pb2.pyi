@@ -498,19 +498,11 @@ class GetRowsRequest(_message.Message):
     version: int
     def __init__(self, session: _Optional[str] = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
 
-class RowsHeader(_message.Message):
-    __slots__ = ("dim",)
-    DIM_FIELD_NUMBER: _ClassVar[int]
-    dim: int
-    def __init__(self, dim: _Optional[int] = ...) -> None: ...
-
 class RowsChunk(_message.Message):
-    __slots__ = ("header", "data")
-    HEADER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("data",)
     DATA_FIELD_NUMBER: _ClassVar[int]
-    header: RowsHeader
     data: bytes
-    def __init__(self, header: _Optional[_Union[RowsHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class RowGradient(_message.Message):
     __slots__ = ("table", "ids", "values")
