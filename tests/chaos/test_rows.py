@@ -44,6 +44,14 @@ def test_rows_count_once_beside_servers_whatever_dies(mode, seed, tmp_path):
     check(tmp_path, seed, ("ps", "master"), faults, {"num_ps": 1 + seed % 2, **MODES[mode]})
 
 
+@pytest.mark.parametrize(("mode", "seed"), list(_cases("rows-on-ps")))
+def test_rows_on_servers_count_once_whatever_dies(mode, seed, tmp_path):
+    """The first fault is a server's, whose rows are nowhere else but in cuts."""
+    faults = ("ps", "ps", "worker", "worker", "master", "scale")
+    settings = {"num_ps": 1 + seed % 3, "embedding_store": "ps", **MODES[mode]}
+    check(tmp_path, seed, ("ps", "master"), faults, settings)
+
+
 def check(tmp_path, seed, first, drawn_faults, settings):
     """Break a job, and look at every count."""
     max_workers = 1 + seed % 3

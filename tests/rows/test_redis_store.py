@@ -50,6 +50,11 @@ def stranger(server):
         yield client
 
 
+def field(id_):
+    """Where the row of an id stands."""
+    return f"{id_:016x}"
+
+
 class TestRestartedMaster:
     """What one process has left is there for the next."""
 
@@ -108,6 +113,23 @@ class TestRestartedMaster:
         wider = TableForm(Table("deep", 4, "uniform(0.05)"), ("moment",))
         with pytest.raises(UserError, match="other tables"):
             opened(forms=[wider])
+
+
+def test_rows_that_are_read_before_the_first_commit_are_none_although_it_is_made_since(
+    store, monkeypatch
+):
+    """As where another thread commits between the server's answer and a look at it."""
+    call = store._link.call
+
+    def call_and_commit(work):
+        answer = call(work)
+        monkeypatch.undo()
+        make(store, deep=rows_of([1], 5))
+        return answer
+
+    monkeypatch.setattr(store._link, "call", call_and_commit)
+    assert numbers(store, [1]) == [None]
+    assert numbers(store, [1]) == [5]
 
 
 class TestServerThatDies:
@@ -206,7 +228,7 @@ class TestServerThatDies:
         def fill(pipe):
             if breaks:
                 breaks.pop()()
-            pipe.execute_command("HSET", f"{PREFIX}:row:deep", "1", bytes(4 * TABLE.width))
+            pipe.execute_command("HSET", f"{PREFIX}:row:deep", field(1), bytes(4 * TABLE.width))
 
         store._write(store._stamp, fill)
         assert not breaks
@@ -218,7 +240,7 @@ class TestStrangers:
 
     def test_a_row_that_was_removed_is_missed_and_named(self, store, stranger):
         make(store, deep=rows_of([1, 77], 1))
-        stranger.hdel(f"{PREFIX}:row:deep", "77")
+        stranger.hdel(f"{PREFIX}:row:deep", field(77))
         with pytest.raises(RowMissingError, match=r"id 77 of table 'deep' .*1 of 2 rows"):
             store.read("deep", np.asarray([1, 77]))
         store.hold(1)
@@ -242,7 +264,7 @@ class TestStrangers:
 
     def test_a_row_of_another_size_is_refused(self, store, stranger):
         make(store, deep=rows_of([1], 1))
-        stranger.hset(f"{PREFIX}:row:deep", "1", "short")
+        stranger.hset(f"{PREFIX}:row:deep", field(1), "short")
         with pytest.raises(TrainingError, match=f"not {TABLE.width} numbers"):
             store.read("deep", np.asarray([1]))
 

@@ -15,7 +15,7 @@ from elastic.errors import CheckpointError
 from elastic.rows.base import Ids, RowGradient, RowGradients, Table, Values
 from elastic.rows.initializers import first_rows
 from elastic.rows.kernels import Kernel
-from elastic.rows.store import Change, RowStore, TableForm
+from elastic.rows.store import Change, Rows, RowStore, TableForm
 from elastic.spec.status import TableStatus
 
 _ID_BYTES: Final = 8
@@ -92,8 +92,18 @@ class Tables:
             ValueError: There is no such table.
             KeyError, RowMissingError, RowsLostError: See `RowStore.read`.
         """
+        self.table(name)
+        return self.begun(name, ids, self.store.read(name, ids, version))
+
+    def begun(self, name: str, ids: Ids, found: Rows) -> Values:
+        """Values of rows that a store was asked for, first ones where it has none.
+
+        Args:
+            name: Of the table.
+            ids: That were asked for.
+            found: Their rows, the slots of which may be left out; may be changed.
+        """
         table = self.table(name)
-        found = self.store.read(name, ids, version)
         values = np.ascontiguousarray(found.values[:, : table.dim])
         is_new = ~found.is_there
         if is_new.any():
@@ -208,7 +218,7 @@ class Tables:
     def _load(self, version: int, rows: CutRows | None) -> None:
         names = () if rows is None else self._by_name
         tables: Mapping[str, Iterable[Change]] = {
-            name: rows.scan(name) for name in names if rows is not None
+            name: _Parts(rows.scan, name) for name in names if rows is not None
         }
         self.store.load(version, tables)
 
@@ -222,6 +232,17 @@ class Tables:
                     f"its rows of {own.table.name!r} are of an optimizer with "
                     f"{_listed(other.slots)}, this job's has {_listed(own.slots)}"
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """All rows of a table, read from their beginning each time that somebody goes through them."""
+
+    scan: Callable[[str], Iterable[Change]]
+    table: str
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.scan(self.table))
 
 
 class NewestRows:

@@ -54,7 +54,7 @@ def _check_settings(spec: JobSpec, model_def: ModelDef, names: str) -> None:
     if spec.get_model_steps > 1:
         raise JobSpecError(
             f"get_model_steps={spec.get_model_steps} has workers apply gradients of their own, and "
-            f"the model has tables of embeddings ({names}), whose rows the master alone changes: "
+            f"the model has tables of embeddings ({names}), whose rows no worker changes: "
             "leave --get_model_steps out"
         )
     # Now, and not when all is trained.
