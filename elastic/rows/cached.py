@@ -16,7 +16,6 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.errors import ElasticError
 from elastic.rows.base import Ids, Values
 from elastic.rows.index import IdIndex, Positions, with_room
 from elastic.rows.store import Change, Rows, RowsLostError, RowStore, TableForm
@@ -74,7 +73,7 @@ class CachedRows:
         self._writing = threading.Lock()
         self._pending: Queue[_Commit | None] = Queue(MAX_PENDING)
         self._thread: threading.Thread | None = None
-        self._failure: ElasticError | None = None
+        self._failure: Exception | None = None
 
     @property
     def version(self) -> int:
@@ -222,7 +221,7 @@ class CachedRows:
         try:
             with self._writing:
                 self._store.commit(commit.version, commit.changes, commit.before)
-        except ElasticError as error:
+        except Exception as error:  # noqa: BLE001 - who asks next raises it; else all would wait
             self._failure = error
 
     @contextmanager

@@ -72,3 +72,13 @@ def test_a_full_server_is_told_and_the_held_version_is_gone_back_to(store, serve
     assert (store.version, numbers(store, [0, 1999])) == (1, [1, None])
     make(store, deep=rows_of([0], 3))
     assert np.all(store.read("deep", np.asarray([0])).values == 3)
+
+
+def test_a_fault_of_the_store_is_told_to_who_asks_next_and_nobody_waits(store, inner, monkeypatch):
+    def fail(version, changes, before):
+        raise IndexError("a fault")
+
+    monkeypatch.setattr(inner, "commit", fail)
+    make(store, deep=rows_of([1], 1))
+    with pytest.raises(IndexError, match="a fault"):
+        store.hold(1)
