@@ -40,7 +40,9 @@ MAX_WORDS: Final = 4096
 MAX_PRINTED: Final = 2048
 """Of a log, as much as the kubelet would keep of a container that has left no last words."""
 
-SHORT_LIFE_S: Final = 5.0
+SHORT_LIFE_S: Final = 2.0
+"""Shorter than a master takes to come to its work: one that is killed at it again and again is not
+meant."""
 MAX_SHORT_LIVES: Final = 10
 """Then the kubelet is left to wait and try: it tells people of a container, and not of a process.
 More than a job may have crashes, so that this only happens where nobody comes to count them."""
