@@ -51,7 +51,7 @@ def export_tables(export: Path, rows: CutRows, check: Callable[[], None]) -> Pat
     suffix = PARQUET if writes_parquet() else NPZ
     write = _write_parquet if writes_parquet() else _write_npz
     try:
-        for form in rows.forms:
+        for form in (form for form in rows.forms if form.table.dim):
             write(temporary / _file_name(form.table, suffix), _values_of(form.table, rows))
         check()
         shutil.rmtree(folder, ignore_errors=True)

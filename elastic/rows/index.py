@@ -33,6 +33,7 @@ class IdIndex:
     def __init__(self) -> None:
         self._ids: NDArray[np.int64] = np.empty(1 << FEWEST_BITS, np.int64)
         self._num_ids = 0
+        self._num_gone = 0
         self._clear(FEWEST_BITS)
 
     def __len__(self) -> int:

@@ -1,9 +1,9 @@
 """Where rows are kept: one interface, and what every implementation promises.
 
-A store has the rows of all tables at one version, that of the parameters. Of a row it knows that it
-is `width` words of 32 bits, kept as they are, and that the last `num_notes` of them are integers:
-what is in them is said by `layout`. The master alone changes it. Rows that nobody has changed are
-not there, and neither are those that were removed.
+A store has the rows of all tables at one version, that of the parameters, each with the optimizer's
+slots behind its values: `width` numbers, of which the first `dim` are the row. The last `num_notes`
+are the bits of integers, by which it is decided which rows go (`life`). The master alone changes
+it. Rows that nobody has changed are not there, and neither are those that were removed.
 
 Versions that somebody still reads are *held*: a cut, an evaluation. A store keeps of them what
 later commits overwrite, and no copy of a table.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.datasets import prepared_dir
 from support.local_job import make_spec
-from support.rows import check_counts, rows_of
+from support.rows import check_counts, check_lives, rows_of
 from support.thread_job import ZOO, ThreadJob, events, run_job
 from support.zoo.embedded_regression_torch import NUM_IDS, TABLE
 
@@ -121,6 +121,30 @@ def test_a_job_begins_with_the_rows_of_a_checkpoint(tmp_path):
     first = succeeded(counting_spec(num_epochs=2), tmp_path / "first")
     spec = counting_spec(checkpoint_filename_for_init=first.checkpoint)
     check_counts(cut_of(succeeded(spec, tmp_path / "second")), NUM_RECORDS, 3)
+
+
+LIVES = {
+    "admitted": {"admit_after": 3},
+    "expired": {"expire_after": 8},
+    "evicted": {"max_rows": 40},
+}
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_no_record_is_lost_whose_row_comes_late_or_goes(name, tmp_path):
+    """Nor where the job is resumed, by which nobody counts anew."""
+    params = {"num_records": NUM_RECORDS, "life": LIVES[name]}
+    for num_epochs in (2, 5):
+        spec = counting_spec(
+            model_params=params, num_epochs=num_epochs, resume=num_epochs > 2, grads_to_wait=1
+        )
+        status = succeeded(spec, tmp_path / "cuts")
+    cut = cut_of(status)
+    check_lives(cut, NUM_RECORDS, 5, LIVES[name])
+    (size,) = status.tables
+    assert size.rows == len(rows_of(cut.rows))
+    assert bool(size.expired) is (name == "expired")
+    assert bool(size.evicted) is (name == "evicted")
 
 
 @pytest.mark.parametrize("has_pyarrow", [True, False])

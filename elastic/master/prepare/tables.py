@@ -81,7 +81,7 @@ def begin_tables(spec: JobSpec, model_def: ModelDef, tables: Tables, version: in
 def _first_rows(spec: JobSpec, model_def: ModelDef, tables: Tables) -> CutRows | None:
     if spec.model:
         export = export_target(spec.model, model_def.framework).path
-        return exported_tables(export, [form.table for form in tables.forms])
+        return exported_tables(export, tables.tables)
     if not spec.checkpoint_filename_for_init:
         return None
     path = checkpoint_path(Path(spec.checkpoint_filename_for_init))
