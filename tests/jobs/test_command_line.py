@@ -9,6 +9,7 @@ import pytest
 from cli.test_processes import Terminal, environment
 from support.datasets import MODEL_ZOO, prepared_dir
 from support.local_job import LocalJob, make_spec
+from support.single_pass import predicted_rows
 from support.thread_job import ZOO, write_records
 
 from elastic.cli.main import main
@@ -186,3 +187,29 @@ def test_a_module_that_breaks_the_contract_starts_nothing(text, message, home, t
     )  # fmt: skip
     assert (code, *capsys.readouterr()) == (1, "", f"error: {message.format(zoo=zoo)}\n")
     assert not home.exists()
+
+
+def test_tables_are_trained_evaluated_and_predicted_with(home, tmp_path):
+    """From an export and from a checkpoint, with rows that have counted as the parameters have."""
+    zoo = (
+        f"--model_zoo={ZOO}", "--model_def=embedded_counting_torch.CustomModel",
+        "--minibatch_size=8", f"--model_params=num_records={NUM_RECORDS}",
+    )  # fmt: skip
+    data = prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"
+    export, kept = tmp_path / "model.safetensors", tmp_path / "kept"
+    trained = (f"--training_data={data}", "--num_epochs=3", f"--output={export}",
+               f"--checkpoint_dir={kept}", "--checkpoint_steps=10")  # fmt: skip
+    assert _run("train", "--job_name=t", *zoo, *trained)[0] == 0
+    for name, source in {"export": f"--model={export}", "cut": f"--init_from={kept}"}.items():
+        code, out, _ = _run("evaluate", f"--job_name=e-{name}", *zoo, source,
+                            f"--evaluation_data={data}")  # fmt: skip
+        assert code == 0
+        assert re.search(r"apart\D+0\.0+\b", out), out
+        folder = tmp_path / name
+        files = (f"--prediction_data={data}", f"--prediction_outputs={folder}")
+        code, _, err = _run("predict", f"--job_name=p-{name}", *zoo, source, *files)
+        assert code == 0, err
+        rows = predicted_rows(folder)
+        assert len(rows) == NUM_RECORDS
+        # Of rows that began anew it would be 3.
+        assert {abs(round(float(row["prediction"]), 3)) for row in rows.values()} == {0.0}
