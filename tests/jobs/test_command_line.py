@@ -193,23 +193,20 @@ def test_tables_are_trained_evaluated_and_predicted_with(home, tmp_path):
     """From an export and from a checkpoint, with rows that have counted as the parameters have."""
     zoo = (
         f"--model_zoo={ZOO}", "--model_def=embedded_counting_torch.CustomModel",
-        "--minibatch_size=8", f"--model_params=num_records={NUM_RECORDS}",
+        "--minibatch_size=8", f"--model_params=num_records={NUM_RECORDS}", "--num_workers=1",
     )  # fmt: skip
     data = prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"
-    export, kept = tmp_path / "model.safetensors", tmp_path / "kept"
-    trained = (f"--training_data={data}", "--num_epochs=3", f"--output={export}",
-               f"--checkpoint_dir={kept}", "--checkpoint_steps=10")  # fmt: skip
-    assert _run("train", "--job_name=t", *zoo, *trained)[0] == 0
-    for name, source in {"export": f"--model={export}", "cut": f"--init_from={kept}"}.items():
-        code, out, _ = _run("evaluate", f"--job_name=e-{name}", *zoo, source,
-                            f"--evaluation_data={data}")  # fmt: skip
-        assert code == 0
-        assert re.search(r"apart\D+0\.0+\b", out), out
-        folder = tmp_path / name
-        files = (f"--prediction_data={data}", f"--prediction_outputs={folder}")
-        code, _, err = _run("predict", f"--job_name=p-{name}", *zoo, source, *files)
-        assert code == 0, err
-        rows = predicted_rows(folder)
-        assert len(rows) == NUM_RECORDS
-        # Of rows that began anew it would be 3.
-        assert {abs(round(float(row["prediction"]), 3)) for row in rows.values()} == {0.0}
+    export, kept, folder = (tmp_path / name for name in ("model.safetensors", "kept", "predicted"))
+    files = (f"--training_data={data}", f"--output={export}", f"--checkpoint_dir={kept}")
+    assert _run("train", "--job_name=t", *zoo, *files, "--num_epochs=3")[0] == 0
+    files = (f"--evaluation_data={data}", f"--model={export}")
+    code, out, _ = _run("evaluate", "--job_name=e", *zoo, *files)
+    assert code == 0
+    assert re.search(r"apart\D+0\.0+\b", out), out
+    files = (f"--prediction_data={data}", f"--init_from={kept}", f"--prediction_outputs={folder}")
+    code, _, err = _run("predict", "--job_name=p", *zoo, *files)
+    assert code == 0, err
+    rows = predicted_rows(folder)
+    assert len(rows) == NUM_RECORDS
+    # Of rows that began anew it would be 3.
+    assert {abs(round(float(row["prediction"]), 3)) for row in rows.values()} == {0.0}
