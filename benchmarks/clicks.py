@@ -14,7 +14,7 @@ from model_zoo.clicks.prepare_data import prepare
 BAR: Final = Bar(first=0.6, goal=0.8)
 MODELS: Final = ROOT / "benchmarks" / "models"
 MINIBATCH_SIZE: Final = 512
-STORES: Final = ("memory", "redis")
+STORES: Final = ("memory", "redis", "ps")
 WORKERS: Final = (1, 2)
 
 
@@ -60,6 +60,7 @@ def _job_records_s(size: Size, folder: Path, store: str, num_workers: int) -> fl
         num_workers=str(num_workers),
         num_epochs=1 + size.num_epochs,
         embedding_store=store,
+        num_ps=1 if store == "ps" else 0,
         envs=threads_environment(1),
     )
     with job:

@@ -20,9 +20,10 @@ import redis
 from numpy.typing import NDArray
 
 from benchmarks.measure import Bar, Ratio, Series, take_turns
+from benchmarks.served_rows import ServedRows, served_rows
 from benchmarks.sizes import Size
 from elastic.redis_server.program import configuration, find_server
-from elastic.rows.base import Ids, Table, Values
+from elastic.rows.base import Ids, RowGradient, Table, Values
 from elastic.rows.kernels import Kernel, RowRule, kernel_of
 from elastic.rows.memory import MemoryRows
 from elastic.rows.redis_link import RedisLink
@@ -32,6 +33,7 @@ from elastic.spec.redis_url import RedisAddress
 
 READ_BARS: Final = {"memory": Bar(first=3.0, goal=10.0), "redis": Bar(first=0.8, goal=1.0)}
 UPDATE_BARS: Final = {"memory": Bar(first=3.0, goal=10.0), "redis": Bar(first=0.5, goal=0.8)}
+SERVED_BAR: Final = Bar(first=3.0, goal=5.0)
 DIMS: Final = (16, 64)
 IDS_A_STEP: Final = 6_656
 """Of a minibatch of 256 with 26 categories."""
@@ -51,7 +53,11 @@ def run(size: Size) -> list[Ratio]:
         return [
             ratio
             for dim in DIMS
-            for ratio in (*_measure_reads(size, at, dim), *_measure_updates(size, at, dim))
+            for ratio in (
+                *_measure_reads(size, at, dim),
+                *_measure_updates(size, at, dim),
+                *_measure_served(size, at, dim),
+            )
         ]
 
 
@@ -117,6 +123,35 @@ def _measure_updates(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
             for kind, ids in drawn.items()
             for name, store in stores.items()
         ]
+
+
+def _measure_served(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
+    """A parameter server beside the same rows in Redis; each is another process than who asks."""
+    kernel = kernel_of(RULE)
+    form = TableForm(Table("bench", dim, "zeros"), kernel.slots)
+    drawn, everything = _drawn(size), partial(_all_rows, size, form)
+    ratios = []
+    with _stores(size, at, form) as stores, served_rows(form, RULE, everything) as served:
+        redis_rows = stores["redis"]
+        for kind, ids in drawn.items():
+            read = take_turns(
+                size.rounds,
+                partial(_rows_s, served.read, ids),
+                partial(_rows_s, partial(redis_rows.read, "bench"), ids),
+            )
+            update = take_turns(
+                size.rounds,
+                partial(_rows_s, partial(_update_served, served, dim), ids),
+                partial(_updates_s, redis_rows, kernel, dim, ids),
+            )
+            for what, values in (("read", read), ("updated by Adam", update)):
+                name = f"rows {what}, {dim} float32, {kind} ids, one server"
+                ratios.append(_ratio(name, ("a parameter server", "redis"), values, SERVED_BAR))
+    return ratios
+
+
+def _update_served(served: ServedRows, dim: int, ids: Ids) -> None:
+    served.update(RowGradient(ids, np.full((len(ids), dim), 0.01, np.float32)))
 
 
 def _ratio(

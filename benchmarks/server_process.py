@@ -9,19 +9,22 @@ from benchmarks.dense import MODELS
 from benchmarks.master_process import TOKEN
 from benchmarks.processes import announce
 from elastic.frameworks import load_framework
-from elastic.ps.servicer import ServerServicer
+from elastic.ps.servicer import BuildShare, ServerServicer
 from elastic.rpc.server import SERVER_OPTIONS, ServerHandler
 from elastic.spec.model_def import SymbolNames, load_model_def
 
 
-async def _serve() -> None:
+def share_builder() -> BuildShare:
+    """What makes the optimizer of a share."""
     model_def = load_model_def(MODELS, "dense_torch.CustomModel", SymbolNames(optimizer="sgd"))
     framework = load_framework("torch")
-    servicer = ServerServicer(
-        lambda whole, parameters, state, total_steps: framework.build_share(
-            model_def, whole, parameters, state, total_steps
-        )
+    return lambda whole, parameters, state, total_steps: framework.build_share(
+        model_def, whole, parameters, state, total_steps
     )
+
+
+async def _serve() -> None:
+    servicer = ServerServicer(share_builder())
     server = grpc.aio.server(options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers((ServerHandler(servicer, TOKEN),))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -207,9 +207,9 @@ class TrainKeywords(JobKeywords, total=False):
     # parameter servers over which the parameters are spread, each with the user's optimizer
     num_ps: int | None
     num_ps_pods: int | None
-    # where rows of embeddings are: in the master's memory, or in a Redis, that of
-    # embedding_redis_url or one that the job brings along
-    embedding_store: Literal["memory", "redis"] | None
+    # where rows of embeddings are: in the master's memory, on the parameter servers (ps), or in a
+    # Redis, that of embedding_redis_url or one that the job brings along
+    embedding_store: Literal["memory", "redis", "ps"] | None
     # Redis that is there already, as redis://USER@HOST:PORT/DATABASE or rediss://…; its password is
     # read from ELASTIC_REDIS_PASSWORD
     embedding_redis_url: str | None

@@ -46,6 +46,13 @@ def read_whole(reader: DataReader, task: Task, *, by_columns: bool) -> Sequence[
     return records
 
 
+def repeated(records: Sequence[Any] | Columns, times: int) -> Sequence[Any] | Columns:
+    """All records so many times, one after the other."""
+    if isinstance(records, Columns):
+        return joined([records] * times)
+    return list(records) * times
+
+
 class _Records:
     """Objects, one after the other."""
 

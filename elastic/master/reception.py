@@ -80,7 +80,7 @@ class Reception:
         except ParametersLostError as error:
             raise _not_now() from error
 
-    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]:
+    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[bytes]:
         """See `MasterServicer`."""
         servicer = self._present()
         try:

@@ -147,7 +147,7 @@ class MasterServicer:
         for pieces in iter_chunks(packed.layout, packed.arrays):
             yield encode_data(pieces)
 
-    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]:
+    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[bytes]:
         """Send rows of a table, of the newest version or of one that is kept."""
         session = self._session(request.session, is_step=False)
         version = request.version if request.HasField("version") else None

@@ -266,7 +266,8 @@ class Ledger:
             attempt: Of the lease.
             start: The first record of the minibatch; of a search, the one that fails alone.
             end: One past its last record.
-            runs_at: Of a search in which all parts ran and the whole failed: see `SizeFault`.
+            runs_at: Of a search in which all parts ran and the whole failed, or of a record that
+                fails alone and runs beside itself: see `SizeFault`.
         """
         lease = self._find(task_id, attempt)
         if lease is None:
@@ -280,6 +281,9 @@ class Ledger:
         failures = 1 + (lease.failures if end == lease.task.records.end else 0)
         if end - start == 1 and failures >= self._config.max_task_failures:
             self._push_rest(lease, end)
+            if runs_at:
+                self._push(_Queued(lease.order, start, end, attempt + 1))
+                return SizeFault(1, runs_at, goes_on=False)
             return self._give_up(lease, start, failures)
         is_search = end - start > 1 and failures >= WHOLE_ATTEMPTS
         failed_on = None if is_search else lease.worker

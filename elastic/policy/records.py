@@ -177,6 +177,7 @@ class Task:
         skipped: Prediction: indices of records in the range that are to be left out.
         is_search: The range is one minibatch that has failed whole: find out whose fault that is.
         minibatch_size: Records of a minibatch, where the job's own size fails.
+        copies: How often each record stands in its minibatch; a worker's own business.
     """
 
     task_id: int
@@ -190,11 +191,20 @@ class Task:
     is_search: bool = False
     minibatch_size: int | None = None
     picks: Picks | None = None
+    copies: int = 1
 
     def part(self, start: int, end: int) -> "Task":
         """The same work on a part of the range."""
         records = RecordRange(self.records.shard_index, start, end)
         return replace(self, records=records, picks=self.picked(start, end))
+
+    def is_left_over(self, start: int, minibatch_size: int) -> bool:
+        """Whether record `start` is by itself since others of its minibatch are left out.
+
+        Else a minibatch of one is what the job makes: by its size, or as an epoch's last one.
+        """
+        is_cut_so = start % minibatch_size == 0 and start + 1 == self.shard.end
+        return minibatch_size > 1 and not is_cut_so
 
     def picked(self, start: int, end: int) -> Picks | None:
         """What stands at positions `[start, end)`; None where `records` are no positions."""

@@ -15,9 +15,13 @@ from elastic.frameworks.base import Array, Tensors, Updater, UpdaterState, Value
 from elastic.master.parameters.contributions import Contribution
 from elastic.master.parameters.store import VersionStore
 from elastic.master.parameters.strategy import Incoming
+from elastic.master.parameters.tables import Share
+from elastic.ps.rows import ServedRows
+from elastic.rows.base import RowGradients
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import DTYPES, Assembler, Layout, LayoutError, iter_chunks
 from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
+from elastic.rpc.rows import RowsError
 from elastic.rpc.server import CallRefusedError, malformed
 from elastic.rpc.shared import SharedMemory
 from elastic.rpc.wire import encode_data
@@ -38,11 +42,24 @@ Id: TypeAlias = tuple[str, int]
 """Session and sequence."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """One worker's share of a gradient, that of rows beside that of parameters."""
+
+    dense: Contribution
+    rows: RowGradients
+
+    def share(self) -> Share:
+        """What it brings to an update of rows."""
+        return Share(self.rows, self.dense.num_records)
+
+
 @dataclass(slots=True)
 class _Held:
     """All that belongs to one era.
 
     Attributes:
+        rows: Of the model's tables; none where it has none.
         staged: Gradients that wait for their commit.
         ended_sessions: Of which nothing more is kept.
         num_epochs: That have ended.
@@ -53,16 +70,17 @@ class _Held:
     era: str
     store: VersionStore[Values]
     is_synchronous: bool
-    staged: dict[Id, Contribution] = field(default_factory=dict)
+    rows: ServedRows
+    staged: dict[Id, _Staged] = field(default_factory=dict)
     ended_sessions: set[str] = field(default_factory=set)
     num_epochs: int = 0
     made: tuple[list[Id], pb.CommitReply] | None = None
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def drop(self, item: Id) -> None:
-        contribution = self.staged.pop(item, None)
-        if contribution is not None:
-            self.store.give_back(contribution)
+        staged = self.staged.pop(item, None)
+        if staged is not None:
+            self.store.give_back(staged.dense)
 
     def end_sessions(self, sessions: set[str]) -> None:
         self.ended_sessions |= sessions
@@ -133,14 +151,15 @@ class ServerServicer:
         if header.num_records <= 0:
             raise malformed(f"a gradient of {header.num_records} records")
         try:
+            rows = held.rows.checked(header.rows)
             contribution = await store.receive(_incoming(header, chunks))
-        except LayoutError as error:
+        except (LayoutError, RowsError) as error:
             raise malformed(str(error)) from error
         if self._held is not held or header.session in held.ended_sessions:
             store.give_back(contribution)
             raise _refused("the era, or the session, has ended meanwhile")
         held.drop(item)
-        held.staged[item] = contribution
+        held.staged[item] = _Staged(contribution, rows)
         return pb.StageReply()
 
     async def pull(self, request: pb.PullRequest) -> AsyncIterator[pb.ModelChunk | bytes]:
@@ -208,6 +227,29 @@ class ServerServicer:
         for pieces in iter_chunks(layout, arrays):
             yield encode_data(pieces)
 
+    async def put_rows(self, request: pb.PutRowsRequest) -> pb.PutRowsReply:
+        """Take rows that belong to what was loaded, or to a version before it."""
+        await self._of(request.era).rows.put(request)
+        return pb.PutRowsReply()
+
+    async def read_rows(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | bytes:
+        """Send rows of the newest version, or of one that is held."""
+        held = self._of(request.era)
+        if not request.HasField("version"):
+            # Who has pulled the parameters of an update must not get rows from before it.
+            async with held.store.lock:
+                pass
+            self._of(request.era)
+        return await held.rows.read(request)
+
+    async def scan_rows(self, request: pb.ScanRowsRequest) -> pb.ScanRowsReply:
+        """Send some rows of a version as they are in a cut."""
+        held = self._of(request.era)
+        if not held.rows.is_held(request.version):
+            async with held.store.lock:
+                held.rows.hold(request.version)
+        return await held.rows.scan(request)
+
     async def leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:  # noqa: ARG002 - says nothing
         """Have this process end."""
         self.left.set()
@@ -237,7 +279,7 @@ class ServerServicer:
         updater.load_state(optimizer)
         store = VersionStore(values, updater, num_mapped=NUM_MAPPED)
         store.version = header.version
-        return _Held(header.era, store, header.is_synchronous)
+        return _Held(header.era, store, header.is_synchronous, ServedRows.of(header))
 
     async def _wait_for(self, held: _Held, version: int) -> None:
         loop = asyncio.get_running_loop()
@@ -266,10 +308,17 @@ class ServerServicer:
             held.end_epochs(request.num_epochs)
             applied = store.learning_rate
             group = [_find(held, each) for each in request.ids]
-            for contribution, each in zip(group, request.ids, strict=True):
-                store.stage(contribution, each.learning_rate_scale)
+            for staged, each in zip(group, request.ids, strict=True):
+                store.stage(staged.dense, each.learning_rate_scale)
+            held.rows.hold_only(request.held_rows)
             try:
                 await store.commit(request.state_share)
+                # Where this fails no version is told to anybody, and the job ends.
+                await held.rows.update(
+                    [staged.share() for staged in group],
+                    applied * request.ids[0].learning_rate_scale,
+                    store.version,
+                )
             except UserError as error:
                 return pb.CommitReply(failure=str(error))
             for item in ids:
@@ -277,14 +326,18 @@ class ServerServicer:
             held.end_sessions(set(request.ended_sessions))
             held.made = (
                 ids,
-                pb.CommitReply(learning_rate=store.learning_rate, applied_learning_rate=applied),
+                pb.CommitReply(
+                    learning_rate=store.learning_rate,
+                    applied_learning_rate=applied,
+                    num_rows=held.rows.num_rows(),
+                ),
             )
         moved, held.moved = held.moved, asyncio.Event()
         moved.set()
         return held.made[1]
 
 
-def _find(held: _Held, named: pb.CommitId) -> Contribution:
+def _find(held: _Held, named: pb.CommitId) -> _Staged:
     """What is staged under an id.
 
     Raises:
@@ -292,15 +345,15 @@ def _find(held: _Held, named: pb.CommitId) -> Contribution:
     """
     if not 0 <= named.learning_rate_scale < math.inf:
         raise malformed(f"a learning rate times {named.learning_rate_scale}")
-    contribution = held.staged.get((named.session, named.sequence))
-    if contribution is None:
+    staged = held.staged.get((named.session, named.sequence))
+    if staged is None:
         raise _refused(f"report {named.sequence} of session {named.session} is not staged here")
-    if contribution.num_records != named.num_records:
+    if staged.dense.num_records != named.num_records:
         raise malformed(
-            f"report {named.sequence} of session {named.session} is of {contribution.num_records} "
+            f"report {named.sequence} of session {named.session} is of {staged.dense.num_records} "
             f"records, and {named.num_records} are to be committed"
         )
-    return contribution
+    return staged
 
 
 async def _received(

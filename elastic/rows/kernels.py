@@ -110,12 +110,16 @@ class _Base(ABC):
 
     def update(self, values: Values, gradient: Values, learning_rate: float, step: int) -> None:
         dim = gradient.shape[1]
-        rows, *slots = (values[:, at : at + dim] for at in range(0, values.shape[1], dim))
+        places = [values[:, at : at + dim] for at in range(0, values.shape[1], dim)]
+        # Side by side and not in lines: short rows cost less to copy than to go through.
+        rows, *slots = copies = [np.ascontiguousarray(place) for place in places]
         if self.decay:
             rows *= 1.0 - learning_rate * self.decay
         if self.weight_decay:
             gradient = gradient + self.weight_decay * rows
         self.move(rows, slots, gradient, _Moment(float(learning_rate), step))
+        for place, copy in zip(places, copies, strict=True):
+            place[:] = copy
 
     @abstractmethod
     def move(self, rows: Values, slots: Slots, gradient: Values, at: _Moment) -> None:

@@ -15,6 +15,9 @@ from elastic.rows.store import Change, Notes, Rows, RowsLostError, TableForm
 PART_ROWS: Final = 4096
 """Rows of one part of a scan: as long as a commit may have to wait for it."""
 
+PART_BYTES: Final = 16 << 20
+"""Of one part, which may travel as one message."""
+
 
 class MemoryRows:
     """A `RowStore` of arrays that grow. Its versions go with the process."""
@@ -49,7 +52,16 @@ class MemoryRows:
     def read(self, table: str, ids: Ids, version: int | None = None) -> Rows:
         """See `RowStore`."""
         with self._lock:
-            return self._tables[table].read(ids, self._held(version))
+            held = self._held(version)
+            return self._tables[table].read(ids, held)
+
+    def read_values(
+        self, table: str, ids: Ids, num_values: int, version: int | None = None
+    ) -> Rows:
+        """The first numbers of each row alone, without the slots behind them; see `read`."""
+        with self._lock:
+            held = self._held(version)
+            return self._tables[table].read(ids, held, num_values)
 
     def commit(self, version: int, changes: Mapping[str, Change]) -> None:
         """See `RowStore`."""
@@ -85,9 +97,7 @@ class MemoryRows:
         """See `RowStore`."""
         start: int | None = 0
         while start is not None:
-            with self._lock:
-                self._check_held(version)
-                part, start = self._tables[table].part(version, start)
+            part, start = self.part(table, version, start)
             if len(part.ids):
                 yield part
 
@@ -95,6 +105,21 @@ class MemoryRows:
         """See `RowStore`."""
         with self._lock:
             return self._tables[table].notes()
+
+    def part(self, table: str, version: int, start: int) -> tuple[Change, int | None]:
+        """Some rows of a version that is held, and where those behind them begin, if any do.
+
+        Args:
+            table: By its name.
+            version: Held.
+            start: 0 for the first ones, else what the call before gave.
+
+        Raises:
+            KeyError: That version is not held.
+        """
+        with self._lock:
+            self._check_held(version)
+            return self._tables[table].part(version, start)
 
     def load(self, version: int, tables: Mapping[str, Iterable[Change]]) -> None:
         """See `RowStore`."""
@@ -105,6 +130,11 @@ class MemoryRows:
         with self._lock:
             self._tables, self._version = loaded, version
             self._holders.clear()
+
+    def fill(self, table: str, rows: Change) -> None:
+        """Have rows that belong to what was loaded; the same ones may come again."""
+        with self._lock:
+            self._tables[table].write(rows)
 
     def go_back(self, version: int) -> bool:
         """See `RowStore`."""
@@ -222,11 +252,18 @@ class _Undo:
         self._kept.append(arena.rows[mine], arena.is_there[mine])
 
     def put_back(self, positions: Positions, values: Values, is_there: NDArray[np.bool_]) -> None:
-        """Have in these, of one row a position, what the held version had there."""
+        """Have in these, of one row a position, what the held version had there.
+
+        Args:
+            positions: Below `num_rows`.
+            values: The first numbers of each row.
+            is_there: Of each, whether it was.
+        """
         places = self._places[positions]
         changed = np.flatnonzero(places)
         kept = places[changed] - 1
-        values[changed], is_there[changed] = self._kept.rows[kept], self._kept.is_there[kept]
+        values[changed] = self._kept.rows[:, : values.shape[1]][kept]
+        is_there[changed] = self._kept.is_there[kept]
 
     def changed(self) -> Positions:
         return np.flatnonzero(self._places)
@@ -244,31 +281,41 @@ class _Table:
     def __init__(self, width: int, num_notes: int = 0) -> None:
         self._width = width
         self._num_notes = num_notes
+        self._part_rows = max(1, min(PART_ROWS, PART_BYTES // (4 * width)))
         self._index = IdIndex()
         self._arena = _Arena(width)
         self._undo: dict[int, _Undo] = {}
         self._num_gone = 0
 
-    def read(self, ids: Ids, held: int | None) -> Rows:
+    def read(self, ids: Ids, held: int | None, num_values: int | None = None) -> Rows:
         positions = self._index.find(ids)
         end = len(self._arena) if held is None else self._undo[held].num_rows
         is_there = (positions >= 0) & (positions < end)
-        values = np.zeros((len(ids), self._width), np.float32)
-        found, is_left = self._at(positions[is_there], held)
-        if not is_left.all():
-            found[~is_left] = 0
-        values[is_there], is_there[is_there] = found, is_left
+        if is_there.all():
+            # As it mostly is; in a third of the time.
+            return _zeroed(*self._at(positions, held, num_values))
+        values = np.zeros((len(ids), num_values or self._width), np.float32)
+        found = _zeroed(*self._at(positions[is_there], held, num_values))
+        values[is_there], is_there[is_there] = found.values, found.is_there
         return Rows(values, is_there)
 
     def write(self, change: Change) -> None:
         assert change.values.shape == (len(change.ids), self._width), "rows of another width"
         positions = self._index.find(change.ids)
         is_known = positions >= 0
+        if is_known.all():
+            self._overwrite(positions, change.values)
+        else:
+            self._write_some(change, positions, is_known)
+        if len(change.removed):
+            self._remove(change.removed)
+
+    def _write_some(
+        self, change: Change, positions: Positions, is_known: NDArray[np.bool_]
+    ) -> None:
         self._overwrite(positions[is_known], change.values[is_known])
         self._index.add(change.ids[~is_known])
         self._arena.append(change.values[~is_known])
-        if len(change.removed):
-            self._remove(change.removed)
 
     def hold(self, version: int) -> None:
         self._undo[version] = _Undo(len(self._arena), self._width)
@@ -280,7 +327,7 @@ class _Table:
     def part(self, version: int, start: int) -> tuple[Change, int | None]:
         """Rows of a held version from a position on, and where the next part begins."""
         num_rows = self._undo[version].num_rows
-        end = min(start + PART_ROWS, num_rows)
+        end = min(start + self._part_rows, num_rows)
         ids = self._index.ids[start:end]
         order = np.argsort(ids)
         values, is_there = self._at(start + order, version)
@@ -309,9 +356,17 @@ class _Table:
         kept = sum(undo.size_bytes() for undo in self._undo.values())
         return self._index.size_bytes() + self._arena.size_bytes() + kept
 
-    def _at(self, positions: Positions, held: int | None) -> tuple[Values, NDArray[np.bool_]]:
-        """Rows at these positions, and of each whether it is there."""
-        values, is_there = self._arena.rows[positions], self._arena.is_there[positions]
+    def _at(
+        self, positions: Positions, held: int | None, num_values: int | None = None
+    ) -> tuple[Values, NDArray[np.bool_]]:
+        """Rows at these positions, or their first numbers, and of each whether it is there."""
+        rows = self._arena.rows
+        if num_values is None:
+            values = rows.take(positions, axis=0)
+        else:
+            # `take` would copy all rows first, where only a part of each is wanted.
+            values = rows[:, :num_values][positions]
+        is_there = self._arena.is_there.take(positions)
         if held is not None:
             self._undo[held].put_back(positions, values, is_there)
         return values, is_there
@@ -341,3 +396,10 @@ class _Table:
         self._arena.write(places, self._arena.rows[moved])
         self._arena.cut(len(self._index))
         self._num_gone = 0
+
+
+def _zeroed(values: Values, is_there: NDArray[np.bool_]) -> Rows:
+    """Rows of which some may have been removed."""
+    if not is_there.all():
+        values[~is_there] = 0
+    return Rows(values, is_there)

@@ -21,6 +21,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from elastic.errors import TrainingError, UserError
+from elastic.rows.redis_packing import PackedConnection, PackedSslConnection
 from elastic.rows.store import RowsLostError
 from elastic.spec.redis_url import PASSWORD_VARIABLE, RedisAddress
 
@@ -164,19 +165,20 @@ class RedisLink:
 
 
 def _client(address: RedisAddress, patience_s: float) -> redis.Redis:
-    return redis.Redis(
+    pool = redis.ConnectionPool(
+        connection_class=PackedSslConnection if address.is_encrypted else PackedConnection,
         host=address.host,
         port=address.port,
         db=address.database,
         username=address.user or None,
         password=address.password or None,
-        ssl=address.is_encrypted,
         # A transaction of a large update may take long, and is worth waiting for.
         socket_timeout=patience_s,
         socket_connect_timeout=min(CONNECT_S, patience_s),
         # It is tried again here, where more than one call belongs together.
         retry=Retry(NoBackoff(), 0),
     )
+    return redis.Redis.from_pool(pool)
 
 
 def check_server(client: redis.Redis, link: RedisLink) -> None:

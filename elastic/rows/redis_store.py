@@ -31,18 +31,18 @@ from elastic.rows.index import IdIndex
 from elastic.rows.known import KnownRows
 from elastic.rows.redis_hashes import (
     NUMBER_BYTES,
+    are_there,
     chunks,
-    fields,
     ids_of,
     items_of,
     joined,
     parts_of,
-    pieces,
     remove_fields,
     set_fields,
     unlink,
 )
 from elastic.rows.redis_link import RedisLink, RedisRefusesError, check_server
+from elastic.rows.redis_packing import fields, read_rows, write_rows
 from elastic.rows.store import Change, Notes, RowMissingError, Rows, RowsLostError, TableForm
 
 SCAN_ROWS: Final = 4096
@@ -257,18 +257,14 @@ class RedisRows:
 
     def _replies(self, client: redis.Redis, table: str, ids: Ids, held: int | None) -> list[Any]:
         """Stamp, whether the version is held, rows, and what is kept for it: of one moment."""
-        parts = chunks(fields(ids))
         with client.pipeline(transaction=True) as pipe:
             pipe.execute_command("GET", self._key("version"))
             pipe.execute_command("SISMEMBER", self._key("held"), held if held is not None else "")
-            keys = [self._rows_key(table)]
+            count = read_rows(pipe, self._rows_key(table), ids)
             if held is not None:
-                keys.append(self._undo_key(held, table))
-            for key in keys:
-                for part in parts:
-                    pipe.execute_command("HMGET", key, *part)
+                read_rows(pipe, self._undo_key(held, table), ids)
             stamp, is_held, *lists = pipe.execute()
-        return [stamp, is_held, lists[: len(parts)], lists[len(parts) :]]
+        return [stamp, is_held, lists[:count], lists[count:]]
 
     def _version_seen(self, stamp: bytes | None, oldest: int) -> int:
         """The version of what was read, which a commit may have made meanwhile."""
@@ -298,22 +294,27 @@ class RedisRows:
 
     def _rows_of(self, table: str, rows: Sequence[bytes | None]) -> Rows:
         width = self._forms[table].width
-        is_there = np.fromiter((row is not None for row in rows), np.bool_, len(rows))
-        joined = b"".join([row for row in rows if row is not None])
-        if len(joined) != is_there.sum() * width * NUMBER_BYTES:
+        is_there = are_there(rows)
+        raw = b"".join([row for row in rows if row is not None])
+        if len(raw) != is_there.sum() * width * NUMBER_BYTES:
             raise RedisRefusesError(
                 f"the Redis at {self._link} has rows of table {table!r} that are not {width} "
                 f"numbers (key {self._rows_key(table)}), which the job did not write: see who else "
                 "writes to that server, and submit the job again with --resume"
             )
         values = np.zeros((len(rows), width), np.float32)
-        values[is_there] = np.frombuffer(joined, np.float32).reshape(-1, width)
+        values[is_there] = np.frombuffer(raw, np.float32).reshape(-1, width)
         return Rows(values, is_there)
 
     # -- writing -------------------------------------------------------------------------------
 
-    def commit(self, version: int, changes: Mapping[str, Change]) -> None:
-        """See `RowStore`."""
+    def commit(
+        self,
+        version: int,
+        changes: Mapping[str, Change],
+        before: Mapping[str, Rows] | None = None,
+    ) -> None:
+        """See `OutsideStore`."""
         if version != self._version + 1:
             raise RowsLostError(
                 f"rows of version {version} do not follow version {self._version}, which the Redis "
@@ -324,7 +325,12 @@ class RedisRows:
             for held in self._held
             for name, change in changes.items()
         }
-        kept = {(held, name): self._present(name, ids) for (held, name), ids in unkept.items()}
+        kept = {
+            (held, name): _of_ids(before[name], changes[name].ids, ids)
+            if before and name in before
+            else self._present(name, ids)
+            for (held, name), ids in unkept.items()
+        }
         with self._committing():
             self._commit(version, changes, unkept, kept)
 
@@ -342,13 +348,13 @@ class RedisRows:
         version: int,
         changes: Mapping[str, Change],
         unkept: Mapping[tuple[int, str], Ids],
-        kept: Mapping[tuple[int, str], list[bytes]],
+        kept: Mapping[tuple[int, str], Rows],
     ) -> None:
         def fill(pipe: Any) -> None:
             for (held, name), ids in unkept.items():
-                set_fields(pipe, self._undo_key(held, name), fields(ids), kept[held, name])
+                self._keep(pipe, self._undo_key(held, name), ids, kept[held, name])
             for name, change in changes.items():
-                set_fields(pipe, self._rows_key(name), fields(change.ids), pieces(change.values))
+                write_rows(pipe, self._rows_key(name), change.ids, change.values)
                 remove_fields(pipe, self._rows_key(name), fields(change.removed))
 
         self._write(self._stamp_of(version), fill)
@@ -362,17 +368,23 @@ class RedisRows:
     def _unkept(self, held: int, table: str, ids: Ids) -> Ids:
         return ids[self._held[held].kept[table].find(ids) < 0]
 
-    def _present(self, table: str, ids: Ids) -> list[bytes]:
-        """Rows as they are now, as what is kept of them."""
+    def _present(self, table: str, ids: Ids) -> Rows:
+        """Rows as they are now."""
         is_known = self._known[table].has(ids)
+        values = np.zeros((len(ids), self._forms[table].width), np.float32)
         known = ids[is_known]
-        if not len(known):
-            return [WAS_ABSENT] * len(ids)
-        replies = self._link.call(partial(self._replies, table=table, ids=known, held=None))
-        rows = joined(replies[2])
-        self._check_known(table, known, np.ones(len(known), np.bool_), rows)
-        there = iter(rows)
-        return [next(there) or WAS_ABSENT if known else WAS_ABSENT for known in is_known.tolist()]
+        if len(known):
+            replies = self._link.call(partial(self._replies, table=table, ids=known, held=None))
+            rows = joined(replies[2])
+            self._check_known(table, known, np.ones(len(known), np.bool_), rows)
+            values[is_known] = self._rows_of(table, rows).values
+        return Rows(values, is_known)
+
+    def _keep(self, pipe: Any, key: str, ids: Ids, rows: Rows) -> None:
+        is_there = rows.is_there
+        write_rows(pipe, key, ids[is_there], rows.values[is_there])
+        absent = ids[~is_there]
+        write_rows(pipe, key, absent, np.empty((len(absent), 0), np.float32))
 
     def hold(self, version: int) -> None:
         """See `RowStore`."""
@@ -449,7 +461,7 @@ class RedisRows:
 
     def _load_part(self, client: redis.Redis, name: str, change: Change) -> None:
         with client.pipeline(transaction=False) as pipe:
-            set_fields(pipe, self._rows_key(name), fields(change.ids), pieces(change.values))
+            write_rows(pipe, self._rows_key(name), change.ids, change.values)
             pipe.execute()
 
     def _check_load(self, client: redis.Redis, known: Mapping[str, KnownRows]) -> None:
@@ -514,7 +526,7 @@ def _missed(
     known: np.ndarray[Any, Any], rows: Sequence[bytes | None]
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which rows are known, and were not found."""
-    return known & np.fromiter((row is None for row in rows), np.bool_, len(rows))
+    return known & ~are_there(rows)
 
 
 def _all_ids(change: Change) -> Ids:
@@ -522,6 +534,12 @@ def _all_ids(change: Change) -> Ids:
     if not len(change.removed):
         return change.ids
     return np.sort(np.concatenate([change.ids, change.removed]))
+
+
+def _of_ids(rows: Rows, all_ids: Ids, ids: Ids) -> Rows:
+    """Those of some of the ids that rows are of, both ascending."""
+    places = np.searchsorted(all_ids, ids)
+    return Rows(rows.values[places], rows.is_there[places])
 
 
 def _version_of(stamp: bytes | None) -> int:

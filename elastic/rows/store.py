@@ -168,6 +168,8 @@ class RowStore(Protocol):
     def load(self, version: int, tables: Mapping[str, Iterable[Change]]) -> None:
         """Forget everything, held versions included, and have these rows at this version.
 
+        A store may go through them later, and more than once.
+
         Raises:
             RowsLostError, TrainingError: See `commit`.
         """

@@ -25,7 +25,7 @@ from elastic.rpc.messages import (
     specs_to_proto,
     task_from_proto,
 )
-from elastic.rpc.rows import RowsError, ids_to_bytes, values_of_reply
+from elastic.rpc.rows import RowsError, ids_to_bytes, is_one_message, values_of_reply
 from elastic.rpc.shared import Mappings, SharedMemory, map_shared
 from elastic.rpc.wire import FENCED, METHODS, Malformed, encode_data
 from elastic.spec.certificate import Certificate
@@ -260,10 +260,17 @@ class MasterClient:
         request = pb.GetRowsRequest(
             session=session.key, table=table.name, ids=ids_to_bytes(ids), version=version
         )
-        reply: Values = self._retry(
-            "GetRows", lambda method: self._receive_rows(method, request, len(ids))
-        )
-        return reply
+        is_single = is_one_message(table.dim, len(ids))
+
+        def receive(method: Any) -> Values | Malformed:
+            reply = method(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+            try:
+                return values_of_reply(table.dim, len(ids), [reply] if is_single else reply)
+            except RowsError as error:
+                return Malformed(str(error))
+
+        values: Values = self._retry("GetRows", receive, is_single)
+        return values
 
     def report_staged(self, session: Session, header: pb.GradientHeader) -> pb.ReportGradientReply:
         """Report a gradient that lies on the servers; the reply may wait for the update."""
@@ -365,18 +372,6 @@ class MasterClient:
         for chunk in stream:
             assembler.add(chunk)
         return model.pulled(header.model_version, assembler.finish())
-
-    def _receive_rows(
-        self, method: Any, request: pb.GetRowsRequest, num_rows: int
-    ) -> Values | Malformed:
-        stream = method(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
-        first = next(stream)
-        if isinstance(first, Malformed):
-            return first
-        try:
-            return values_of_reply(first.header.dim, num_rows, stream)
-        except RowsError as error:
-            return Malformed(str(error))
 
     def _shared_model(
         self, model: "_ModelLayout", version: int, handle: pb.SharedBuffer

@@ -170,7 +170,7 @@ class RegisterServerReply(_message.Message):
     def __init__(self, heartbeat_interval_s: _Optional[float] = ...) -> None: ...
 
 class LoadHeader(_message.Message):
-    __slots__ = ("era", "version", "model", "parameters", "state", "optimizer", "optimizer_values", "total_steps", "is_synchronous")
+    __slots__ = ("era", "version", "model", "parameters", "state", "optimizer", "optimizer_values", "total_steps", "is_synchronous", "tables", "row_rule")
     ERA_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +180,8 @@ class LoadHeader(_message.Message):
     OPTIMIZER_VALUES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
     IS_SYNCHRONOUS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    ROW_RULE_FIELD_NUMBER: _ClassVar[int]
     era: str
     version: int
     model: _containers.RepeatedCompositeFieldContainer[Tensor]
@@ -189,7 +191,34 @@ class LoadHeader(_message.Message):
     optimizer_values: str
     total_steps: int
     is_synchronous: bool
-    def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer_values: _Optional[str] = ..., total_steps: _Optional[int] = ..., is_synchronous: bool = ...) -> None: ...
+    tables: _containers.RepeatedCompositeFieldContainer[Table]
+    row_rule: RowRule
+    def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer_values: _Optional[str] = ..., total_steps: _Optional[int] = ..., is_synchronous: bool = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., row_rule: _Optional[_Union[RowRule, _Mapping]] = ...) -> None: ...
+
+class Table(_message.Message):
+    __slots__ = ("name", "dim", "initializer")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DIM_FIELD_NUMBER: _ClassVar[int]
+    INITIALIZER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dim: int
+    initializer: str
+    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ...) -> None: ...
+
+class RowRule(_message.Message):
+    __slots__ = ("kind", "numbers")
+    class NumbersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    numbers: _containers.ScalarMap[str, float]
+    def __init__(self, kind: _Optional[str] = ..., numbers: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class LoadChunk(_message.Message):
     __slots__ = ("header", "data")
@@ -208,7 +237,7 @@ class LoadReply(_message.Message):
     def __init__(self, proof: _Optional[_Union[SharedBuffer, _Mapping]] = ..., failure: _Optional[str] = ...) -> None: ...
 
 class StageHeader(_message.Message):
-    __slots__ = ("era", "session", "sequence", "model_version", "num_records", "gradients", "state", "shared", "drop")
+    __slots__ = ("era", "session", "sequence", "model_version", "num_records", "gradients", "state", "shared", "drop", "rows")
     ERA_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +247,7 @@ class StageHeader(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     era: str
     session: str
     sequence: int
@@ -227,7 +257,8 @@ class StageHeader(_message.Message):
     state: _containers.RepeatedCompositeFieldContainer[Tensor]
     shared: SharedBuffer
     drop: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, era: _Optional[str] = ..., session: _Optional[str] = ..., sequence: _Optional[int] = ..., model_version: _Optional[int] = ..., num_records: _Optional[int] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., drop: _Optional[_Iterable[int]] = ...) -> None: ...
+    rows: _containers.RepeatedCompositeFieldContainer[RowGradient]
+    def __init__(self, era: _Optional[str] = ..., session: _Optional[str] = ..., sequence: _Optional[int] = ..., model_version: _Optional[int] = ..., num_records: _Optional[int] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., drop: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[RowGradient, _Mapping]]] = ...) -> None: ...
 
 class StageChunk(_message.Message):
     __slots__ = ("header", "data")
@@ -270,30 +301,34 @@ class CommitId(_message.Message):
     def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., num_records: _Optional[int] = ..., learning_rate_scale: _Optional[float] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("era", "version", "ids", "state_share", "num_epochs", "ended_sessions")
+    __slots__ = ("era", "version", "ids", "state_share", "num_epochs", "ended_sessions", "held_rows")
     ERA_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     STATE_SHARE_FIELD_NUMBER: _ClassVar[int]
     NUM_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     ENDED_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    HELD_ROWS_FIELD_NUMBER: _ClassVar[int]
     era: str
     version: int
     ids: _containers.RepeatedCompositeFieldContainer[CommitId]
     state_share: float
     num_epochs: int
     ended_sessions: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., ids: _Optional[_Iterable[_Union[CommitId, _Mapping]]] = ..., state_share: _Optional[float] = ..., num_epochs: _Optional[int] = ..., ended_sessions: _Optional[_Iterable[str]] = ...) -> None: ...
+    held_rows: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., ids: _Optional[_Iterable[_Union[CommitId, _Mapping]]] = ..., state_share: _Optional[float] = ..., num_epochs: _Optional[int] = ..., ended_sessions: _Optional[_Iterable[str]] = ..., held_rows: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CommitReply(_message.Message):
-    __slots__ = ("learning_rate", "failure", "applied_learning_rate")
+    __slots__ = ("learning_rate", "failure", "applied_learning_rate", "num_rows")
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     APPLIED_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    NUM_ROWS_FIELD_NUMBER: _ClassVar[int]
     learning_rate: float
     failure: str
     applied_learning_rate: float
-    def __init__(self, learning_rate: _Optional[float] = ..., failure: _Optional[str] = ..., applied_learning_rate: _Optional[float] = ...) -> None: ...
+    num_rows: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, learning_rate: _Optional[float] = ..., failure: _Optional[str] = ..., applied_learning_rate: _Optional[float] = ..., num_rows: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CopyRequest(_message.Message):
     __slots__ = ("era", "version", "num_epochs", "with_optimizer")
@@ -326,6 +361,68 @@ class CopyChunk(_message.Message):
     header: CopyHeader
     data: bytes
     def __init__(self, header: _Optional[_Union[CopyHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class PutRowsRequest(_message.Message):
+    __slots__ = ("era", "table", "ids", "values", "old_version")
+    ERA_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    OLD_VERSION_FIELD_NUMBER: _ClassVar[int]
+    era: str
+    table: str
+    ids: bytes
+    values: bytes
+    old_version: int
+    def __init__(self, era: _Optional[str] = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., values: _Optional[bytes] = ..., old_version: _Optional[int] = ...) -> None: ...
+
+class PutRowsReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReadRowsRequest(_message.Message):
+    __slots__ = ("era", "table", "ids", "version", "as_stored")
+    ERA_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    AS_STORED_FIELD_NUMBER: _ClassVar[int]
+    era: str
+    table: str
+    ids: bytes
+    version: int
+    as_stored: bool
+    def __init__(self, era: _Optional[str] = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., version: _Optional[int] = ..., as_stored: bool = ...) -> None: ...
+
+class ReadRowsReply(_message.Message):
+    __slots__ = ("is_there", "values")
+    IS_THERE_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    is_there: bytes
+    values: bytes
+    def __init__(self, is_there: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
+
+class ScanRowsRequest(_message.Message):
+    __slots__ = ("era", "table", "version", "start")
+    ERA_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    era: str
+    table: str
+    version: int
+    start: int
+    def __init__(self, era: _Optional[str] = ..., table: _Optional[str] = ..., version: _Optional[int] = ..., start: _Optional[int] = ...) -> None: ...
+
+class ScanRowsReply(_message.Message):
+    __slots__ = ("ids", "values", "next")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    ids: bytes
+    values: bytes
+    next: int
+    def __init__(self, ids: _Optional[bytes] = ..., values: _Optional[bytes] = ..., next: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("session",)
@@ -401,19 +498,11 @@ class GetRowsRequest(_message.Message):
     version: int
     def __init__(self, session: _Optional[str] = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
 
-class RowsHeader(_message.Message):
-    __slots__ = ("dim",)
-    DIM_FIELD_NUMBER: _ClassVar[int]
-    dim: int
-    def __init__(self, dim: _Optional[int] = ...) -> None: ...
-
 class RowsChunk(_message.Message):
-    __slots__ = ("header", "data")
-    HEADER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("data",)
     DATA_FIELD_NUMBER: _ClassVar[int]
-    header: RowsHeader
     data: bytes
-    def __init__(self, header: _Optional[_Union[RowsHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class RowGradient(_message.Message):
     __slots__ = ("table", "ids", "values")

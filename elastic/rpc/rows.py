@@ -1,7 +1,7 @@
 """Rows of embeddings on the wire: ids and values as bytes, checked before anybody uses them."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,9 @@ MAX_GRADIENT_BYTES: Final = 60 << 20
 
 IDS_A_CALL: Final = 1 << 20
 """Ids that one call asks for: 8 MiB."""
+
+ONE_MESSAGE_BYTES: Final = 4 << 20
+"""What an answer may have to be one message, which is received for less than a stream of them."""
 
 _ID: Final = np.dtype("<i8")
 _VALUE: Final = np.dtype("<f4")
@@ -90,19 +93,27 @@ def _rows_of(data: bytes, num_rows: int) -> Values:
     return np.frombuffer(data, _VALUE).reshape(num_rows, -1 if num_rows else 0)
 
 
-def reply_chunks(values: Values) -> Iterator[pb.RowsChunk | bytes]:
+def is_one_message(dim: int, num_rows: int) -> bool:
+    """Whether an answer with so many rows is a single message."""
+    return num_rows * dim * _VALUE.itemsize <= ONE_MESSAGE_BYTES
+
+
+def reply_chunks(values: Values) -> Iterator[bytes]:
     """Rows as `GetRows` answers them.
 
     Args:
         values: Of shape (ids, dim).
     """
-    yield pb.RowsChunk(header=pb.RowsHeader(dim=values.shape[1]))
-    data = memoryview(np.ascontiguousarray(values, _VALUE).tobytes())
+    data = np.ascontiguousarray(values, _VALUE).reshape(-1).view(np.uint8).data
+    num_rows, dim = values.shape
+    if is_one_message(dim, num_rows):
+        yield encode_data([data])
+        return
     for begin in range(0, len(data), CHUNK_BYTES):
         yield encode_data([data[begin : begin + CHUNK_BYTES]])
 
 
-def values_of_reply(dim: int, num_rows: int, chunks: Iterable[memoryview]) -> Values:
+def values_of_reply(dim: int, num_rows: int, chunks: Iterable[Any]) -> Values:
     """Rows out of an answer to `GetRows`, as an array of the caller's own.
 
     Raises:
@@ -110,7 +121,7 @@ def values_of_reply(dim: int, num_rows: int, chunks: Iterable[memoryview]) -> Va
     """
     parts = list(chunks)
     if not all(isinstance(part, memoryview) for part in parts):
-        raise RowsError("something else than values follows")
+        raise RowsError("something else than values")
     data = bytearray().join(parts)
     if len(data) != num_rows * dim * _VALUE.itemsize:
         raise RowsError(f"{len(data)} bytes for {num_rows} rows of {dim} numbers")

@@ -54,7 +54,7 @@ class MasterService(Protocol):
 
     def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]: ...
 
-    def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]: ...
+    def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[bytes]: ...
 
     async def report_gradient(
         self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
@@ -85,6 +85,12 @@ class ServerService(Protocol):
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply: ...
 
     def copy(self, request: pb.CopyRequest) -> AsyncIterator[pb.CopyChunk | bytes]: ...
+
+    async def put_rows(self, request: pb.PutRowsRequest) -> pb.PutRowsReply: ...
+
+    async def read_rows(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | bytes: ...
+
+    async def scan_rows(self, request: pb.ScanRowsRequest) -> pb.ScanRowsReply: ...
 
     async def leave(self, request: pb.LeaveRequest) -> pb.LeaveReply: ...
 
@@ -169,6 +175,9 @@ class ServerHandler(_Handler):
             ("Pull", _download(methods["Pull"], service.pull, _unguarded)),
             ("Commit", _unary(methods["Commit"], service.commit, _unguarded)),
             ("Copy", _download(methods["Copy"], service.copy, _unguarded)),
+            ("PutRows", _unary(methods["PutRows"], service.put_rows, _unguarded)),
+            ("ReadRows", _unary(methods["ReadRows"], service.read_rows, _unguarded)),
+            ("ScanRows", _unary(methods["ScanRows"], service.scan_rows, _unguarded)),
             ("Leave", _unary(methods["Leave"], service.leave, _unguarded)),
         )
         super().__init__({methods[name].path: handler for name, handler in handlers}, token)

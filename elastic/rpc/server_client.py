@@ -7,17 +7,30 @@ would then be worth, is known to who calls.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
 
 from elastic.errors import RpcError
+from elastic.rows.base import RowGradients, Table
+from elastic.rows.kernels import RowRule
+from elastic.rows.store import Change, Rows, TableForm
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import misfit, open_async_channel, open_channel
-from elastic.rpc.client import BULK_TIMEOUT_S
+from elastic.rpc.client import BULK_TIMEOUT_S, VersionGoneError
 from elastic.rpc.layout import Array, Assembler, Layout, LayoutError, iter_chunks
 from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
+from elastic.rpc.rows import RowsError, gradients_to_proto
+from elastic.rpc.server_rows import (
+    WantedRows,
+    joined_rows,
+    put_requests,
+    rows_scanned,
+    rule_to_proto,
+    table_to_proto,
+)
 from elastic.rpc.shared import SharedHandle
 from elastic.rpc.wire import SERVER_METHODS, Malformed, encode_data
 from elastic.spec.certificate import Certificate
@@ -60,6 +73,7 @@ class Gradient:
         arrays: Gradients, then the state that is not trained; in the server's order.
         shared: Where they lie already, in memory that the server can map.
         dropped: What was staged before and refused.
+        rows: Gradients of the rows of embeddings that the server has.
     """
 
     era: str
@@ -72,6 +86,7 @@ class Gradient:
     arrays: Sequence[Array]
     shared: SharedHandle | None = None
     dropped: Sequence[int] = ()
+    rows: RowGradients = field(default_factory=dict)
 
 
 class ServerClient:
@@ -139,6 +154,48 @@ class ServerClient:
         except grpc.RpcError as error:
             raise _translated(error) from error
 
+    def read_rows(self, era: str, wanted: WantedRows) -> Rows:
+        """Rows that the server has, which may be views of what has come.
+
+        Raises:
+            VersionGoneError: The version is not held any more.
+        """
+        parts = []
+        for part in wanted.parts():
+            reply = self._call("ReadRows", part.to_proto(era))
+            with _legible_rows():
+                parts.append(part.answered(reply))
+        return joined_rows(parts)
+
+    def scan_rows(self, era: str, version: int, form: TableForm) -> Iterator[Change]:
+        """All rows that the server has of a version, in parts.
+
+        Raises:
+            VersionGoneError: The version is not held any more.
+        """
+        start: int | None = 0
+        while start is not None:
+            request = pb.ScanRowsRequest(
+                era=era, table=form.table.name, version=version, start=start
+            )
+            reply = self._call("ScanRows", request)
+            with _legible_rows():
+                rows, start = rows_scanned(reply, form.width)
+            yield rows
+
+    def _call(self, name: str, request: Any) -> Any:
+        method = SERVER_METHODS[name]
+        call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
+        try:
+            return _sound(call(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata))
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise VersionGoneError(error.details()) from error
+            raise _translated(error) from error
+        except ValueError as error:
+            # Another thread has closed the channel, as where the job goes back to a cut.
+            raise ServerAwayError(str(error)) from error
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedShare:
@@ -150,6 +207,8 @@ class LoadedShare:
         slots: Tensors of the optimizer's state.
         values: The rest of it, as JSON.
         is_synchronous: Gradients of an older version cannot count.
+        tables: Of embeddings, of which it has a share.
+        row_rule: What updates their rows.
     """
 
     era: str
@@ -161,6 +220,8 @@ class LoadedShare:
     values: Mapping[str, Any]
     total_steps: int
     is_synchronous: bool
+    tables: Sequence[Table] = ()
+    row_rule: RowRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +242,13 @@ class Committed:
         learning_rate: Of the next one.
         applied_learning_rate: Of this one.
         failure: What the user has to mend; then there was none.
+        num_rows: That the server has of each table now.
     """
 
     learning_rate: float
     applied_learning_rate: float
     failure: str
+    num_rows: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +259,7 @@ class Commit:
         version: That it makes.
         num_epochs: Epochs of this era that ended before it.
         ended_sessions: Of which nothing more is to be committed.
+        held_rows: Versions whose rows somebody still reads.
     """
 
     era: str
@@ -204,6 +268,7 @@ class Commit:
     state_share: float
     num_epochs: int
     ended_sessions: Sequence[str]
+    held_rows: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +323,12 @@ class AsyncServerClient:
             state_share=commit.state_share,
             num_epochs=commit.num_epochs,
             ended_sessions=commit.ended_sessions,
+            held_rows=commit.held_rows,
         )
         reply = await self._answer(call(request, metadata=self._metadata, timeout=timeout_s))
-        return Committed(reply.learning_rate, reply.applied_learning_rate, reply.failure)
+        return Committed(
+            reply.learning_rate, reply.applied_learning_rate, reply.failure, tuple(reply.num_rows)
+        )
 
     async def copy(
         self, era: str, version: int, num_epochs: int, *, with_optimizer: bool
@@ -292,6 +360,15 @@ class AsyncServerClient:
             dict(by_name(layout.specs[second:], arrays[second:])),
             values,
         )
+
+    async def put_rows(
+        self, era: str, table: str, rows: Change, old_version: int | None = None
+    ) -> None:
+        """Have the server take rows that were loaded, or of an older version; again is fine."""
+        method = SERVER_METHODS["PutRows"]
+        call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
+        for request in put_requests(era, table, rows, old_version):
+            await self._answer(call(request, metadata=self._metadata, timeout=BULK_TIMEOUT_S))
 
     async def leave(self, timeout_s: float) -> None:
         """Have the server's process end: the job has."""
@@ -330,6 +407,7 @@ def _stage_header(gradient: Gradient) -> pb.StageHeader:
         drop=gradient.dropped,
         gradients=specs_to_proto(specs[:split]),
         state=specs_to_proto(specs[split:]),
+        rows=gradients_to_proto(gradient.rows),
     )
     if gradient.shared is not None:
         header.shared.CopyFrom(gradient.shared)
@@ -356,12 +434,22 @@ async def _loaded(share: LoadedShare) -> AsyncIterator[Any]:
         optimizer_values=json.dumps(share.values),
         total_steps=share.total_steps,
         is_synchronous=share.is_synchronous,
+        tables=map(table_to_proto, share.tables),
+        row_rule=None if share.row_rule is None else rule_to_proto(share.row_rule),
     )
     yield pb.LoadChunk(header=header)
     layout = Layout((*parameters.specs, *state.specs, *slots.specs))
     arrays = [*share.parameters.values(), *share.state.values(), *share.slots.values()]
     for pieces in iter_chunks(layout, arrays):
         yield encode_data(pieces)
+
+
+@contextmanager
+def _legible_rows() -> Iterator[None]:
+    try:
+        yield
+    except RowsError as error:
+        raise RpcError(f"a server's rows cannot be read: {error}") from error
 
 
 def _translated(error: Any) -> RpcError:

@@ -120,6 +120,18 @@ def _unary(name: str, request: type[Any], reply: type[Any], service: str = SERVI
     )
 
 
+def _rows(name: str, request: type[Any], reply: type[Any], service: str) -> Method[Any]:
+    """One message, answered by one that may be values alone."""
+    return Method(
+        name,
+        _encode,
+        lambda raw: decode(request, raw),
+        _encode_chunk,
+        lambda raw: decode_chunk(reply, raw),
+        service=service,
+    )
+
+
 def _upload(name: str, chunk: type[Any], reply: type[Any], service: str = SERVICE) -> Method[Any]:
     """A header and data, answered by one message."""
     return Method(
@@ -171,6 +183,9 @@ SERVER_METHODS: Final[dict[str, Method[Any]]] = {
         _download("Pull", pb.PullRequest, pb.ModelChunk, SERVER_SERVICE),
         _unary("Commit", pb.CommitRequest, pb.CommitReply, SERVER_SERVICE),
         _download("Copy", pb.CopyRequest, pb.CopyChunk, SERVER_SERVICE),
+        _unary("PutRows", pb.PutRowsRequest, pb.PutRowsReply, SERVER_SERVICE),
+        _rows("ReadRows", pb.ReadRowsRequest, pb.ReadRowsReply, SERVER_SERVICE),
+        _unary("ScanRows", pb.ScanRowsRequest, pb.ScanRowsReply, SERVER_SERVICE),
         _unary("Leave", pb.LeaveRequest, pb.LeaveReply, SERVER_SERVICE),
     )
 }

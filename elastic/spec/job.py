@@ -80,6 +80,11 @@ class JobSpec(ClusterSettings, WorkSettings):
                 f"--strategy master has no parameter servers, and --num_ps={self.num_ps} asks for "
                 "some: leave one of them out"
             )
+        if self.embedding_store == "ps" and not self.num_ps:
+            problems.append(
+                "--embedding_store ps has the rows of embeddings on parameter servers, and there "
+                "are none: give --num_ps 1 or more"
+            )
         if self.embedding_redis_url and self.embedding_store != "redis":
             problems.append(
                 f"--embedding_redis_url={self.embedding_redis_url} has no meaning with "

@@ -18,7 +18,7 @@ from elastic.worker.exchange import Exchange, MasterExchange, ServerExchange
 from elastic.worker.loop import Parts
 from elastic.worker.meter import StepMeter
 from elastic.worker.prediction import Outputs, open_processor
-from elastic.worker.rows import MasterRows
+from elastic.worker.rows import MasterRows, RowsOnServers
 from elastic.worker.step import Trainer
 from elastic.worker.strategy import PulledParameters
 
@@ -63,13 +63,12 @@ def assemble(
         model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model, session.total_steps) if local else None
+        exchange = _exchange(spec, client)
         rows = None
         if model.tables:
-            rows = MasterRows(client)
+            rows = _rows(spec, client, exchange)
             model.read_rows_from(rows)
-        strategy = PulledParameters(
-            _exchange(spec, client), model, updater, spec.get_model_steps, meter, rows
-        )
+        strategy = PulledParameters(exchange, model, updater, spec.get_model_steps, meter, rows)
         trainer = Trainer(strategy, model, spec.seed, meter, spec.train_metrics)
         stream = BatchStream(framework, model_def, spec.minibatch_size, readers)
         return Parts(strategy, trainer, stream, _outputs(spec, model_def, session, replica))
@@ -79,8 +78,15 @@ def assemble(
 
 def _exchange(spec: JobSpec, client: MasterClient) -> Exchange:
     if spec.num_ps:
-        return ServerExchange(client, is_synchronous=not spec.is_async)
+        keeps_rows = spec.embedding_store == "ps"
+        return ServerExchange(client, is_synchronous=not spec.is_async, keeps_rows=keeps_rows)
     return MasterExchange(client)
+
+
+def _rows(spec: JobSpec, client: MasterClient, exchange: Exchange) -> MasterRows | RowsOnServers:
+    if spec.embedding_store == "ps" and isinstance(exchange, ServerExchange):
+        return RowsOnServers(exchange)
+    return MasterRows(client)
 
 
 def _outputs(spec: JobSpec, model_def: ModelDef, session: Session, replica: ReplicaId) -> Outputs:

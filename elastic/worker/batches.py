@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from elastic.data.base import DataReader
-from elastic.data.taking import Taking, open_task
+from elastic.data.taking import Taking, open_task, repeated
 from elastic.errors import DataError
 from elastic.frameworks.base import Array, Batch, Framework
 from elastic.policy.oddities import FirstMinibatches, Looked, Oddity
@@ -144,11 +144,16 @@ class BatchStream:
             return open_task(reader, task, records.start, records.end, by_columns=by_columns)
 
         def make(records: Sequence[Any] | Columns) -> Batch:
+            if task.copies > 1:
+                records = repeated(records, task.copies)
             return self._framework.make_batch(self._model_def, records, mode)
 
         maker = _TaskReading(self._thread, task, open_records, make)
-        size = min(self._minibatch_size, task.minibatch_size or self._minibatch_size)
-        return Minibatches(task.records, size, maker)
+        return Minibatches(task.records, self.size_of(task), maker)
+
+    def size_of(self, task: Task) -> int:
+        """Records of a minibatch of a task."""
+        return min(self._minibatch_size, task.minibatch_size or self._minibatch_size)
 
 
 class _TaskReading:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
@@ -12,9 +13,12 @@ import numpy as np
 from elastic.errors import RpcError
 from elastic.frameworks.base import Array, Tensors
 from elastic.policy.placement import Slice
+from elastic.rows.base import Ids, RowGradient, RowGradients, Table, Values
+from elastic.rows.placement import spread_rows
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, PulledModel, ServerPlace, Session
 from elastic.rpc.layout import Layout
+from elastic.rpc.rows import gradients_to_proto
 from elastic.rpc.server_client import (
     Gradient,
     OtherEraError,
@@ -22,10 +26,12 @@ from elastic.rpc.server_client import (
     ServerAwayError,
     ServerClient,
 )
+from elastic.rpc.server_rows import WantedRows
 from elastic.rpc.shared import Mappings, SharedMemory
 
 T = TypeVar("T")
 
+NO_ROWS: Final[RowGradients] = MappingProxyType({})
 FIRST_PAUSE_S: Final = 0.05
 LAST_PAUSE_S: Final = 1.0
 
@@ -46,9 +52,18 @@ class Exchange(Protocol):
         """
 
     def report_gradient(
-        self, header: pb.GradientHeader, gradients: Mapping[str, Array], state: Mapping[str, Array]
+        self,
+        header: pb.GradientHeader,
+        gradients: Mapping[str, Array],
+        state: Mapping[str, Array],
+        rows: RowGradients = NO_ROWS,
     ) -> pb.ReportGradientReply:
-        """Give a gradient away; the reply may wait for the update."""
+        """Give a gradient away; the reply may wait for the update.
+
+        Raises:
+            TrainingError: There are more rows of embeddings than can travel; it was reported
+                nowhere.
+        """
 
     def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
         """The version that came with a reply, if one did; valid until the next call."""
@@ -71,9 +86,14 @@ class MasterExchange:
         return self._client.get_model(self._current, have_version, version)
 
     def report_gradient(
-        self, header: pb.GradientHeader, gradients: Mapping[str, Array], state: Mapping[str, Array]
+        self,
+        header: pb.GradientHeader,
+        gradients: Mapping[str, Array],
+        state: Mapping[str, Array],
+        rows: RowGradients = NO_ROWS,
     ) -> pb.ReportGradientReply:
         """See `Exchange`."""
+        header.rows.extend(gradients_to_proto(rows))
         return self._client.report_gradient(self._current, header, gradients, state)
 
     def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
@@ -91,12 +111,14 @@ class _Link:
     """One server, and what of its tensors is here.
 
     Attributes:
+        index: Its number, from 0.
         layout: Of its share: parameters, then state.
         mappings: Its memory.
         outgoing: Buffers of this process that gradients are handed over in, and of which version
             the one is that may still wait there for its update; None for a free one.
     """
 
+    index: int
     place: ServerPlace
     client: ServerClient
     layout: Layout | None = None
@@ -111,15 +133,19 @@ class ServerExchange:
     commits is everywhere. Who dies in between has reported nothing.
     """
 
-    def __init__(self, client: MasterClient, *, is_synchronous: bool) -> None:
+    def __init__(
+        self, client: MasterClient, *, is_synchronous: bool, keeps_rows: bool = False
+    ) -> None:
         """Take the connection to the master, who says where the servers are.
 
         Args:
             is_synchronous: All servers have to be at one version before it is computed on. Else a
                 gradient may be of one that is half a newer one, and counts as of the older.
+            keeps_rows: The servers have the rows of embeddings as well, and else the master.
         """
         self._client = client
         self._is_synchronous = is_synchronous
+        self._keeps_rows = keeps_rows
         self._session: Session | None = None
         self._links: list[_Link] = []
         self._threads: ThreadPoolExecutor | None = None
@@ -135,8 +161,8 @@ class ServerExchange:
             self._threads.shutdown(wait=False)
         self._session, client = session, self._client
         self._links = [
-            _Link(place, ServerClient(place.address, client.token, client.certificate))
-            for place in session.servers
+            _Link(i, place, ServerClient(place.address, client.token, client.certificate))
+            for i, place in enumerate(session.servers)
         ]
         self._threads = ThreadPoolExecutor(len(self._links), "server")
         self._newest, self._refused = 0, []
@@ -165,10 +191,19 @@ class ServerExchange:
         return self._assembled(pulled_version, shares)
 
     def report_gradient(
-        self, header: pb.GradientHeader, gradients: Mapping[str, Array], state: Mapping[str, Array]
+        self,
+        header: pb.GradientHeader,
+        gradients: Mapping[str, Array],
+        state: Mapping[str, Array],
+        rows: RowGradients = NO_ROWS,
     ) -> pb.ReportGradientReply:
         """See `Exchange`."""
-        stage = partial(self._stage, header, gradients, state)
+        shares: Sequence[RowGradients] = [NO_ROWS] * len(self._links)
+        if self._keeps_rows:
+            shares = _spread(rows, len(self._links))
+        else:
+            header.rows.extend(gradients_to_proto(rows))
+        stage = partial(self._stage, header, gradients, state, shares)
         header.is_staged = all(self._each(self._links, stage))
         # All servers have dropped these by now.
         self._refused = []
@@ -185,6 +220,31 @@ class ServerExchange:
     def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:  # noqa: ARG002
         """See `Exchange`: it is pulled from the servers."""
         return None
+
+    def read_rows(self, table: Table, ids: Ids, version: int | None) -> Values:
+        """Rows that the servers have, each of the newest version there or all of one that is held.
+
+        Who has pulled a version reads no older rows: a server makes both in one step.
+
+        Args:
+            table: Of which.
+            ids: Strictly ascending.
+            version: One that is held; None for the newest.
+
+        Raises:
+            VersionGoneError: That version is not held any more.
+        """
+        spread = spread_rows(table.name, ids, len(self._links))
+
+        def read(link: _Link) -> Values:
+            wanted = WantedRows(table.name, ids[spread[link.index]], table.dim, version)
+            return link.client.read_rows(self._current.era, wanted).values
+
+        asked = [link for link in self._links if len(spread[link.index])]
+        values = np.empty((len(ids), table.dim), np.float32)
+        for link, part in zip(asked, self._each(asked, read), strict=True):
+            values[spread[link.index]] = part
+        return values
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -241,6 +301,7 @@ class ServerExchange:
         header: pb.GradientHeader,
         gradients: Mapping[str, Array],
         state: Mapping[str, Array],
+        rows: Sequence[RowGradients],
         link: _Link,
     ) -> bool:
         held, session = link.place.share, self._current
@@ -263,6 +324,7 @@ class ServerExchange:
             arrays,
             None if memory is None else memory.handle(),
             tuple(self._refused),
+            rows[link.index],
         )
         return link.client.stage(gradient)
 
@@ -317,6 +379,18 @@ class ServerExchange:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
             self._client.check_session(self._current)
+
+
+def _spread(rows: RowGradients, num_servers: int) -> list[RowGradients]:
+    """What each server gets of the gradients of rows."""
+    shares: list[dict[str, RowGradient]] = [{} for _ in range(num_servers)]
+    for table, gradient in rows.items():
+        for share, places in zip(
+            shares, spread_rows(table, gradient.ids, num_servers), strict=True
+        ):
+            if len(places):
+                share[table] = RowGradient(gradient.ids[places], gradient.values[places])
+    return list(shares)
 
 
 def _rows(array: Array, rows: Slice) -> Array:

@@ -85,6 +85,19 @@ class Leases:
             task = task_from_proto(reply.task)
             self._next = _OpenTask(task, self._stream.open(task))
 
+    @contextmanager
+    def open_instead(self, part: Task) -> Iterator[Minibatches]:
+        """The minibatches of a part of the task in work, in place of those it has left."""
+        self.read_no_further()
+        with self.open(part) as batches:
+            yield batches
+
+    def read_no_further(self) -> None:
+        """Read nothing more of the task in work, and forget the one that was to follow."""
+        self.drop_next()
+        assert self._current is not None, "a task is open"
+        self._current.batches.close()
+
     @property
     def following(self) -> Task | None:
         """The task that is leased already, and not in work."""

@@ -5,14 +5,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 from elastic.errors import RpcError, SupersededError
 from elastic.frameworks.base import MetricState
-from elastic.policy.failing import FaultSearch, Part
+from elastic.policy.failing import TWICE, FaultSearch
 from elastic.policy.records import Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, Session, SessionLostError
@@ -20,7 +20,7 @@ from elastic.rpc.messages import metrics_to_proto
 from elastic.worker.batches import BatchStream, LoadedBatch, Minibatches
 from elastic.worker.leases import Finished, Leases, Wait
 from elastic.worker.prediction import BadRecordError, Outputs, Predicted, Predictor, Step
-from elastic.worker.step import CONTROL_FLOW, Failure, NotFiniteError, Trainer
+from elastic.worker.step import CONTROL_FLOW, Failure, NotFiniteError, Trainer, twice
 from elastic.worker.strategy import LeaseLostError, Strategy
 
 log = logging.getLogger(__name__)
@@ -158,13 +158,10 @@ class Worker:
         runs_at = self._search(task, parts) if task.is_search else 0
         if runs_at is None:
             return True
+        if task.kind is TaskKind.TRAINING and not was_asked_ahead:
+            parts.strategy.doubt_version()
         with leases.open(task) as batches:
-            if task.kind is TaskKind.TRAINING:
-                if not was_asked_ahead:
-                    parts.strategy.doubt_version()
-                self._train(task, batches, parts, leases, runs_at)
-            else:
-                self._evaluate(task, batches, parts, leases, runs_at)
+            self._compute(task, batches, parts, leases, runs_at)
         following = leases.following
         if self._stopping.is_set() and following is not None:
             # Before it is dropped, which waits for what is being read.
@@ -182,13 +179,19 @@ class Worker:
             first, task.task_id, task.kind, task.tell(task.records.start, task.records.end),
         )  # fmt: skip
 
+    def _compute(
+        self, task: Task, batches: Minibatches, parts: Parts, leases: Leases, runs_at: int = 0
+    ) -> None:
+        work = self._train if task.kind is TaskKind.TRAINING else self._evaluate
+        work(task, batches, parts, leases, runs_at)
+
     # -- training ------------------------------------------------------------------------------
 
     def _train(
         self, task: Task, batches: Minibatches, parts: Parts, leases: Leases, runs_at: int
     ) -> None:
         for loaded in batches:
-            began_s = time.perf_counter()
+            began_s, failure = time.perf_counter(), None
             try:
                 batch = loaded.result()
                 if batch.num_examples == 0:
@@ -206,7 +209,9 @@ class Worker:
                 leases.drop_next()
                 return
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-                self._report_failed(task, loaded.start, loaded.end, Failure.of(error), runs_at)
+                failure = Failure.of(error)
+            if failure is not None:
+                self._failed(task, loaded, failure, parts, leases, runs_at)
                 return
             if self._stopping.is_set() and loaded.end < task.records.end:
                 self._report(task, OUTCOMES.OUTCOME_RELEASED, loaded.end, task.records.end)
@@ -235,6 +240,32 @@ class Worker:
 
     # -- what fails ----------------------------------------------------------------------------
 
+    def _failed(
+        self,
+        task: Task,
+        loaded: LoadedBatch,
+        failure: Failure,
+        parts: Parts,
+        leases: Leases,
+        runs_at: int,
+    ) -> None:
+        """Report a minibatch that failed; a record that failed alone may not be to blame."""
+        start, end = loaded.start, loaded.end
+        if end - start > 1 or task.copies > 1:
+            self._report_failed(task, start, end, failure, runs_at)
+            return
+        # The sums of an evaluation are the same whatever the minibatches.
+        is_evaluated = task.kind is TaskKind.EVALUATION
+        if is_evaluated or task.is_left_over(start, parts.stream.size_of(task)):
+            of_two = twice(task, start)
+            with leases.open_instead(of_two) as batches:
+                self._compute(of_two, batches, parts, leases)
+            return
+        leases.read_no_further()
+        failure_of_two = parts.trainer.try_twice(task, start, parts.stream)
+        runs_at = TWICE if failure_of_two is None else 0
+        self._report_failed(task, start, end, failure_of_two or failure, runs_at)
+
     def _search(self, task: Task, parts: Parts) -> int | None:
         """Look for the record that makes a minibatch fail, and report it.
 
@@ -243,14 +274,11 @@ class Worker:
             is nothing left to do here.
         """
         search = FaultSearch(task.records.start, task.records.end)
-        failures: dict[Part, Failure] = {}
         while (part := search.next_part()) is not None:
             failure = parts.trainer.try_part(task, part, parts.stream)
-            if failure is not None:
-                failures[part] = failure
             search.tell(*part, has_failed=failure is not None)
-            if search.culprit is not None:
-                self._report_culprit(task, search.culprit, search.evidence, failures)
+            if failure is not None and search.culprit is not None:
+                self._report_failed(task, *part, failure)
                 return None
             self._report(task, OUTCOMES.OUTCOME_SEARCHING, *part)
             if self._stopping.is_set():
@@ -258,13 +286,6 @@ class Worker:
                 self._report(task, OUTCOMES.OUTCOME_RELEASED, records.start, records.end)
                 return None
         return search.runs_at
-
-    def _report_culprit(
-        self, task: Task, culprit: int, evidence: Part, failures: Mapping[Part, Failure]
-    ) -> None:
-        # The whole has failed before, and its failure is told already.
-        failure = failures.get(evidence) or list(failures.values())[-1]
-        self._report_failed(task, culprit, culprit + 1, failure)
 
     # -- evaluation ----------------------------------------------------------------------------
 
@@ -274,15 +295,17 @@ class Worker:
         """Report each minibatch by itself: what is reported is progress, or the worker hangs."""
         parts.strategy.fill_version(task.model_version)
         for loaded in batches:
-            began_s = time.perf_counter()
+            began_s, failure = time.perf_counter(), None
             try:
                 batch = loaded.result()
-                metrics = parts.trainer.metrics(batch) if batch.num_examples else []
+                metrics = parts.trainer.metrics(task, batch) if batch.num_examples else []
                 self._read_ahead(leases)
             except CONTROL_FLOW:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-                self._report_failed(task, loaded.start, loaded.end, Failure.of(error), runs_at)
+                failure = Failure.of(error)
+            if failure is not None:
+                self._failed(task, loaded, failure, parts, leases, runs_at)
                 return
             self._report_evaluated(task, loaded, metrics, time.perf_counter() - began_s)
             if self._stopping.is_set() and loaded.end < task.records.end:

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.predictions.folder import Files, write_whole
-from elastic.data.predictions.parts import Predictions, encode, part_name
+from elastic.data.predictions.parts import Predictions, encode, first_rows, part_name
 from elastic.errors import JobSpecError, ModelDefError
 from elastic.policy.failing import FaultSearch
 from elastic.policy.records import Task
 from elastic.spec.model_def import ModelDef
 from elastic.worker.batches import BatchStream, LoadedBatch
-from elastic.worker.step import Failure, Trainer
+from elastic.worker.step import Failure, Trainer, twice
 
 Process = Callable[[Predictions], None]
 
@@ -274,34 +274,50 @@ class Predictor:
                 try:
                     self._take(task, loaded)
                 # As any other: a process that ends with 0 would be one whose work is done.
-                except (Exception, SystemExit) as error:
-                    if end - start == 1:
-                        raise BadRecordError(loaded.start, error) from error
-                    return MinibatchFailed(
-                        loaded.start,
-                        loaded.end,
-                        Failure.of(error),
-                        isinstance(error, _FilteredError),
-                    )
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code
+                    if end - start > 1:
+                        return MinibatchFailed(
+                            loaded.start,
+                            loaded.end,
+                            Failure.of(error),
+                            isinstance(error, _FilteredError),
+                        )
+                    self._take_twice(task, start)
                 batches.read_ahead()
                 yield Predicted(loaded.start, loaded.end, time.perf_counter() - began_s)
         return None
 
+    def _take_twice(self, task: Task, start: int) -> None:
+        """Take a record that failed alone out of a minibatch of two of it, which may run.
+
+        Raises:
+            BadRecordError: It fails too.
+        """
+        of_two = twice(task, start)
+        try:
+            with closing(self._stream.open(of_two)) as batches:
+                for loaded in batches:
+                    self._take(of_two, loaded)
+        except (Exception, SystemExit) as error:
+            raise BadRecordError(start, error) from error
+
     def _take(self, task: Task, loaded: LoadedBatch) -> None:
         batch = loaded.result()
         num_records = loaded.end - loaded.start
+        num_examples = batch.num_examples // task.copies
         if batch.num_examples == 0:
             # All of them are dropped: there is no question which.
             return
-        if batch.num_examples != num_records:
+        if num_examples != num_records:
             # Of which records the examples are is told by asking for each record alone.
             raise _FilteredError(
-                f"{self._stream.records_fn} made {batch.num_examples} examples of {num_records} "
+                f"{self._stream.records_fn} made {num_examples} examples of {num_records} "
                 f"records of {task.shard.name!r}, from {loaded.start} on: in mode prediction make "
                 "one of each record, in their order, or none"
             )
         indices = np.arange(loaded.start, loaded.end, dtype=np.int64)
-        self._outputs.take(Predictions(task.shard.name, indices, self._trainer.predict(batch)))
+        outputs = first_rows(self._trainer.predict(batch), num_records)
+        self._outputs.take(Predictions(task.shard.name, indices, outputs))
 
 
 def _wanted(task: Task) -> Iterator[tuple[int, int]]:

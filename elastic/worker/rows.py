@@ -1,10 +1,11 @@
-"""Rows of embeddings for a worker's model: asked of the master while the model computes."""
+"""Rows of embeddings for a worker's model: asked of who has them while the model computes."""
 
 import numpy as np
 
 from elastic.rows.base import Ids, Table, Values
 from elastic.rpc.client import MasterClient, Session, VersionGoneError
 from elastic.rpc.rows import IDS_A_CALL
+from elastic.worker.exchange import ServerExchange
 from elastic.worker.strategy import LeaseLostError
 
 
@@ -47,5 +48,33 @@ class MasterRows:
         assert self._session is not None, "a session has begun"
         try:
             return self._client.get_rows(self._session, table, ids, self._version)
+        except VersionGoneError as error:
+            raise LeaseLostError from error
+
+
+class RowsOnServers:
+    """Reads rows from the servers that have them; see `MasterRows` for their version."""
+
+    def __init__(self, exchange: ServerExchange) -> None:
+        """Take the connections to the servers."""
+        self._exchange = exchange
+        self._version: int | None = None
+
+    def begin(self, session: Session) -> None:  # noqa: ARG002 - the connections know it
+        """Read the newest rows, in a session that the connections have begun."""
+        self._version = None
+
+    def read_at(self, version: int | None) -> None:
+        """Read rows of one version from now on, the newest for None."""
+        self._version = version
+
+    def read(self, table: Table, ids: Ids) -> Values:
+        """See `RowReader`.
+
+        Raises:
+            LeaseLostError: The version is gone, since what it was kept for is over.
+        """
+        try:
+            return self._exchange.read_rows(table, ids, self._version)
         except VersionGoneError as error:
             raise LeaseLostError from error

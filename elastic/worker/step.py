@@ -5,13 +5,14 @@ import time
 import traceback
 import zlib
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from elastic.errors import ElasticError, RpcError, SupersededError, legible
 from elastic.frameworks.base import Array, Batch, MetricState, Model, StepResult
+from elastic.policy.failing import TWICE, Part
 from elastic.policy.records import Task, TaskKind
 from elastic.rpc.client import SessionLostError
 from elastic.spec.user_frames import describe
@@ -102,25 +103,43 @@ class Trainer:
             )
         step_s = time.perf_counter() - began_s
         self._meter.computed(step_s)
+        if task.copies > 1:
+            metrics = [_of_one_copy(each, task.copies) for each in result.metrics]
+            return Contribution(
+                task, loaded.start, loaded.end, replace(result, metrics=metrics), step_s
+            )
         oddity = self._first_look.at(task, loaded)
         return Contribution(task, loaded.start, loaded.end, result, step_s, oddity)
 
-    def metrics(self, batch: Batch) -> list[MetricState]:
+    def metrics(self, task: Task, batch: Batch) -> list[MetricState]:
         """Loss and metrics of a minibatch on the version that was filled in."""
-        return self._model.metrics(batch)
+        return [_of_one_copy(each, task.copies) for each in self._model.metrics(batch)]
 
     def predict(self, batch: Batch) -> Any:
         """What the model gives for a minibatch on the version that was filled in."""
         return self._model.predict(batch)
 
-    def try_part(self, task: Task, part: tuple[int, int], stream: BatchStream) -> Failure | None:
+    def try_part(self, task: Task, part: Part, stream: BatchStream) -> Failure | None:
         """Compute some records of a task by themselves, and keep nothing of it; None if they run.
+
+        One that fails alone is computed beside itself.
 
         Raises:
             LeaseLostError: The version to evaluate is gone.
         """
+        start, end = part
+        failure = self._try(task.part(start, end), stream)
+        if failure is None or end - start > 1:
+            return failure
+        return self.try_twice(task, start, stream)
+
+    def try_twice(self, task: Task, start: int, stream: BatchStream) -> Failure | None:
+        """The same of one record, of which the minibatch holds two."""
+        return self._try(twice(task, start), stream)
+
+    def _try(self, task: Task, stream: BatchStream) -> Failure | None:
         try:
-            with closing(stream.open(task.part(*part))) as batches:
+            with closing(stream.open(task)) as batches:
                 for loaded in batches:
                     self._try_out(task, loaded)
         except CONTROL_FLOW:
@@ -140,6 +159,19 @@ class Trainer:
             self._model.gradients(batch, minibatch_seed(self._seed, task, loaded.start))
         else:
             self._model.metrics(batch)
+
+
+def twice(task: Task, start: int) -> Task:
+    """A record of a task, as a minibatch that holds it `TWICE`."""
+    return replace(task.part(start, start + 1), copies=TWICE)
+
+
+def _of_one_copy(state: MetricState, copies: int) -> MetricState:
+    """Sums over some records, of those over each of them so many times."""
+    if copies == 1:
+        return state
+    values = tuple((value / copies).astype(value.dtype) for value in state.values)
+    return replace(state, values=values)
 
 
 def minibatch_seed(seed: int, task: Task, start: int) -> int:

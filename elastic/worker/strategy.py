@@ -16,7 +16,6 @@ from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import PulledModel, Session, VersionGoneError
 from elastic.rpc.messages import metrics_to_proto
-from elastic.rpc.rows import gradients_to_proto
 from elastic.worker.exchange import Exchange
 from elastic.worker.meter import NoMeter, StepMeter
 
@@ -196,9 +195,9 @@ class PulledParameters:
     def contribute(self, contribution: Contribution) -> Outcome:
         result = contribution.result
         header = self._header(contribution, self._sequence + 1)
-        self._sequence += 1
         began_s = time.perf_counter()
-        reply = self._exchange.report_gradient(header, result.gradients, result.state)
+        reply = self._exchange.report_gradient(header, result.gradients, result.state, result.rows)
+        self._sequence += 1
         self._meter.pushed(
             time.perf_counter() - began_s,
             _size_bytes(result.gradients)
@@ -239,7 +238,6 @@ class PulledParameters:
             wants_model=self._steps_since_pull + 1 >= self._get_model_steps,
             metrics=metrics_to_proto([(each.name, each.values) for each in result.metrics]),
             oddity=contribution.oddity or "",
-            rows=gradients_to_proto(result.rows),
         )
 
     def _go_on_with(self, result: StepResult, newest_version: int) -> None:

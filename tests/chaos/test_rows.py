@@ -66,6 +66,14 @@ def test_no_record_is_lost_whose_row_comes_late_or_goes(name, seed, tmp_path):
     check(tmp_path, seed, ("master", "worker"), faults, MODES["sync-1"], LIVES[name])
 
 
+@pytest.mark.parametrize(("mode", "seed"), list(_cases("rows-on-ps")))
+def test_rows_on_servers_count_once_whatever_dies(mode, seed, tmp_path):
+    """The first fault is a server's, whose rows are nowhere else but in cuts."""
+    faults = ("ps", "ps", "worker", "worker", "master", "scale")
+    settings = {"num_ps": 1 + seed % 3, "embedding_store": "ps", **MODES[mode]}
+    check(tmp_path, seed, ("ps", "master"), faults, settings)
+
+
 def check(tmp_path, seed, first, drawn_faults, settings, life=None):
     """Break a job, and look at every count."""
     max_workers = 1 + seed % 3

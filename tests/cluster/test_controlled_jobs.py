@@ -1,7 +1,9 @@
 """Jobs of the controller's kinds that really train, and what is promised of their time."""
 
 import itertools
+import os
 import re
+import subprocess
 import time
 from datetime import datetime
 from math import ceil
@@ -24,21 +26,27 @@ from support.controlled import (
     Applied,
     Controller,
     example,
+    is_ready,
     lasts,
 )
+from support.controlled_jobs import FRAMEWORKS, PATIENCE_S, Trained, endless, line, spirals
 from support.nodes import SimulatedNode
 
 from elastic.cli.main import main
 from elastic.controller.resources.elastic_job import RESOURCE as ELASTIC_JOBS
 from elastic.platforms.kubernetes.api.cluster import connect
 from elastic.platforms.kubernetes.api.discovery import may
-from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, LEASES, REPLICA_SETS
+from elastic.platforms.kubernetes.api.resources import (
+    BATCH_JOBS,
+    LEASES,
+    PODS,
+    REPLICA_SETS,
+    SERVICES,
+)
 from elastic.platforms.kubernetes.job import installing
 
 pytestmark = needs_custom_resources
 
-FRAMEWORKS = {"image": "elastic-base:ci", "imagePullPolicy": "IfNotPresent"}
-PATIENCE_S = 240.0
 SETTLED_S = 3.0
 
 
@@ -87,12 +95,6 @@ def made_s(items):
     return [datetime.fromisoformat(text).timestamp() for text in texts]
 
 
-def line(**more):
-    [manifest] = example("trainingjob-line.yaml")
-    manifest["spec"] |= more
-    return manifest
-
-
 def test_a_training_job_trains_in_order_and_its_trainers_logs_stay(apply):
     manifest = line()
     # The server is not ready at once, and nobody trains before it is.
@@ -108,18 +110,6 @@ def test_a_training_job_trains_in_order_and_its_trainers_logs_stay(apply):
     assert set(reasons) <= job.reasons()
     job.delete()
     job.until_gone()
-
-
-def endless(**more):
-    """Trainers that run until they are removed, two parameter servers and a master."""
-    manifest = line(fault_tolerant=True, **more)
-    spec = manifest["spec"]
-    sleeping = ["python", "-c", "import signal, sys; signal.signal(15, sys.exit); signal.pause()"]
-    spec["trainer"] |= {"command": sleeping, "min-instance": 2, "max-instance": 4}
-    spec["pserver"] |= {"command": sleeping, "min-instance": 2, "max-instance": 2}
-    spec["master"] = {"command": sleeping, "resources": spec["pserver"]["resources"]}
-    manifest["metadata"]["name"] = "endless"
-    return manifest
 
 
 def test_a_training_job_is_made_role_by_role_and_goes_with_no_controller(apply, controller):
@@ -155,45 +145,6 @@ def test_a_training_job_is_made_role_by_role_and_goes_with_no_controller(apply, 
 
 
 # -- ElasticJob
-
-
-def spirals(folder, **arguments):
-    """The example with torchrun, its state in a folder of the node instead of a claim."""
-    [code, _, job] = example("elasticjob-ddp.yaml")
-    pod = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
-    pod["containers"][0] |= FRAMEWORKS
-    pod["containers"][0]["resources"] = {"requests": {"cpu": "50m", "memory": "100Mi"}}
-    for name, value in arguments.items():
-        pod["containers"][0]["args"] += [f"--{name}", str(value)]
-    pod["volumes"][1] = {"name": "state", "hostPath": {"path": str(folder)}}
-    job["spec"].pop("ttlSecondsAfterFinished")
-    return code, job
-
-
-class Trained:
-    """What the workers of the example say, kept beyond their pods."""
-
-    def __init__(self, job):
-        self._job = job
-        self._said = {}
-
-    def said(self):
-        for name, pod in self._job.pods().items():
-            log = self._job.log(name)
-            if log:
-                self._said[pod["metadata"]["uid"]] = log
-        return "\n".join(self._said.values())
-
-    def until(self, pattern, times=1):
-        self._job.until(lambda: len(re.findall(pattern, self.said())) >= times, PATIENCE_S)
-
-    def begins(self, num_workers):
-        """Steps at which so many of them have begun together."""
-        found = re.findall(rf"begins at step (\d+) with {num_workers} workers", self.said())
-        return [int(step) for step in found]
-
-    def until_begun(self, num_workers, times=1):
-        self._job.until(lambda: len(self.begins(num_workers)) >= times, PATIENCE_S)
 
 
 def test_torchrun_goes_on_from_its_checkpoint_after_a_loss(apply, tmp_path):
@@ -418,16 +369,96 @@ def test_a_template_that_can_never_be_is_the_end_of_a_job_with_its_field_and_val
         assert not job.pods()
 
 
+ETCD = """
+FROM elastic-base:ci
+RUN apt-get update && apt-get install -y --no-install-recommends etcd-server \\
+    && pip install python-etcd
+"""
+"""A server, and the package by which torch is its client."""
+STORE = """
+import signal
+from torch.distributed import TCPStore
+store = TCPStore("localhost", 29400, is_master=True, wait_for_workers=False)
+signal.pause()
+"""
+MEETINGS = {
+    "etcd-service:2379": [
+        "etcd", "--enable-v2", "--listen-client-urls=http://0.0.0.0:2379",
+        "--advertise-client-urls=http://etcd-service:2379",
+    ],
+    "meeting:29400": ["python3", "-c", STORE],
+}  # fmt: skip
+"""What users run to have their workers meet, by what they write as `rdzvEndpoint`."""
+
+
+@pytest.fixture
+def image_with_etcd():
+    image = f"elastic-test/etcd:{os.getpid()}"
+    command = ["docker", "build", "-t", image, "-"]
+    subprocess.run(command, input=ETCD.encode(), check=True, capture_output=True)
+    yield image
+    subprocess.run(["docker", "rmi", "--force", image], check=True, capture_output=True)
+
+
+def run_meeting_point(cluster, namespace, endpoint, image):
+    """A pod of the user's own, and the service by which workers find it."""
+    name, port = endpoint.split(":")
+    metadata = {"name": name, "labels": {"app": name}}
+    container = {
+        "name": "meeting",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": MEETINGS[endpoint],
+        "readinessProbe": {"tcpSocket": {"port": int(port)}, "periodSeconds": 1},
+    }
+    pod = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    service = {"clusterIP": "None", "selector": {"app": name}}
+    for resource, spec in ((SERVICES, service), (PODS, pod)):
+        manifest = {"apiVersion": "v1", "kind": resource.kind, "metadata": metadata, "spec": spec}
+        cluster.create(resource.path(namespace), manifest)
+    eventually(lambda: is_ready(cluster.get(PODS.path(namespace, name))))
+
+
+def long(folder, name):
+    """A whole job of the example, with code of its own."""
+    code, manifest = spirals(folder, steps=1500)
+    manifest["metadata"]["name"] = name
+    code["metadata"]["name"] = f"{name}-code"
+    pod = manifest["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+    pod["volumes"][0]["configMap"]["name"] = f"{name}-code"
+    return code, manifest
+
+
 @pytest.mark.soak
 def test_torchrun_through_all_that_happens_to_it(apply, tmp_path):
     """Deleted, 5 and 2 of them, code 1, code 137: it goes on from its newest checkpoint."""
-    code, manifest = spirals(tmp_path, steps=1500)
-    manifest["metadata"]["name"] = "long"
-    code["metadata"]["name"] = "long-code"
-    pod = manifest["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
-    pod["volumes"][0]["configMap"]["name"] = "long-code"
+    code, manifest = long(tmp_path, "long")
+    apply(code)
+    go_through_all(apply(manifest))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("endpoint", MEETINGS)
+def test_torchrun_through_the_same_where_its_user_says_where_workers_meet(
+    apply, cluster, namespace, tmp_path, image_with_etcd, endpoint
+):
+    name = endpoint.partition(":")[0]
+    run_meeting_point(cluster, namespace, endpoint, image_with_etcd)
+    code, manifest = long(tmp_path, f"at-{name}")
+    manifest["spec"]["rdzvEndpoint"] = endpoint
+    [worker] = manifest["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    worker["image"] = image_with_etcd
+    # Of what the example sets, what is about its time: who is the host is no matter of the job.
+    settings = {"name": "PET_RDZV_CONF", "value": "join_timeout=2592000,last_call_timeout=5"}
+    worker["env"] = [settings, {"name": "OMP_NUM_THREADS", "value": "1"}]
     apply(code)
     job = apply(manifest)
+    go_through_all(job)
+    assert f"at-{name}-rdzv" not in job.pods()
+
+
+def go_through_all(job):
+    """A job of three, with the example's limits, and what may happen to it."""
     trained = Trained(job)
 
     def has_progressed():
@@ -454,14 +485,14 @@ def test_torchrun_through_all_that_happens_to_it(apply, tmp_path):
         job.edit(replicaSpecs={"Worker": {"replicas": num_workers}})
 
     goes_on(3, lambda: None)
-    goes_on(3, lambda: job.remove("long-worker-1"))
+    goes_on(3, lambda: job.remove(f"{job.name}-worker-1"))
     goes_on(5, lambda: scale(5))
     goes_on(2, lambda: scale(2))
     goes_on(3, lambda: scale(3))
-    goes_on(3, lambda: end("long-worker-2", 1))
+    goes_on(3, lambda: end(f"{job.name}-worker-2", 1))
     assert job.status["restartCount"] == 1
     assert "ElasticJobRestarting" in job.reasons()
-    goes_on(3, lambda: end("long-worker-2", 137))
+    goes_on(3, lambda: end(f"{job.name}-worker-2", 137))
     assert job.status["restartCount"] == 1
     job.until(lambda: job.holds("Succeeded"), 2 * PATIENCE_S)
     [accuracy] = re.findall(r"accuracy (\S+) after 1500 steps", trained.said())

@@ -7,15 +7,11 @@ import time
 import psutil
 import pytest
 from support.cluster import eventually, needs_custom_resources
-from support.controlled import Applied, Controller
-from support.statuses import each_epoch
-from support.whole_jobs import CONTROL, WholeJob, Workshop
-
-from elastic.controller.resources.submitted import resource_of
+from support.controlled import Controller
+from support.controlled_jobs import TrainJob
+from support.whole_jobs import CONTROL, Workshop
 
 NUM_RECORDS = 800
-NUM_EPOCHS = 12
-STATE = "/elastic/state"
 
 pytestmark = needs_custom_resources
 
@@ -29,54 +25,6 @@ def workshop(tmp_path_factory):
     controller.end()
     assert "Traceback" not in controller.log()
     workshop.close()
-
-
-class TrainJob(WholeJob):
-    """One that was applied as a resource, with its state in a folder of the node."""
-
-    def __init__(self, workshop, name, **changes):
-        state = workshop.shared / f"state-{name}"
-        state.mkdir()
-        state.chmod(0o777)
-        spec = workshop.spec(
-            name,
-            num_workers="2",
-            num_epochs=NUM_EPOCHS,
-            model_params={"num_records": NUM_RECORDS, "delay_ms": 100},
-            checkpoint_steps=20,
-            volume=f"host_path={workshop.shared},mount_path={CONTROL};"
-            f"host_path={state},mount_path={STATE}",
-            **changes,
-        )
-        super().__init__(workshop, spec)
-        manifest = resource_of(spec)
-        manifest["metadata"].pop("namespace", None)
-        self.resource = Applied(workshop.cluster, workshop.namespace, manifest)
-
-    def worker_uids(self):
-        return {pod["metadata"]["uid"] for pod in self.worker_pods()}
-
-    def until_at_work(self, master_uid=None):
-        """Until a master, another one than that, has workers that count."""
-
-        def is_at_work():
-            pod = self.pod("master")
-            return (
-                pod is not None
-                and pod["metadata"]["uid"] != master_uid
-                and self.status().phase == "Running"
-            )
-
-        eventually(is_at_work, 120.0)
-        before = self.status().progress.records_done
-        self.until(lambda status: status.progress.records_done > before)
-
-    def succeed_exactly(self):
-        self.hurry()
-        status = self.succeed()
-        assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * NUM_EPOCHS
-        assert self.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
-        return status
 
 
 @pytest.mark.parametrize("num_losses", [1, pytest.param(3, marks=pytest.mark.soak)])

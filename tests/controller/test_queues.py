@@ -434,43 +434,82 @@ def test_a_train_job_that_names_two_queues_is_failed_with_both(world):
     assert f"{QUEUE} is 'team-a'" in told
 
 
-def test_a_train_job_whose_queue_is_not_there_is_told_so_and_goes_on_when_it_comes(world):
-    local_queues = KUEUE_QUEUES[0]
-    world.api.serve(local_queues)
-    queues = Queues((QueueSystem.KUEUE,), KUEUE_WORKLOADS[0], local_queues)
-    kind = ElasticTrainJobs(queues)
+QUEUES = KUEUE_QUEUES[0]
+SEEING = Queues((QueueSystem.KUEUE,), KUEUE_WORKLOADS[0], QUEUES)
+
+
+def told_missing(status):
+    """What the status of a job says of a queue that is not there; None where it says nothing."""
+    conditions = {each["type"]: each for each in status.get("conditions", ())}
+    if condition := conditions.get("QueueMissing"):
+        return condition["message"] if condition["status"] == "True" else None
+    return status.get("reason") if "LocalQueue" in status.get("reason", "") else None
+
+
+@pytest.mark.parametrize(("make", "spec"), KINDS)
+def test_a_job_whose_queue_is_not_there_is_told_so_and_goes_on_when_it_comes(world, make, spec):
+    world.api.serve(QUEUES)
+    kind = make(queues=SEEING)
+
+    def told():
+        return told_missing(world.status(kind))
+
     with world.engine(kind) as engine:
-        world.submit(kind, train_job(queue="team-a"), "")
-        soon(lambda: world.events("QueueMissing"))
+        world.submit(kind, spec())
+        soon(lambda: world.events("QueueMissing") and told())
+        [text] = world.events("QueueMissing")
+        assert text == told()
         is_quiet(engine, world.api)
         metadata = {"name": "team-a", "namespace": TEAM}
-        world.api.objects.create(world.place(local_queues), {"metadata": metadata})
-        soon(lambda: world.events("QueueFound"))
+        world.api.objects.create(world.place(QUEUES), {"metadata": metadata})
+        soon(lambda: world.events("QueueFound") and not told())
         is_quiet(engine, world.api)
-        world.api.objects.delete(world.place(local_queues, "team-a"), {})
-        soon(lambda: len(world.events("QueueMissing")) == 1 and missing(world, kind) == "True")
-    [text] = world.events("QueueMissing")
+        world.api.objects.delete(world.place(QUEUES, "team-a"), {})
+        soon(told)
+    assert set(world.events("QueueMissing")) == {text}
     assert text.startswith("queue=team-a is not there: namespace team has no LocalQueue")
+    assert "kubectl get localqueues -n team" in text
 
 
-def missing(world, kind):
-    conditions = world.status(kind)["conditions"]
-    return next(each["status"] for each in conditions if each["type"] == "QueueMissing")
-
-
-def test_who_may_not_see_queues_looks_after_train_jobs_and_tells_nothing_of_them(world):
-    world.api.serve(KUEUE_QUEUES[0])
-    world.api.deny("localqueues")
-    queues = Queues((QueueSystem.KUEUE,), KUEUE_WORKLOADS[0], KUEUE_QUEUES[0])
-    kind = ElasticTrainJobs(queues)
+@pytest.mark.parametrize(("make", "spec"), KINDS)
+@pytest.mark.parametrize("queue", ["", "team-a"])
+def test_a_job_whose_queue_is_there_or_that_asks_for_none_is_told_nothing(world, make, spec, queue):
+    world.api.serve(QUEUES)
+    world.api.objects.create(world.place(QUEUES), {"metadata": {"name": "team-a"}})
+    kind = make(queues=SEEING)
     with world.engine(kind) as engine:
-        world.submit(kind, train_job(queue="team-a"), "")
-        soon(lambda: "elastic-j-master" in world.all(PODS))
+        world.submit(kind, spec(), queue)
+        soon(lambda: world.status(kind).get("phase"))
+        is_quiet(engine, world.api)
+    assert told_missing(world.status(kind)) is None
+    assert world.events("QueueMissing") == world.events("QueueFound") == []
+
+
+@pytest.mark.parametrize(("make", "spec"), KINDS)
+def test_who_may_not_see_queues_looks_after_jobs_and_tells_nothing_of_them(world, make, spec):
+    world.api.serve(QUEUES)
+    world.api.deny("localqueues")
+    kind = make(queues=SEEING)
+    with world.engine(kind) as engine:
+        world.submit(kind, spec())
+        soon(lambda: world.all(PODS) or world.all(REPLICA_SETS))
         assert list(engine.sample().missing) == ["localqueues.kueue.x-k8s.io"]
         assert world.events("QueueMissing") == []
         # None is there, which no change of a queue tells.
         world.api.allow("localqueues")
         soon(lambda: world.events("QueueMissing"))
+
+
+def test_a_wrong_edit_comes_before_a_queue_that_is_not_there_until_it_is_mended(world):
+    world.api.serve(QUEUES)
+    kind = TrainingJobs(queues=SEEING)
+    with world.engine(kind):
+        world.submit(kind, training_job())
+        soon(lambda: told_missing(world.status(kind)))
+        world.edit(kind.resource, {"spec": {"trainer": {"min-instance": 0}}})
+        soon(lambda: "goes on as it was" in world.status(kind)["reason"])
+        world.edit(kind.resource, {"spec": {"trainer": {"min-instance": 2}}})
+        soon(lambda: told_missing(world.status(kind)))
 
 
 def test_without_the_right_to_groups_no_pod_of_a_train_job_is_made(world):

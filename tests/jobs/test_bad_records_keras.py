@@ -39,6 +39,17 @@ def test_failing_and_filtered_records(tmp_path):
     assert counts.tolist() == [0.0 if i in deeds else 2.0 for i in range(40)]
 
 
+def test_no_record_is_skipped_for_standing_alone(tmp_path):
+    bad = [1, 9, 14]
+    data = write_records(tmp_path / "train.npz", dict.fromkeys(bad, FAILS_IN_TRAINING))
+    params = {"num_records": 40, "bears_one": False}
+    status = run_job(_keras_spec(data, skip_bad_records=10, model_params=params), tmp_path)
+    assert status.phase is JobPhase.SUCCEEDED, status.message
+    assert each_epoch(status) == [(40, 37, 3)]
+    [counts] = read_cut(Path(status.checkpoint)).parameters.values()
+    assert counts.tolist() == [float(i not in bad) for i in range(40)]
+
+
 def test_a_nan_loss(tmp_path):
     data = write_records(tmp_path / "train.npz", {13: IS_NAN})
     status = run_job(_keras_spec(data), tmp_path)

@@ -10,7 +10,7 @@ from cli.test_processes import Terminal, environment
 from support.datasets import MODEL_ZOO, prepared_dir
 from support.local_job import LocalJob, make_spec
 from support.single_pass import predicted_rows
-from support.thread_job import ZOO, write_records
+from support.thread_job import ZOO, ThreadJob, write_records
 
 from elastic.cli.main import main
 from elastic.platforms.local.platform import LocalPlatform
@@ -189,22 +189,19 @@ def test_a_module_that_breaks_the_contract_starts_nothing(text, message, home, t
     assert not home.exists()
 
 
-def test_tables_are_trained_evaluated_and_predicted_with(home, tmp_path):
-    """From an export and from a checkpoint, with rows that have counted as the parameters have."""
-    zoo = (
-        f"--model_zoo={ZOO}", "--model_def=embedded_counting_torch.CustomModel",
-        "--minibatch_size=8", f"--model_params=num_records={NUM_RECORDS}", "--num_workers=1",
-    )  # fmt: skip
+@pytest.mark.usefixtures("home")
+def test_tables_are_predicted_with(tmp_path):
+    """With rows that have counted as the parameters have."""
     data = prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"
-    export, kept, folder = (tmp_path / name for name in ("model.safetensors", "kept", "predicted"))
-    files = (f"--training_data={data}", f"--output={export}", f"--checkpoint_dir={kept}")
-    assert _run("train", "--job_name=t", *zoo, *files, "--num_epochs=3")[0] == 0
-    files = (f"--evaluation_data={data}", f"--model={export}")
-    code, out, _ = _run("evaluate", "--job_name=e", *zoo, *files)
-    assert code == 0
-    assert re.search(r"apart\D+0\.0+\b", out), out
-    files = (f"--prediction_data={data}", f"--init_from={kept}", f"--prediction_outputs={folder}")
-    code, _, err = _run("predict", "--job_name=p", *zoo, *files)
+    model, params = "embedded_counting_torch.CustomModel", {"num_records": NUM_RECORDS}
+    spec = make_spec(model, data, model_zoo=str(ZOO), model_params=params, num_epochs=3)
+    checkpoint = ThreadJob(spec, tmp_path / "cuts").run().checkpoint
+    folder = tmp_path / "predicted"
+    code, _, err = _run(
+        "predict", "--job_name=p", f"--model_zoo={ZOO}", f"--model_def={model}",
+        "--minibatch_size=8", f"--model_params=num_records={NUM_RECORDS}", "--num_workers=1",
+        f"--prediction_data={data}", f"--init_from={checkpoint}", f"--prediction_outputs={folder}",
+    )  # fmt: skip
     assert code == 0, err
     rows = predicted_rows(folder)
     assert len(rows) == NUM_RECORDS

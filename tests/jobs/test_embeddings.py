@@ -211,6 +211,15 @@ def test_local_updates_are_refused(tmp_path):
     assert "leave --get_model_steps out" in status.message
 
 
+def test_lives_of_rows_on_servers_are_refused(tmp_path):
+    params = {"num_records": NUM_RECORDS, "life": {"admit_after": 2, "max_rows": 40}}
+    spec = counting_spec(model_params=params, embedding_store="ps", num_ps=1)
+    status = run_job(spec, tmp_path)
+    assert (status.phase, status.progress.records_done) == (JobPhase.FAILED, 0)
+    assert "table 'counted' has admit_after=2, max_rows=40, and with" in status.message
+    assert "take --embedding_store memory or redis" in status.message
+
+
 def test_a_saved_model_is_refused_before_anything_is_trained(tmp_path):
     data = tmp_path / "records.npz"
     np.savez(data, ids=np.zeros((8, 3), np.int64), label=np.zeros(8, np.float32))

@@ -136,18 +136,37 @@ def test_a_bad_record_is_found_without_an_update_of_a_part(tmp_path):
     assert status.progress.records_computed_alone > 0
 
 
-@pytest.mark.parametrize("bad", [12, 13])
+@pytest.mark.parametrize("bad", [
+    pytest.param([12], id="one"),
+    pytest.param([1, 62], id="whose-neighbours-begin-and-end-a-minibatch"),
+    pytest.param([1, 3, *range(32, 64)], id="others-between-them-and-a-whole-minibatch"),
+])  # fmt: skip
 def test_no_record_is_skipped_for_standing_alone_before_batch_normalisation(bad, tmp_path):
-    data = write_records(tmp_path / "train.npz", {bad: FAILS_IN_TRAINING}, 64)
+    data = write_records(tmp_path / "train.npz", dict.fromkeys(bad, FAILS_IN_TRAINING), 64)
     spec = limited_spec(
-        data, records_per_task=64, skip_bad_records=3, model_params={"is_normalised": True}
+        data, records_per_task=64, skip_bad_records=40, model_params={"is_normalised": True}
     )
     status = run_job(spec, tmp_path)
     assert status.phase is JobPhase.SUCCEEDED, status.message
-    assert counts(status) == [float(i != bad) for i in range(64)]
-    [skipped] = events(status, "RecordSkipped")
-    assert f"record {bad} of " in skipped
-    assert f"record {bad} cannot be read" in skipped, "its own failure, not that of being alone"
+    assert counts(status) == [float(i not in bad) for i in range(64)]
+    assert each_epoch(status) == [(64, 64 - len(bad), len(bad))]
+    skipped = events(status, "RecordSkipped")
+    assert all("cannot be read" in told for told in skipped), "not that it was alone"
+
+
+@pytest.mark.parametrize("skip", [0, 3])
+def test_an_epoch_that_ends_with_one_record_says_what_helps(skip, tmp_path):
+    """A minibatch of one that the job itself makes is its size's fault, not the record's."""
+    data = write_records(tmp_path / "train.npz", num_records=65)
+    spec = limited_spec(data, 65, skip_bad_records=skip, model_params={"is_normalised": True})
+    status = run_job(spec, tmp_path)
+    assert status.phase is JobPhase.FAILED
+    assert re.match(
+        r"the minibatch fails at 1 record, runs at 2 \(record 64 of .*, which is not to blame\): .*"
+        r"more than 1 value .*--drop_last, or take a --minibatch_size that leaves no single",
+        status.message,
+    )
+    assert events(status, "RecordSkipped") == []
 
 
 def test_a_bad_record_is_found_wherever_the_order_has_it(tmp_path):

@@ -13,8 +13,8 @@ from elastic.master.parameters.ring import ServerLife, ServerRing
 from elastic.master.parameters.row_stores import _where, row_store
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.replicas import ReplicaId
+from elastic.rows.cached import CachedRows
 from elastic.rows.memory import MemoryRows
-from elastic.rows.redis_store import RedisRows
 from elastic.spec.redis_url import PASSWORD_VARIABLE, RedisAddress, own_password
 from elastic.spec.roles import REDIS
 
@@ -28,7 +28,7 @@ def stored(**settings):
 def test_it_is_the_one_that_is_asked_for():
     url = {"embedding_store": "redis", "embedding_redis_url": "redis://db"}
     assert isinstance(stored(), MemoryRows)
-    assert isinstance(stored(**url), RedisRows)
+    assert isinstance(stored(**url), CachedRows)
 
 
 def test_without_the_package_the_job_says_what_to_install(monkeypatch):

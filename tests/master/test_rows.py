@@ -190,7 +190,7 @@ def test_lost_rows_are_lost_parameters():
 
 
 @pytest.mark.parametrize("fault", [RowsLostError("it has gone"), TrainingError("it is full")])
-def test_no_cut_is_made_of_parameters_whose_rows_were_not_stored(fault):
+def test_neither_cut_nor_update_is_made_of_parameters_whose_rows_were_not_stored(fault):
     """They are a version ahead of the rows and of the account of records."""
 
     async def play():
@@ -205,6 +205,10 @@ def test_no_cut_is_made_of_parameters_whose_rows_were_not_stored(fault):
             await rows.commit()
         with pytest.raises(ParametersLostError, match="rows of version 2 were not stored"):
             await rows.copy()
+        store.fault = None
+        await stage(rows, 1, {"items": gradient(5)})
+        with pytest.raises(ParametersLostError, match="rows of version 2 were not stored"):
+            await rows.commit()
 
     asyncio.run(play())
 

@@ -2,9 +2,9 @@
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 
-from elastic.policy.failing import MAX_PAIRS, FaultSearch
+from elastic.policy.failing import FaultSearch
 
 
 def search(num_records, fails):
@@ -60,35 +60,14 @@ def test_bad_record_is_found_where_the_size_fails_too():
 
 def test_search_ends_where_every_record_fails():
     found, parts = search(1024, lambda _start, _end: True)
-    assert found.culprit == 0
-    assert len(parts) == 10 + MAX_PAIRS, "halves, one other record alone, and neighbours"
+    assert (found.culprit, len(parts)) == (0, 10)
 
 
-def in_company(*bad):
-    """No record is borne alone, as by batch normalisation, and some in no company either."""
-    return lambda start, end: end - start == 1 or holds(*bad)(start, end)
-
-
-@pytest.mark.parametrize("bad", range(7))
-@pytest.mark.parametrize("num_records", [7, 8, 32])
-def test_a_record_is_not_blamed_for_failing_alone_where_each_does(num_records, bad):
-    found, _ = search(num_records, in_company(bad))
-    assert found.culprit == bad
-    start, end = found.evidence
-    assert end - start > 1, "what it says alone, any would"
-
-
-@given(st.integers(4, 64), st.data())
-def test_of_several_bad_records_none_is_blamed_that_is_good(num_records, data):
-    bad = data.draw(st.sets(st.integers(0, num_records - 1), min_size=1, max_size=3))
-    assume(any(not holds(*bad)(i, i + 2) for i in range(num_records - 1)))
-    found, _ = search(num_records, in_company(*bad))
-    assert found.culprit in bad
-
-
-def test_a_size_fault_where_no_record_is_borne_alone():
-    found, _ = search(32, lambda start, end: end - start == 1 or end - start > 8)
-    assert (found.culprit, found.runs_at) == (None, 8)
+@given(st.integers(2, 64), st.data())
+def test_of_several_bad_records_the_first_is_blamed(num_records, data):
+    bad = data.draw(st.sets(st.integers(0, num_records - 1), min_size=1))
+    found, _ = search(num_records, holds(*bad))
+    assert found.culprit == min(bad)
 
 
 @given(st.integers(2, 40), st.data())

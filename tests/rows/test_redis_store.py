@@ -50,6 +50,11 @@ def stranger(server):
         yield client
 
 
+def field(id_):
+    """Where the row of an id stands."""
+    return f"{id_:016x}"
+
+
 class TestRestartedMaster:
     """What one process has left is there for the next."""
 
@@ -219,7 +224,7 @@ class TestServerThatDies:
         def fill(pipe):
             if breaks:
                 breaks.pop()()
-            pipe.execute_command("HSET", f"{PREFIX}:row:deep", "1", bytes(4 * TABLE.width))
+            pipe.execute_command("HSET", f"{PREFIX}:row:deep", field(1), bytes(4 * TABLE.width))
 
         store._write(store._stamp, fill)
         assert not breaks
@@ -231,7 +236,7 @@ class TestStrangers:
 
     def test_a_row_that_was_removed_is_missed_and_named(self, store, stranger):
         make(store, deep=rows_of([1, 77], 1))
-        stranger.hdel(f"{PREFIX}:row:deep", "77")
+        stranger.hdel(f"{PREFIX}:row:deep", field(77))
         with pytest.raises(RowMissingError, match=r"id 77 of table 'deep' .*1 of 2 rows"):
             store.read("deep", np.asarray([1, 77]))
         store.hold(1)
@@ -255,7 +260,7 @@ class TestStrangers:
 
     def test_a_row_of_another_size_is_refused(self, store, stranger):
         make(store, deep=rows_of([1], 1))
-        stranger.hset(f"{PREFIX}:row:deep", "1", "short")
+        stranger.hset(f"{PREFIX}:row:deep", field(1), "short")
         with pytest.raises(TrainingError, match=f"not {TABLE.width} numbers"):
             store.read("deep", np.asarray([1]))
 

@@ -8,6 +8,8 @@ from hypothesis import settings
 from support.redis_servers import redis_server
 from support.row_store_contract import DIM, FORMS, RowStoreContract, RowStoreMachine, rows_of
 
+from elastic.rows import cached
+from elastic.rows.cached import CachedRows
 from elastic.rows.memory import MemoryRows
 from elastic.rows.redis_link import RedisLink
 from elastic.rows.redis_store import RedisRows
@@ -33,6 +35,16 @@ class InRedis:
         return store
 
 
+class InRedisCached(InRedis):
+    """What is in the server is behind what was committed, and most of it is forgotten again."""
+
+    def opened(self, forms=FORMS):
+        link = RedisLink(lambda: self._server.address, 5.0)
+        store = CachedRows(RedisRows(link, "job", secrets.token_hex(6)))
+        store.open(forms)
+        return store
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     with redis_server(tmp_path_factory.mktemp("redis")) as server:
@@ -49,6 +61,21 @@ class TestRedis(RowStoreContract):
     @pytest.fixture
     def harness(self, server):
         return InRedis(server)
+
+
+class TestCached(RowStoreContract):
+    @pytest.fixture
+    def harness(self, server):
+        return InRedisCached(server)
+
+
+@pytest.mark.usefixtures("_forgets")
+class TestForgetful(TestCached):
+    """The cache remembers no more than the last calls."""
+
+    @pytest.fixture
+    def _forgets(self, monkeypatch):
+        monkeypatch.setattr(cached, "CACHE_BYTES", 0)
 
 
 class MemoryMachine(RowStoreMachine):
@@ -71,6 +98,19 @@ class RedisMachine(RowStoreMachine):
 
 TestMemorySchedules = MemoryMachine.TestCase
 TestMemorySchedules.settings = settings(deadline=None, stateful_step_count=40)
+
+
+class CachedMachine(RedisMachine):
+    """Few rows are remembered, so that most are forgotten and read again."""
+
+
+class TestCachedSchedules(CachedMachine.TestCase):
+    settings = settings(deadline=None, stateful_step_count=30, max_examples=30)
+
+    @pytest.fixture(autouse=True)
+    def _given_server(self, server, monkeypatch):
+        monkeypatch.setattr(cached, "CACHE_BYTES", 4 * len(FORMS) * 4 * DIM)
+        CachedMachine.harness = InRedisCached(server)
 
 
 class TestRedisSchedules(RedisMachine.TestCase):

@@ -49,15 +49,17 @@ def test_more_than_a_message_holds_is_told_before_it_is_sent(monkeypatch):
         wire.gradients_to_proto({"items": many})
 
 
-def test_an_answer_of_many_chunks_comes_out_whole():
-    values = np.arange(3 * (1 << 18), dtype=np.float32).reshape(-1, 3)
+@pytest.mark.parametrize(("num_rows", "num_messages"), [(0, 1), (5, 1), (1 << 19, 6)])
+def test_an_answer_comes_out_whole(num_rows, num_messages):
+    values = np.arange(3 * num_rows, dtype=np.float32).reshape(-1, 3)
     method = METHODS["GetRows"]
-    first, *chunks = (
+    assert wire.is_one_message(3, num_rows) == (num_messages == 1)
+    messages = [
         method.decode_reply(method.encode_reply(each)) for each in wire.reply_chunks(values)
-    )
-    assert len(chunks) == 3
-    found = wire.values_of_reply(first.header.dim, len(values), chunks)
+    ]
+    assert len(messages) == num_messages
+    found = wire.values_of_reply(3, num_rows, messages)
     np.testing.assert_array_equal(found, values)
     found += 1  # the caller's own
-    with pytest.raises(wire.RowsError, match="bytes for 262145 rows of 3 numbers"):
-        wire.values_of_reply(3, len(values) + 1, chunks)
+    with pytest.raises(wire.RowsError, match=f"bytes for {num_rows + 1} rows of 3 numbers"):
+        wire.values_of_reply(3, num_rows + 1, messages)

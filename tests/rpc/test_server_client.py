@@ -25,7 +25,7 @@ class Leaver:
         self.has_begun.set()
         await asyncio.Event().wait()
 
-    stage = pull = commit = copy = leave = None
+    stage = pull = commit = copy = leave = put_rows = read_rows = scan_rows = None
 
 
 def share():

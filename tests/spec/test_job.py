@@ -282,6 +282,11 @@ def test_a_redis_without_a_use_is_refused():
     assert "--embedding_redis_url=redis://db has no meaning" in problem
 
 
+def test_rows_on_servers_need_servers():
+    [problem] = problems(embedding_store="ps")
+    assert "give --num_ps 1 or more" in problem
+
+
 def test_a_password_in_an_address_is_refused_and_not_repeated():
     [problem] = problems(embedding_store="redis", embedding_redis_url="redis://me:geheim@db")
     assert "ELASTIC_REDIS_PASSWORD" in problem

@@ -108,6 +108,11 @@ class Controller:
         """Whether it lives and has said that it leads."""
         return self._process.poll() is None and "leads: " in self.log()[self._began_at :]
 
+    @property
+    def is_standing_by(self):
+        """Whether it lives and has said that it waits for another one's lease."""
+        return self._process.poll() is None and "stands by: " in self.log()[self._began_at :]
+
     def kill(self):
         self._process.kill()
         self._process.wait()

@@ -249,7 +249,7 @@ def end_api_server(seconds):
     try:
         server.kill()
         # Its port is closed a moment after it has ended for everybody else.
-        eventually(_is_refused, seconds / 2)
+        eventually(is_api_server_away, seconds / 2)
     finally:
         # Whoever comes next needs one.
         eventually(_api_server, seconds + NOTICED_WITHIN_S)
@@ -278,7 +278,8 @@ def _api_server():
     return next(found, None)
 
 
-def _is_refused():
+def is_api_server_away():
+    """Whether it refuses connections, as one that has ended."""
     address = urlparse(find_access(KUBECONFIG).configuration.host)
     try:
         socket.create_connection((address.hostname, address.port or 443)).close()

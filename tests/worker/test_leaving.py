@@ -83,7 +83,7 @@ class Trainer:
             self._stopping.set()
         return SimpleNamespace(start=loaded.start, end=loaded.end)
 
-    def metrics(self, batch):
+    def metrics(self, task, batch):
         if batch.start == self._leave_in:
             self._stopping.set()
         return []

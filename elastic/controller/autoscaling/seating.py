@@ -14,8 +14,9 @@ from elastic.controller.reconciling import Change, Note
 from elastic.controller.resources import tf_job
 from elastic.controller.resources.common import time_text
 from elastic.controller.snapshots.job_kinds import fresh_seats
-from elastic.controller.snapshots.pods import card_of, is_over, node_name
+from elastic.controller.snapshots.pods import card_of, node_name
 from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.pods.phases import has_ended
 from elastic.policy.cluster.plan import Decision
 from elastic.policy.cluster.snapshot import Cards, Placement
 
@@ -80,7 +81,7 @@ def _there(pods: Iterable[Manifest], job: str) -> Seats:
         str(pod["metadata"]["name"]): (node, card_of(pod))
         for pod in pods
         if (node := node_name(pod)) is not None
-        and not is_over(pod)
+        and not has_ended(pod)
         and labels <= (pod["metadata"].get("labels") or {}).items()
         and not pod["metadata"].get("deletionTimestamp")
     }

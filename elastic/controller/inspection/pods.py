@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from elastic.controller.inspection.seeing import Seen
-from elastic.controller.kinds.pods import has_failed, is_ready, name_of, why_failed
+from elastic.controller.kinds.pods import name_of
 from elastic.controller.resources.common import seconds_of
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.pods.containers import is_deleted
 from elastic.platforms.kubernetes.pods.observation import why_pending
+from elastic.platforms.kubernetes.pods.phases import has_failed, is_ready, phase_of, why_failed
 from elastic.spec.status.objects import PodStatus
 
 TERMINATING: Final = "Terminating"
@@ -44,7 +45,7 @@ def _pod_status(kind: Seen, pod: Manifest) -> PodStatus:
         role=role,
         index=index,
         pod=name_of(pod),
-        phase=TERMINATING if is_deleted(pod) else str(status.get("phase") or "Pending"),
+        phase=TERMINATING if is_deleted(pod) else phase_of(pod),
         is_ready=is_ready(pod),
         restarts=sum(
             int(each.get("restartCount") or 0) for each in status.get("containerStatuses") or ()

@@ -1,15 +1,20 @@
-"""Pods of replicas that a controller makes itself: names and labels, states, ends, clean-up. Pure.
+"""Pods of replicas that a controller makes itself: names and labels, times, clean-up. Pure."""
 
-A pod that was asked to be removed is nothing any more but in the way: whatever its phase says, it
-is neither active nor failed, since it did not end by itself.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from elastic.controller.resources.common import CleanPodPolicy, RestartPolicy, seconds_of
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.containers import is_deleted, joined, outside_cause
+from elastic.platforms.kubernetes.pods.containers import is_deleted
+from elastic.platforms.kubernetes.pods.phases import (
+    clusters_doing,
+    conditions_of,
+    ends_of,
+    exit_code,
+    is_active,
+    is_pending,
+    is_ready,
+)
 
 JOB_LABEL: Final = "job-name"
 GROUP_LABEL: Final = "group-name"
@@ -48,45 +53,12 @@ def uid_of(item: Manifest) -> str:
     return uid
 
 
-def is_active(pod: Manifest) -> bool:
-    """Whether it runs."""
-    return _phase(pod) == "Running" and not is_deleted(pod)
-
-
-def is_pending(pod: Manifest) -> bool:
-    """Whether it may come to run."""
-    return not is_deleted(pod) and _phase(pod) not in {"Running", "Succeeded", "Failed"}
-
-
-def has_succeeded(pod: Manifest) -> bool:
-    """Whether it ended well; what was asked to end may do so with code 0, its work undone."""
-    return _phase(pod) == "Succeeded" and not is_deleted(pod)
-
-
-def has_failed(pod: Manifest) -> bool:
-    """Whether it ended otherwise, by itself or by its node."""
-    return _phase(pod) == "Failed" and not is_deleted(pod)
-
-
-def is_ready(pod: Manifest) -> bool:
-    """Whether it runs and answers."""
-    return is_active(pod) and any(
-        each.get("type") == "Ready" and each.get("status") == "True" for each in _conditions(pod)
-    )
-
-
 def ready_s(pod: Manifest) -> float | None:
     """Since when it does, in seconds since the epoch; None where it does not."""
     if not is_ready(pod):
         return None
-    [text] = (c.get("lastTransitionTime") for c in _conditions(pod) if c.get("type") == "Ready")
+    text = conditions_of(pod)["Ready"].get("lastTransitionTime")
     return None if text is None else seconds_of(text)
-
-
-def exit_code(pod: Manifest) -> int | None:
-    """The first code other than 0 of its containers, else 0; None where none of them has ended."""
-    codes = [ended["exitCode"] for ended in _ends(pod) if isinstance(ended.get("exitCode"), int)]
-    return next((code for code in codes if code), 0 if codes else None)
 
 
 def is_free(pod: Manifest, policy: RestartPolicy) -> bool:
@@ -98,20 +70,7 @@ def is_free(pod: Manifest, policy: RestartPolicy) -> bool:
     if policy is not RestartPolicy.EXIT_CODE:
         return False
     code = exit_code(pod)
-    return _is_clusters(pod) or code is None or code >= CLUSTER_CODE
-
-
-def why_failed(pod: Manifest) -> str:
-    """In words, for people: the cluster's own, else the exit code and what is told with it."""
-    cause = outside_cause(pod)
-    if cause is not None:
-        return cause
-    code = exit_code(pod)
-    if code is None:
-        return "ended without a reason"
-    reasons = (str(ended.get("reason")) for ended in _ends(pod) if ended.get("exitCode"))
-    told = next((reason for reason in reasons if reason not in _DULL), None)
-    return joined(f"exited with code {code}", told)
+    return clusters_doing(pod) is not None or code is None or code >= CLUSTER_CODE
 
 
 def started_s(pod: Manifest) -> float | None:
@@ -123,7 +82,7 @@ def started_s(pod: Manifest) -> float | None:
 def finished_s(pod: Manifest) -> float | None:
     """When the last of its containers ended; None where none is known to have."""
     return max(
-        (seconds_of(e["finishedAt"]) for e in _ends(pod) if e.get("finishedAt")), default=None
+        (seconds_of(e["finishedAt"]) for e in ends_of(pod) if e.get("finishedAt")), default=None
     )
 
 
@@ -159,34 +118,3 @@ def to_remove_at_end(pods: Sequence[Manifest], policy: CleanPodPolicy) -> list[M
         return policy is CleanPodPolicy.RUNNING and is_active(pod)
 
     return [pod for pod in pods if is_unwanted(pod)]
-
-
-def _is_clusters(pod: Manifest) -> bool:
-    # A deadline in the template is the job's own.
-    has_own_deadline = (pod.get("status") or {}).get("reason") == "DeadlineExceeded"
-    return outside_cause(pod) is not None and not has_own_deadline
-
-
-def _conditions(pod: Manifest) -> Iterable[Mapping[str, Any]]:
-    return (pod.get("status") or {}).get("conditions") or ()
-
-
-def _phase(pod: Manifest) -> str:
-    return str((pod.get("status") or {}).get("phase") or "Pending")
-
-
-_DULL: Final = frozenset({"Error", "Completed", "None"})
-"""Reasons of a container's end that say no more than its code."""
-
-
-def _ends(pod: Manifest) -> Iterable[Mapping[str, Any]]:
-    """How its containers have ended, those that prepare it first."""
-    status = pod.get("status") or {}
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        for entry in status.get(kind) or ():
-            if ended := _end(entry):
-                yield ended
-
-
-def _end(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (entry.get("state") or {}).get("terminated") or {}

@@ -5,8 +5,18 @@ A job asks for a queue by the label that Kueue has for it, whichever system the 
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from elastic.controller.reconciling import Action, Create, Delete, Note, Observed, Patch
+from elastic.controller.reconciling import (
+    Action,
+    Create,
+    Delete,
+    EventType,
+    Note,
+    Observed,
+    Patch,
+)
+from elastic.controller.resources.common import Condition, ConditionStatus, with_condition
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
 from elastic.platforms.kubernetes.objects.queues import (
     GROUPS,
@@ -21,6 +31,8 @@ from elastic.platforms.kubernetes.objects.queues import (
     system_for,
     systems_served,
 )
+
+QUEUE_MISSING: Final = "QueueMissing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,11 @@ class Queues:
     def groups(self) -> Sequence[Resource]:
         """Types of the groups that jobs have."""
         return tuple(group for system, group in GROUPS.items() if system in self.systems)
+
+    @property
+    def looks_at(self) -> Sequence[Resource]:
+        """Types that tell whether a job's queue is there."""
+        return () if self.local_queues is None else (self.local_queues,)
 
     def lacks(self, queue: str, observed: Observed) -> bool:
         """Whether there is no queue of this name, as far as that can be seen.
@@ -115,6 +132,52 @@ class Queued:
 def queue_of(job: Manifest) -> str:
     """The queue that a job asks for, or empty."""
     return str((job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
+
+
+def queue_missing(queue: str, namespace: str) -> str:
+    """What a job is told of whose queue is not there."""
+    return (
+        f"queue={queue} is not there: namespace {namespace} has no LocalQueue of that name, and "
+        f"pods that wait in it are held until it has: have it made (kubectl get localqueues -n "
+        f"{namespace} shows those that are there), or delete the job and apply it with another "
+        "queue"
+    )
+
+
+def queue_notes(queue: str, namespace: str, is_missing: bool, is_told: bool) -> tuple[Note, ...]:
+    """That a job's queue is not there, or has come: once each.
+
+    Args:
+        queue: That the job asks for.
+        namespace: The job's.
+        is_missing: Whether the queue is not there now.
+        is_told: Whether the job's status says so already.
+    """
+    if is_missing is is_told:
+        return ()
+    if not is_missing:
+        return (Note("QueueFound", f"namespace {namespace} has a LocalQueue {queue} now"),)
+    return (Note(QUEUE_MISSING, queue_missing(queue, namespace), EventType.WARNING),)
+
+
+def is_queue_missing(conditions: Sequence[Condition]) -> bool:
+    """Whether the conditions of a job tell that its queue is not there."""
+    return any(
+        each.type == QUEUE_MISSING and each.status is ConditionStatus.TRUE for each in conditions
+    )
+
+
+def with_queue_notes(
+    conditions: tuple[Condition, ...], notes: Sequence[Note], now_s: float
+) -> tuple[Condition, ...]:
+    """The conditions of a job once it is told what has become of its queue."""
+    for note in notes:
+        is_missing = note.reason == QUEUE_MISSING
+        status = ConditionStatus.TRUE if is_missing else ConditionStatus.FALSE
+        conditions = with_condition(
+            conditions, QUEUE_MISSING, status, note.reason, note.message, now_s
+        )
+    return conditions
 
 
 def group_actions(

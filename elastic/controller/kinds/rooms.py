@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from elastic.controller.kinds.fitting import is_allowed
 from elastic.controller.resources.pod_parts import CARD_ID, Annotations, PodParts, parts_of
 from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.pods.phases import has_ended
 from elastic.policy.cluster.rules import Taint, untolerated
 from elastic.spec.quantities import NANO, nanos_of, shown
 
@@ -27,8 +28,6 @@ _PODS: Final = "pods"
 
 _CARD_MEMORY: Final = "kubeshare/gpu_info"
 """KubeShare's annotation of nodes: `UUID:MIB,UUID:MIB,`."""
-
-_OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +246,7 @@ class Rooms:
         """See `rooms_of`."""
         on_node: dict[str, list[Manifest]] = defaultdict(list)
         for pod in pods:
-            if (pod.get("status") or {}).get("phase") not in _OVER:
+            if not has_ended(pod):
                 on_node[pod["spec"].get("nodeName") or ""].append(pod)
         known, self._known = self._known, {}
         for node in sorted(nodes, key=lambda node: str(node["metadata"]["name"])):

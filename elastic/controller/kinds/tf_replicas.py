@@ -14,7 +14,15 @@ from elastic.controller.reconciling import Observed
 from elastic.controller.resources.common import RestartPolicy, seconds_of
 from elastic.controller.resources.tf_job import CONTAINER, SHARE_PODS, Role
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest, Resource
-from elastic.platforms.kubernetes.pods.containers import is_deleted, outside_cause
+from elastic.platforms.kubernetes.pods.containers import is_deleted, status_of
+from elastic.platforms.kubernetes.pods.phases import (
+    RUNNING,
+    SUCCEEDED,
+    clusters_doing,
+    end_of,
+    has_ended,
+    phase_of,
+)
 
 
 class Phase(StrEnum):
@@ -110,13 +118,10 @@ def _replica(resource: Resource, item: Manifest, status: Mapping[str, Any], job:
     name, spec = name_of(item), item["spec"]
     pod = {"metadata": item["metadata"], "status": status}
     role, index = _place_in_job(name, job)
-    entries = status.get("containerStatuses") or ()
-    entry: Mapping[str, Any] = next((each for each in entries if each.get("name") == CONTAINER), {})
-    ends = [end for key in ("state", "lastState") if (end := _end(entry, key))]
+    entry = status_of(pod, CONTAINER)
+    ends = [end for run in ("state", "lastState") if (end := end_of(entry, run))]
     newest = ends[0] if ends else {}
-    phase = _phase(status, entry, str(spec.get("restartPolicy") or "Always"))
-    has_own_deadline = status.get("reason") == "DeadlineExceeded"
-    cause = None if has_own_deadline or phase is not Phase.FAILED else outside_cause(pod)
+    phase = _phase(pod, entry, str(spec.get("restartPolicy") or "Always"))
     began_s, ended_s = (_seconds(newest.get(key)) for key in ("startedAt", "finishedAt"))
     return Replica(
         resource=resource,
@@ -126,10 +131,10 @@ def _replica(resource: Resource, item: Manifest, status: Mapping[str, Any], job:
         index=index,
         node=str(spec.get("nodeName") or ""),
         is_deleted=is_deleted(item),
-        is_over=status.get("phase") in {"Succeeded", "Failed"},
+        is_over=has_ended(pod),
         phase=phase,
         code=newest.get("exitCode"),
-        cause=cause,
+        cause=clusters_doing(pod) if phase is Phase.FAILED else None,
         restarts=int(entry.get("restartCount") or 0),
         has_exited_well=any(end.get("exitCode") == 0 for end in ends),
         ran_s=0.0 if began_s is None or ended_s is None else max(0.0, ended_s - began_s),
@@ -145,24 +150,19 @@ def _place_in_job(name: str, job: str) -> tuple[Role | None, int]:
     return None, 0
 
 
-def _end(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    return (entry.get(key) or {}).get("terminated") or {}
-
-
 def _seconds(text: str | None) -> float | None:
     return None if text is None else seconds_of(text)
 
 
-def _phase(status: Mapping[str, Any], entry: Mapping[str, Any], restart_policy: str) -> Phase:
+def _phase(pod: Manifest, entry: Mapping[str, Any], restart_policy: str) -> Phase:
     """How a replica is.
 
     Args:
-        status: Of the pod.
+        pod: Its metadata and status.
         entry: What it tells of the container; empty before it does.
         restart_policy: Of the pod.
     """
-    pod_phase, ended = status.get("phase"), _end(entry, "state")
-    is_over = pod_phase in {"Succeeded", "Failed"}
+    is_over, ended = has_ended(pod), end_of(entry)
     if ended:
         if ended.get("exitCode") == 0:
             goes_on = restart_policy == "Always" and not is_over
@@ -170,11 +170,11 @@ def _phase(status: Mapping[str, Any], entry: Mapping[str, Any], restart_policy: 
         goes_on = restart_policy != "Never" and not is_over
         return Phase.RESTARTING if goes_on else Phase.FAILED
     if is_over:
-        return Phase.SUCCEEDED if pod_phase == "Succeeded" else Phase.FAILED
-    before = _end(entry, "lastState").get("exitCode")
+        return Phase.SUCCEEDED if phase_of(pod) == SUCCEEDED else Phase.FAILED
+    before = end_of(entry, "lastState").get("exitCode")
     if "waiting" in (entry.get("state") or {}):
         return Phase.RESTARTING if before else Phase.PENDING
-    return Phase.RUNNING if pod_phase == "Running" else Phase.PENDING
+    return Phase.RUNNING if phase_of(pod) == RUNNING else Phase.PENDING
 
 
 def of_role(replicas: Iterable[Replica], role: Role) -> list[Replica]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from elastic.controller.kinds.queueing import Queues, group_actions
+from elastic.controller.kinds.queueing import Queues, group_actions, queue_of
 from elastic.controller.kinds.rejecting import words_of
 from elastic.controller.kinds.training_children import (
     LABELS,
@@ -29,8 +29,10 @@ from elastic.controller.kinds.training_sizes import Sizes, wanted_sizes
 from elastic.controller.kinds.training_telling import (
     generation,
     is_new_spec,
+    missing_queue,
     now_has,
     phase_notes,
+    queue_news,
     replica_statuses,
     scale_status,
     status_of,
@@ -87,13 +89,16 @@ class TrainingJobs:
     resource: Resource = RESOURCE
     queues: Queues = field(default_factory=Queues)
     unwatched: Sequence[Resource] = ()
-    looks_at: Sequence[Resource] = ()
     component: str = COMPONENT
     sees_cluster: bool = False
 
     @property
     def children(self) -> Sequence[Resource]:
         return (REPLICA_SETS, BATCH_JOBS, PODS, *self.queues.groups)
+
+    @property
+    def looks_at(self) -> Sequence[Resource]:
+        return self.queues.looks_at
 
     def job_of(self, resource: Resource, child: Manifest) -> str | None:
         """By the label of a role.
@@ -127,7 +132,10 @@ class TrainingJobs:
             return _unreadable(job, groups, status, problem)
         sizes = self.sizes(reading.spec, status)
         queued = self.queues.queued(job, reading.spec.trainer.min_instance)
-        return _live(Look(observed, groups, status, reading, reading.spec, sizes, queued))
+        lacks_queue = self.queues.lacks(queue_of(job), observed)
+        return _live(
+            Look(observed, groups, status, reading, reading.spec, sizes, queued, lacks_queue)
+        )
 
     def rejected(self, observed: Observed, rejection: Rejection) -> Outcome | None:
         """A job that has not begun to train is failed."""
@@ -146,12 +154,14 @@ def _live(here: Look) -> Outcome:
     actions = _releases(here.groups, phase) if phase.is_final else _steps(here)
     status = TrainingJobStatus(
         phase=phase,
-        reason=reason,
+        reason=reason if phase.is_final else missing_queue(here),
         scale_status=scale_status(here),
         replica_statuses=replica_statuses(here.groups, here.roles),
         observedGeneration=generation(here.observed.job),
     )
     notes = [*warnings(here), *phase_notes(before, phase, reason)]
+    if not phase.is_final:
+        notes.extend(queue_news(here))
     return Outcome(actions, written(status), notes)
 
 

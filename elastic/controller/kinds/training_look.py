@@ -18,6 +18,7 @@ class Look:
         status: As it was written last.
         reading: Of the spec, which could be read.
         queued: How its trainers wait in a queue; None where they wait in none.
+        lacks_queue: Whether the queue that they are to wait in is not there.
     """
 
     observed: Observed
@@ -27,6 +28,7 @@ class Look:
     spec: TrainingJobSpec
     sizes: Sizes
     queued: Queued | None = None
+    lacks_queue: bool = False
 
     @property
     def name(self) -> str:

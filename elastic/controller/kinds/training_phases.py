@@ -8,8 +8,9 @@ ends with 0, for one that has succeeded; we do not, and can only let the others 
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.controller.kinds.training_pods import Group, failures, has_failed
+from elastic.controller.kinds.training_pods import Group, failures
 from elastic.controller.resources.training_job import Phase
+from elastic.platforms.kubernetes.pods.phases import has_failed
 
 TRANSITIONS: Final = {
     Phase.NONE: frozenset({Phase.CREATING, Phase.FAILED}),

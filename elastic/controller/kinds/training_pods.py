@@ -1,6 +1,6 @@
 """What the pods of a TrainingJob tell, with the ReplicaSets and the Job that own them. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -8,8 +8,17 @@ from elastic.controller.kinds.training_children import LABELS, RESOURCES, name_o
 from elastic.controller.resources.training_job import Role, RoleStatus, TrainingJobStatus
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest, Resource
 from elastic.platforms.kubernetes.pods.containers import is_deleted, joined, outside_cause
+from elastic.platforms.kubernetes.pods.phases import (
+    RUNNING,
+    SUCCEEDED,
+    conditions_of,
+    ends_of,
+    has_ended,
+    has_failed,
+    holds,
+    phase_of,
+)
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 LEAVING: Final = "Terminating"
 """What Kubernetes has no phase for, though its tools say so."""
 
@@ -46,12 +55,12 @@ class Group:
     @property
     def active(self) -> list[Manifest]:
         """Pods that run, or are about to; a node that does not answer ends none of them."""
-        return [pod for pod in self.pods if phase_of(pod) not in _ENDED and not is_deleted(pod)]
+        return [pod for pod in self.pods if not has_ended(pod) and not is_deleted(pod)]
 
     @property
     def running(self) -> list[Manifest]:
         """Pods that run."""
-        return [pod for pod in self.active if phase_of(pod) == "Running"]
+        return [pod for pod in self.active if phase_of(pod) == RUNNING]
 
     @property
     def failed(self) -> list[Manifest]:
@@ -78,7 +87,7 @@ class Group:
     @property
     def starts_none(self) -> bool:
         """Whether Kubernetes starts no pod any more: one has ended well, by itself or not."""
-        return self._counted > 0 or any(phase_of(pod) == "Succeeded" for pod in self.pods)
+        return self._counted > 0 or any(phase_of(pod) == SUCCEEDED for pod in self.pods)
 
     @property
     def _counted(self) -> int:
@@ -88,19 +97,19 @@ class Group:
     @property
     def num_ready(self) -> int:
         """Pods that run and answer."""
-        return sum(_holds(pod, "Ready") for pod in self.running)
+        return sum(holds(pod, "Ready") for pod in self.running)
 
     @property
     def is_complete(self) -> bool:
         """Whether Kubernetes has seen the Job's end, a good one."""
-        return any(_holds(self.owner, type_) for type_ in ("Complete", "SuccessCriteriaMet"))
+        return any(holds(self.owner, type_) for type_ in ("Complete", "SuccessCriteriaMet"))
 
     @property
     def job_failure(self) -> str:
         """Why Kubernetes has given up the Job; empty where it has not."""
         for type_ in ("Failed", "FailureTarget"):
-            if _holds(self.owner, type_):
-                told = _conditions(self.owner)[type_]
+            if holds(self.owner, type_):
+                told = conditions_of(self.owner)[type_]
                 return joined(told.get("reason"), told.get("message")) or type_
         return ""
 
@@ -160,16 +169,6 @@ def _controller_uid(pod: Manifest) -> str | None:
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), None)
 
 
-def phase_of(pod: Manifest) -> str:
-    """As Kubernetes has it; `Pending` where nothing was told yet."""
-    return str((pod.get("status") or {}).get("phase") or "Pending")
-
-
-def has_failed(pod: Manifest) -> bool:
-    """Whether a pod has failed, and not because it was to go."""
-    return phase_of(pod) == "Failed" and not is_deleted(pod)
-
-
 def failures(pods: Sequence[Manifest]) -> str:
     """Which pods failed, on which nodes, and why, for people."""
     told = "; ".join(_failure(pod) for pod in pods[:_MAX_NAMED])
@@ -188,27 +187,10 @@ def _why_failed(pod: Manifest) -> str:
     cause = outside_cause(pod)
     if cause is not None:
         return cause
-    for ended in _ends(pod):
-        code, reason = ended.get("exitCode"), str(ended.get("reason") or "")
+    for end in ends_of(pod):
+        code, reason = end.get("exitCode"), str(end.get("reason") or "")
         if code:
             # `Error` says no more than that the code is not 0.
             told = f"{reason}, " if reason not in {"", "Error"} else ""
             return f"{told}exit code {code}"
     return "ended without a reason"
-
-
-def _ends(pod: Manifest) -> Iterable[Mapping[str, Any]]:
-    status = pod.get("status") or {}
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        for entry in status.get(kind) or ():
-            ended: Mapping[str, Any] = (entry.get("state") or {}).get("terminated") or {}
-            yield ended
-
-
-def _conditions(item: Manifest | None) -> dict[str, Mapping[str, Any]]:
-    conditions = ((item or {}).get("status") or {}).get("conditions") or ()
-    return {str(each.get("type")): each for each in conditions}
-
-
-def _holds(item: Manifest | None, type_: str) -> bool:
-    return _conditions(item).get(type_, {}).get("status") == "True"

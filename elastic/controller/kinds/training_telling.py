@@ -5,6 +5,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from elastic.controller.kinds.queueing import queue_missing, queue_notes, queue_of
 from elastic.controller.kinds.training_children import MADE_FROM, digest
 from elastic.controller.kinds.training_look import Look
 from elastic.controller.kinds.training_pods import Group, Groups
@@ -138,6 +139,23 @@ def _ignored_changes(here: Look) -> list[Note]:
             "min-instance and max-instance can be changed; submit it anew for the rest",
         )
     ]
+
+
+def missing_queue(here: Look) -> str:
+    """What keeps the trainers of a job waiting whose queue is not there; empty where it is."""
+    return queue_missing(*_queue(here)) if here.lacks_queue else ""
+
+
+def queue_news(here: Look) -> tuple[Note, ...]:
+    """That its queue is not there, or has come."""
+    is_told = here.status.reason == queue_missing(*_queue(here))
+    return queue_notes(*_queue(here), here.lacks_queue, is_told)
+
+
+def _queue(here: Look) -> tuple[str, str]:
+    """The queue that a job asks for, and its namespace."""
+    job = here.observed.job
+    return queue_of(job), job["metadata"].get("namespace", "default")
 
 
 def phase_notes(before: Phase, phase: Phase, reason: str) -> list[Note]:

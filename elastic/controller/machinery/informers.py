@@ -25,6 +25,7 @@ from elastic.platforms.kubernetes.api.errors import RefusedError
 from elastic.platforms.kubernetes.api.informer import Watch
 from elastic.platforms.kubernetes.api.resources import NODES, PODS, Manifest, Resource
 from elastic.platforms.kubernetes.pods.containers import is_deleted
+from elastic.platforms.kubernetes.pods.phases import has_ended
 
 logger = logging.getLogger(__name__)
 
@@ -426,9 +427,8 @@ def _room(item: Manifest) -> Any:
     """What of a node or of a pod matters for where others may go."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
     ready = [each["status"] for each in status.get("conditions") or () if each["type"] == "Ready"]
-    is_over = status.get("phase") in ("Succeeded", "Failed")
     of_node = (spec.get("taints"), spec.get("unschedulable"), status.get("allocatable"))
-    of_pod = (spec.get("nodeName"), is_over, spec.get("containers"))
+    of_pod = (spec.get("nodeName"), has_ended(item), spec.get("containers"))
     is_node = "allocatable" in status
     return (*of_node, ready, item["metadata"].get("labels")) if is_node else of_pod
 

@@ -11,11 +11,11 @@ from elastic.controller.kinds.fitting import is_allowed
 from elastic.controller.kinds.rooms import demand_of, needs_of
 from elastic.controller.resources.pod_parts import CARD_ID, PodParts
 from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.pods.phases import has_ended
 from elastic.policy.cluster.amounts import GPU, given_of, needed
 from elastic.policy.cluster.rules import Rules, Taint, Toleration
 from elastic.policy.cluster.snapshot import Group, Node, Pod, Share
 
-_OVER: Final = frozenset({"Succeeded", "Failed"})
 _CARD_MEMORY: Final = "kubeshare/gpu_info"
 """KubeShare's annotation of nodes: `UUID:MIB,UUID:MIB,`."""
 
@@ -120,7 +120,7 @@ def other_pods(pods: Iterable[Manifest], nodes: Sequence[Node]) -> tuple[Pod, ..
     for pod in pods:
         labels = pod["metadata"].get("labels") or {}
         is_gated = node_name(pod) is None and bool(pod["spec"].get("schedulingGates"))
-        if is_over(pod) or is_gated or CARD_ID in labels:
+        if has_ended(pod) or is_gated or CARD_ID in labels:
             continue
         try:
             needs = needs_of_template(pod, nodes)
@@ -132,11 +132,6 @@ def other_pods(pods: Iterable[Manifest], nodes: Sequence[Node]) -> tuple[Pod, ..
             )
         )
     return tuple(found)
-
-
-def is_over(pod: Manifest) -> bool:
-    """Whether it has ended, and has no room any more."""
-    return (pod.get("status") or {}).get("phase") in _OVER
 
 
 def node_name(pod: Manifest) -> str | None:
@@ -197,7 +192,7 @@ def group_of(role: Role, pods: Iterable[Manifest], nodes: Sequence[Node]) -> Gro
     there: dict[str, tuple[str, str | None]] = {}
     for number, pod in enumerate(pods):
         node = node_name(pod)
-        if node is None or is_over(pod):
+        if node is None or has_ended(pod):
             continue
         if pod["metadata"].get("deletionTimestamp"):
             leaving[node] += 1

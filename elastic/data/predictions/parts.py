@@ -80,6 +80,16 @@ def encode(parts: Sequence[Predictions], form: str) -> bytes:
         raise
 
 
+def first_rows(outputs: Any, count: int) -> Any:
+    """A model's outputs for the first so many records."""
+    match outputs:
+        case Mapping():
+            return {name: first_rows(each, count) for name, each in outputs.items()}
+        case list() | tuple():
+            return [first_rows(each, count) for each in outputs]
+    return outputs[:count]
+
+
 def columns(part: Predictions) -> Columns:
     """The columns of a model's outputs, each with one value, or array, a record.
 

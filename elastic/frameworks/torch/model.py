@@ -1,9 +1,8 @@
 """A torch module with the user's loss and metrics."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -21,8 +20,6 @@ from elastic.frameworks.user_code import leaves, part_that_runs, predicted_array
 from elastic.rows.base import RowReader, Table
 from elastic.spec.export_form import export_target
 from elastic.spec.model_def import ModelDef
-
-_REFUSES_ONE: Final = "Expected more than 1 value per channel when training"
 
 
 class TorchModel:
@@ -99,7 +96,6 @@ class TorchModel:
             parameter.grad = None
         with (
             recording(self._sources, torch.Tensor.requires_grad_) as reads,
-            _single_examples(batch.num_examples),
             user_code("the training step"),
         ):
             features, labels = self._on_device(batch)
@@ -250,21 +246,6 @@ def _total(losses: Any) -> torch.Tensor:
     for value in values[1:]:
         total = total + value
     return total
-
-
-@contextmanager
-def _single_examples(num_examples: int) -> Iterator[None]:
-    """Say what helps where batch normalisation refuses a minibatch of one example."""
-    try:
-        yield
-    except ModelDefError as error:
-        if num_examples > 1 or _REFUSES_ONE not in str(error):
-            raise
-        raise ModelDefError(
-            f"{error}: this minibatch is a single example, of which batch normalisation makes no "
-            "statistics: leave out an epoch's short last minibatch with --drop_last, or take a "
-            "--minibatch_size that leaves no single record"
-        ) from error.__cause__
 
 
 def _check_depends(loss: torch.Tensor) -> None:

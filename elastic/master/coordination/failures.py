@@ -105,7 +105,8 @@ class Failures:
                 self.shrunk(task.kind, verdict.fails_at, verdict.runs_at, report.message)
             case SizeFault():
                 where = task.tell(report.start, report.end)
-                return _too_large(verdict, where, report.message)
+                too_what = _too_large if verdict.fails_at > 1 else _too_small
+                return too_what(verdict, where, report.message)
             case Retry():
                 self.retry(verdict, report, task, replica)
         return None
@@ -134,6 +135,14 @@ _NEXT: Final = {
     Retry.IN_PARTS: "it is computed in parts, to find the record that fails",
     Retry.ALONE: "it is tried again by itself",
 }
+
+
+def _too_small(fault: SizeFault, where: str, message: str) -> UserError:
+    return TrainingError(
+        f"the minibatch fails at 1 record, runs at {fault.runs_at} ({where}, which is not to "
+        f"blame): {message}: leave out an epoch's short last minibatch with --drop_last, or take a "
+        "--minibatch_size that leaves no single record"
+    )
 
 
 def _too_large(fault: SizeFault, where: str, message: str) -> UserError:

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +19,11 @@ from elastic.master.evaluation.evaluator import Evaluator
 from elastic.master.fenced import FencedWriter
 from elastic.master.hang_watch import LEAST_S
 from elastic.master.kinds.work import JobParts, Until
+from elastic.master.parameters.ring import ServerLife
 from elastic.master.parameters.rows import WithRows
+from elastic.master.parameters.server_rows import ServerRows
 from elastic.master.parameters.servers import ServerParameters, ServerRules
+from elastic.master.parameters.servers_with_rows import ServersWithRows
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
 from elastic.master.parameters.tables import NewestRows
@@ -191,7 +194,8 @@ async def open_training(
     parameters = _strategy(parts, store, total_updates(spec, sources.shards))
     tables = parts.tables
     if tables is not None:
-        parameters = WithRows(parameters, tables)
+        if not isinstance(parameters, ServersWithRows):
+            parameters = WithRows(parameters, tables)
         parts.board.follow_tables(parameters.sizes)
         store.model.read_rows_from(NewestRows(tables))
     callbacks = CallbackRunner(hooks, parameters, spec.hang_timeout, board.note)
@@ -262,13 +266,14 @@ def _strategy(parts: JobParts, store: ParameterStore, total_steps: int) -> AnySt
         max(spec.hang_timeout, LEAST_S),
         parts.env.certificate,
     )
-    return ServerParameters(
-        store,
-        ring,
-        rules,
-        lambda life: parts.on_server_progress(life.replica),
-        parts.env.fence,
-    )
+    told, fence, tables = _server_progress(parts), parts.env.fence, parts.tables
+    if tables is not None and isinstance(tables.store, ServerRows):
+        return ServersWithRows(store, ring, rules, told, fence, tables=tables, rows=tables.store)
+    return ServerParameters(store, ring, rules, told, fence)
+
+
+def _server_progress(parts: JobParts) -> Callable[[ServerLife], None]:
+    return lambda life: parts.on_server_progress(life.replica)
 
 
 def _digest(shards: Sequence[Shard]) -> str:

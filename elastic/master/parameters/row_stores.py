@@ -7,7 +7,9 @@ from typing import Final
 
 from elastic.errors import JobSpecError
 from elastic.master.parameters.ring import ServerRing
+from elastic.master.parameters.server_rows import ServerRows
 from elastic.platforms.surroundings import MasterEnvironment
+from elastic.rows.cached import CachedRows
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowStore
 from elastic.spec.job import JobSpec
@@ -36,6 +38,8 @@ def row_store(spec: JobSpec, env: MasterEnvironment, ring: ServerRing | None) ->
     """
     if spec.embedding_store == "memory":
         return MemoryRows()
+    if spec.embedding_store == "ps":
+        return ServerRows()
     try:
         # Only jobs with a Redis need its package.
         from elastic.rows.redis_link import RedisLink
@@ -49,7 +53,7 @@ def row_store(spec: JobSpec, env: MasterEnvironment, ring: ServerRing | None) ->
             "names it"
         ) from error
     link = RedisLink(_where(spec, env.token, ring), spec.embedding_redis_patience)
-    return RedisRows(link, spec.job_name, env.run_id)
+    return CachedRows(RedisRows(link, spec.job_name, env.run_id))
 
 
 def _where(spec: JobSpec, token: str, ring: ServerRing | None) -> Callable[[], RedisAddress | None]:

@@ -94,7 +94,7 @@ class ServerRules:
 
 
 @dataclass(slots=True)
-class _Server:
+class LoadedServer:
     """One server of this era."""
 
     life: ServerLife
@@ -135,7 +135,7 @@ class ServerParameters:
         self._fence = fence
         self._whole = described(mirror.parameter_layout)
         self._shares = _spread(mirror, ring.num_servers)
-        self._servers: list[_Server] = []
+        self._servers: list[LoadedServer] = []
         self._group: list[Staged] = []
         self._ended: set[str] = set()
         self._num_epochs = 0
@@ -169,7 +169,7 @@ class ServerParameters:
         """See `Strategy`: waits for all servers, and loads them."""
         lives = await self._ring.complete()
         self._servers = [
-            _Server(life, share, self._client_of(life))
+            LoadedServer(life, share, self._client_of(life))
             for life, share in zip(lives, self._shares, strict=True)
         ]
         optimizer = self._mirror.updater.state()
@@ -365,10 +365,20 @@ class ServerParameters:
             ),
         )
 
-    async def _load(self, server: _Server, optimizer: UpdaterState) -> None:
+    async def _load(self, server: LoadedServer, optimizer: UpdaterState) -> None:
+        what = f"taken its share of version {self.version}"
+        share = self._share_of(server, optimizer)
+        server.proof, failure = await self._ask(
+            server, lambda _: server.client.load(share), what, self._rules.first_s
+        )
+        if failure:
+            raise ModelDefError(f"{server.life.replica.name}: {failure}")
+
+    def _share_of(self, server: LoadedServer, optimizer: UpdaterState) -> LoadedShare:
+        """What a server begins with."""
         model, rules = self._mirror.model, self._rules
         own = share_of_optimizer(server.share, self._whole, optimizer)
-        share = LoadedShare(
+        return LoadedShare(
             self.era,
             self.version,
             self._whole,
@@ -379,14 +389,8 @@ class ServerParameters:
             rules.total_steps,
             rules.is_synchronous,
         )
-        what = f"taken its share of version {self.version}"
-        server.proof, failure = await self._ask(
-            server, lambda _: server.client.load(share), what, rules.first_s
-        )
-        if failure:
-            raise ModelDefError(f"{server.life.replica.name}: {failure}")
 
-    async def _commit(self, server: _Server, commit: Commit) -> Committed:
+    async def _commit(self, server: LoadedServer, commit: Commit) -> Committed:
         """Have one server make the update, however often it has to be asked."""
         rules = self._rules
         return await self._ask(
@@ -396,7 +400,7 @@ class ServerParameters:
             rules.limit_s if self._num_made else max(rules.first_s, rules.limit_s),
         )
 
-    def _hangs(self, server: _Server, what: str, limit_s: float) -> Exception:
+    def _hangs(self, server: LoadedServer, what: str, limit_s: float) -> Exception:
         name = server.life.replica.name
         told = f"{name} has not {what} within {limit_s:g} s"
         if self._ring.hangs(server.life, self.version):
@@ -415,7 +419,7 @@ class ServerParameters:
             )
         )
 
-    async def _all(self, each: Callable[[_Server], Awaitable[T]]) -> list[T]:
+    async def _all(self, each: Callable[[LoadedServer], Awaitable[T]]) -> list[T]:
         """What all servers answer; the first that fails ends the others' calls."""
         tasks = [asyncio.ensure_future(each(server)) for server in self._servers]
         try:
@@ -425,7 +429,7 @@ class ServerParameters:
                 task.cancel()
 
     async def _ask(
-        self, server: _Server, call: Callable[[float], Awaitable[T]], what: str, limit_s: float
+        self, server: LoadedServer, call: Callable[[float], Awaitable[T]], what: str, limit_s: float
     ) -> T:
         """A server's answer, as long as it can come and is worth anything.
 
@@ -475,7 +479,7 @@ class ServerParameters:
         self._fence.check()
         return await call()
 
-    def _check_there(self, server: _Server) -> None:
+    def _check_there(self, server: LoadedServer) -> None:
         if self._closed.is_set():
             raise ParametersLostError("the job has gone back to a cut")
         if not self._ring.has([server.life]):

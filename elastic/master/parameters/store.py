@@ -224,6 +224,8 @@ class VersionStore(Generic[V]):
         Raises:
             CheckpointError: They do not fit the model or the optimizer.
         """
+        # Gradients that waited for others of their group are of other values, and have not counted.
+        self.drop_staged()
         self._model.load(parameters, state)
         if optimizer is not None:
             self.updater.load_state(optimizer)

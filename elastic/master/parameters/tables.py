@@ -100,8 +100,18 @@ class Tables:
             ValueError: There is no such table.
             KeyError, RowMissingError, RowsLostError: See `RowStore.read`.
         """
+        self.table(name)
+        return self.begun(name, ids, self.store.read(name, ids, version))
+
+    def begun(self, name: str, ids: Ids, found: Rows) -> Values:
+        """Values of rows that a store was asked for, first ones where it has none.
+
+        Args:
+            name: Of the table.
+            ids: That were asked for.
+            found: Their rows, the slots of which may be left out; may be changed.
+        """
         table = self.table(name)
-        found = self.store.read(name, ids, version)
         values = np.ascontiguousarray(found.values[:, : table.dim])
         is_new = ~found.is_there
         if is_new.any():
@@ -288,7 +298,7 @@ class Tables:
     def _load(self, version: int, rows: CutRows | None) -> None:
         names = () if rows is None else [form.table.name for form in self.forms]
         tables: Mapping[str, Iterable[Change]] = {
-            name: rows.scan(name) for name in names if rows is not None
+            name: _Parts(rows.scan, name) for name in names if rows is not None
         }
         self.store.load(version, tables)
 
@@ -304,6 +314,17 @@ class Tables:
                     f"its rows of {own.table.name!r} are of an optimizer with "
                     f"{_listed(other.slots)}, this job's has {_listed(own.slots)}"
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """All rows of a table, read from their beginning each time that somebody goes through them."""
+
+    scan: Callable[[str], Iterable[Change]]
+    table: str
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.scan(self.table))
 
 
 class NewestRows:

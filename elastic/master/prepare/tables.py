@@ -1,6 +1,7 @@
 """The tables of a model's embeddings: checked, opened, and begun."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from elastic.checkpoints.rows import CutRows, read_rows
@@ -9,6 +10,7 @@ from elastic.errors import CheckpointError, JobSpecError
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.tables import Tables
 from elastic.master.prepare.preparation import checkpoint_path
+from elastic.rows.base import Life, Table
 from elastic.rows.kernels import kernel_of
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowStore
@@ -44,6 +46,8 @@ def open_tables(
     _check_settings(spec, model_def, ", ".join(table.name for table in tables))
     at("tables of embeddings")
     is_trained = spec.kind is JobKind.TRAIN
+    if is_trained and spec.embedding_store == "ps":
+        _check_lives(tables)
     kernel = kernel_of(store.updater.row_rule()) if is_trained else None
     opened = Tables(open_store(), tables, kernel)
     opened.open()
@@ -54,7 +58,7 @@ def _check_settings(spec: JobSpec, model_def: ModelDef, names: str) -> None:
     if spec.get_model_steps > 1:
         raise JobSpecError(
             f"get_model_steps={spec.get_model_steps} has workers apply gradients of their own, and "
-            f"the model has tables of embeddings ({names}), whose rows the master alone changes: "
+            f"the model has tables of embeddings ({names}), whose rows no worker changes: "
             "leave --get_model_steps out"
         )
     # Now, and not when all is trained.
@@ -66,6 +70,20 @@ def _check_settings(spec: JobSpec, model_def: ModelDef, names: str) -> None:
             f"--output={spec.output} is a SavedModel, which holds no Python, by which the tables "
             f"of embeddings ({names}) look up their rows: let --output end in .keras"
         )
+
+
+def _check_lives(tables: Sequence[Table]) -> None:
+    """See that rows stay, as they do on parameter servers."""
+    usual = asdict(Life())
+    for table in tables:
+        asked = {name: value for name, value in asdict(table.life).items() if value != usual[name]}
+        if asked:
+            told = ", ".join(f"{name}={value}" for name, value in asked.items())
+            raise JobSpecError(
+                f"the layer of table {table.name!r} has {told}, and with --embedding_store ps every "
+                "id gets a row that stays: take --embedding_store memory or redis, which do as it "
+                f"says, or leave {' and '.join(asked)} out"
+            )
 
 
 def begin_tables(spec: JobSpec, model_def: ModelDef, tables: Tables, version: int = 0) -> None:

@@ -47,7 +47,7 @@ def _read_strategy(value: object) -> object:
 StrategyName = Annotated[
     Literal["master", "ps"], BeforeValidator(_read_strategy, json_schema_input_type=str)
 ]
-EmbeddingStoreName = Literal["memory", "redis"]
+EmbeddingStoreName = Literal["memory", "redis", "ps"]
 
 
 def _check_redis_url(url: str) -> str:
@@ -258,8 +258,8 @@ class WorkSettings(BaseModel):
 
     embedding_store: EmbeddingStoreName = setting(
         "memory",
-        "where rows of embeddings are: in the master's memory, or in a Redis, that of "
-        "embedding_redis_url or one that the job brings along",
+        "where rows of embeddings are: in the master's memory, on the parameter servers (ps), or "
+        "in a Redis, that of embedding_redis_url or one that the job brings along",
         group="Updates",
         kinds=TRAIN,
     )

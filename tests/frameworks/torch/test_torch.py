@@ -192,15 +192,6 @@ def test_restoring_continues_bit_by_bit(optimizer, schedule):
     assert_equal(state.tensors, frozen)
 
 
-def test_batch_normalisation_of_a_single_example_says_what_helps():
-    def net():
-        return nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
-
-    model = build(make_def(model=net))
-    with pytest.raises(ModelDefError, match=r"more than 1 value .*--drop_last.*--minibatch_size"):
-        model.gradients(make_batch(size=1), seed=0)
-
-
 class Turned(nn.Module):
     """Its parameters lie in memory in other orders than their indices."""
 

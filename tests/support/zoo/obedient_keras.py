@@ -9,8 +9,9 @@ import tensorflow as tf
 class CustomModel(keras.Model):
     """One parameter per record."""
 
-    def __init__(self, num_records: int) -> None:
+    def __init__(self, num_records: int, bears_one: bool = True) -> None:
         super().__init__()
+        self._least = 1 if bears_one else 2
         self.counts = self.add_weight(shape=(num_records,), initializer="zeros", name="counts")
 
     def build(self, input_shape: Any) -> None:
@@ -18,6 +19,7 @@ class CustomModel(keras.Model):
 
     def call(self, features: tf.Tensor) -> tf.Tensor:
         """Map (n, 2) pairs of index and deed to counts (n,)."""
+        tf.debugging.assert_greater_equal(tf.shape(features)[0], self._least)
         poison = tf.where(features[:, 1] == 4, tf.constant(float("nan")), 1.0)
         return keras.ops.take(self.counts, features[:, 0]) * poison
 

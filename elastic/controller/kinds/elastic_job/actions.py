@@ -21,11 +21,7 @@ from elastic.controller.kinds.pods import (
     ended_s as pod_ended_s,
 )
 from elastic.controller.kinds.pods import (
-    has_failed,
-    has_succeeded,
     index_of,
-    is_active,
-    is_pending,
     name_of,
     ready_s,
     replica_labels,
@@ -40,6 +36,12 @@ from elastic.controller.resources.elastic_job import GROUP, RESOURCE, FailedPod
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest, Resource
 from elastic.platforms.kubernetes.objects.queues import LAST_ANNOTATION
 from elastic.platforms.kubernetes.pods.containers import is_deleted
+from elastic.platforms.kubernetes.pods.phases import (
+    has_failed,
+    has_succeeded,
+    is_active,
+    is_pending,
+)
 
 CUT_OFF_S = 60.0
 """How long after a new store is ready a worker of the old one may still run.

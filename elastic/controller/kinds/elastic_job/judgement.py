@@ -24,17 +24,17 @@ from elastic.controller.kinds.conditions import (
 from elastic.controller.kinds.elastic_job.objects import STORE, WORKER, is_cut_off
 from elastic.controller.kinds.elastic_job.view import View
 from elastic.controller.kinds.pods import (
-    exit_code,
-    has_failed,
-    has_succeeded,
-    is_active,
     is_free,
-    is_pending,
     name_of,
     ran_s,
     replica_labels,
     uid_of,
-    why_failed,
+)
+from elastic.controller.kinds.queueing import (
+    is_queue_missing,
+    queue_notes,
+    queue_of,
+    with_queue_notes,
 )
 from elastic.controller.reconciling import EventType, Note
 from elastic.controller.resources.common import (
@@ -54,6 +54,14 @@ from elastic.controller.resources.elastic_job import (
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.pods.containers import is_deleted
 from elastic.platforms.kubernetes.pods.observation import why_pending
+from elastic.platforms.kubernetes.pods.phases import (
+    exit_code,
+    has_failed,
+    has_succeeded,
+    is_active,
+    is_pending,
+    why_failed,
+)
 
 DEADLINE_EXCEEDED: Final = "ElasticJobDeadlineExceeded"
 
@@ -70,12 +78,13 @@ class Told:
         return Told(self.status.model_copy(update=changes), (*self.notes, *notes))
 
 
-def judge(view: View, unknown: tuple[str, ...]) -> Told:
+def judge(view: View, unknown: tuple[str, ...], lacks_queue: bool = False) -> Told:
     """The status of a job as it is to be, and what is new in it.
 
     Args:
         view: The job at this moment.
         unknown: Fields of its spec that nobody knows.
+        lacks_queue: Whether the queue that it is to wait in is not there.
     """
     if has_ended(view.before):
         return Told(view.before).then(**_counts_after_end(view))
@@ -84,7 +93,7 @@ def judge(view: View, unknown: tuple[str, ...]) -> Told:
     told_so_far = told_so_far.then(**_counts(view))
     end = _end(view, told_so_far.status)
     if end is None:
-        told_so_far = _with_running(view, told_so_far)
+        told_so_far = _with_queue(view, _with_running(view, told_so_far), lacks_queue)
     else:
         told_so_far = told_so_far.then(
             (Note(end.reason, end.message),),
@@ -275,6 +284,13 @@ def _with_running(view: View, so_far: Told) -> Told:
         after = told(after, JobCondition.RUNNING, reason, message, now_s)
         return so_far.then((Note(reason, message),) if is_new else (), conditions=after)
     return _with_waiting(view, so_far, after)
+
+
+def _with_queue(view: View, so_far: Told, is_missing: bool) -> Told:
+    """That its queue is not there, or has come."""
+    before, namespace = so_far.status.conditions, view.job["metadata"].get("namespace", "default")
+    notes = queue_notes(queue_of(view.job), namespace, is_missing, is_queue_missing(before))
+    return so_far.then(notes, conditions=with_queue_notes(before, notes, view.now_s))
 
 
 def _with_waiting(view: View, so_far: Told, after: Conditions) -> Told:

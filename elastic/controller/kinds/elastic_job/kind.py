@@ -18,7 +18,7 @@ from elastic.controller.kinds.pods import (
     name_of,
     replica_name,
 )
-from elastic.controller.kinds.queueing import Queues
+from elastic.controller.kinds.queueing import Queues, queue_of
 from elastic.controller.kinds.rejecting import words_of
 from elastic.controller.reconciling import EventType, Note, Observed, Outcome, Rejection
 from elastic.controller.resources.base import Reading, read_spec
@@ -46,7 +46,6 @@ class ElasticJobs:
 
     resource = RESOURCE
     unwatched = ()
-    looks_at = ()
     component = "elastic-job-controller"
     sees_cluster = False
 
@@ -54,6 +53,7 @@ class ElasticJobs:
         """Args: the queues of the cluster, in which the pods of a job may wait."""
         self._queues = queues or Queues()
         self.children: Sequence[Resource] = (PODS, SERVICES, *self._queues.groups)
+        self.looks_at = self._queues.looks_at
 
     def job_of(self, resource: Resource, child: Manifest) -> str | None:
         """By the labels that all objects of a job have."""
@@ -76,7 +76,8 @@ class ElasticJobs:
             return _refused(observed, before, problem)
         queued = self._queues.queued(observed.job, reading.spec.min_size)
         view = view_of(observed, reading.spec, before, queued)
-        seen = judge(view, reading.unknown)
+        lacks_queue = self._queues.lacks(queue_of(observed.job), observed)
+        seen = judge(view, reading.unknown, lacks_queue)
         status = _written(seen.status)
         if status != written:
             return Outcome(status=status, notes=seen.notes, again_in_s=0.0)

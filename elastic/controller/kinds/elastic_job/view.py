@@ -7,11 +7,7 @@ from itertools import islice
 from elastic.controller.kinds.elastic_job.objects import WORKER, Owner, store_name
 from elastic.controller.kinds.pods import (
     INDEX_LABEL,
-    has_succeeded,
     index_of,
-    is_active,
-    is_pending,
-    is_ready,
     name_of,
     replica_name,
     uid_of,
@@ -26,6 +22,13 @@ from elastic.platforms.kubernetes.objects.queues import (
     QueueSystem,
 )
 from elastic.platforms.kubernetes.pods.containers import is_deleted
+from elastic.platforms.kubernetes.pods.phases import (
+    has_ended,
+    has_succeeded,
+    is_active,
+    is_pending,
+    is_ready,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +164,7 @@ def _is_member(pod: Manifest) -> bool:
 
 def _is_only_held(pod: Manifest) -> bool:
     """Whether nothing of a pod runs or will, and Kueue waits for who takes its place."""
-    phase = (pod.get("status") or {}).get("phase")
-    is_over = phase in {"Succeeded", "Failed"} or not (pod.get("spec") or {}).get("nodeName")
+    is_over = has_ended(pod) or not (pod.get("spec") or {}).get("nodeName")
     return _is_member(pod) and is_deleted(pod) and is_over
 
 

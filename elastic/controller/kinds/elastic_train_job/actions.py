@@ -8,7 +8,10 @@ from elastic.controller.kinds.elastic_train_job import objects
 from elastic.controller.kinds.elastic_train_job.edits import NUM_WORKERS_ANNOTATION, wanted_workers
 from elastic.controller.kinds.elastic_train_job.found import pause_left_s
 from elastic.controller.kinds.elastic_train_job.view import Life, View, life_of, overdue_s
-from elastic.controller.kinds.pods import has_failed, has_succeeded, name_of, uid_of
+from elastic.controller.kinds.pods import (
+    name_of,
+    uid_of,
+)
 from elastic.controller.reconciling import Action, Delete, Note, Patch
 from elastic.controller.resources.common import seconds_of
 from elastic.controller.resources.elastic_train_job import RESOURCE
@@ -24,6 +27,10 @@ from elastic.platforms.kubernetes.objects.queues import groups_among
 from elastic.platforms.kubernetes.objects.record import dump_control
 from elastic.platforms.kubernetes.pods.containers import has_run, is_deleted, own_state
 from elastic.platforms.kubernetes.pods.masters import has_begun
+from elastic.platforms.kubernetes.pods.phases import (
+    has_failed,
+    has_succeeded,
+)
 from elastic.policy.time_account import split_at
 from elastic.spec.settings.cluster_forms import state_volume
 from elastic.spec.status import JobPhase, JobStatus

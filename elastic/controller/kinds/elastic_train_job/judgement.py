@@ -7,7 +7,11 @@ from typing import Any, Final
 from elastic.controller.kinds.elastic_train_job.edits import edit_notes
 from elastic.controller.kinds.elastic_train_job.found import SUSPENDING, Found, find
 from elastic.controller.kinds.elastic_train_job.view import LOST, Life, View
-from elastic.controller.kinds.pods import name_of, uid_of, why_failed
+from elastic.controller.kinds.pods import (
+    name_of,
+    uid_of,
+)
+from elastic.controller.kinds.queueing import is_queue_missing, queue_notes, with_queue_notes
 from elastic.controller.reconciling import EventType, Note
 from elastic.controller.resources.base import Reading
 from elastic.controller.resources.common import (
@@ -19,6 +23,9 @@ from elastic.controller.resources.common import (
 from elastic.controller.resources.elastic_train_job import ElasticTrainJobSpec, Remembered
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.pods.masters import has_begun
+from elastic.platforms.kubernetes.pods.phases import (
+    why_failed,
+)
 from elastic.policy.time_account import as_of
 from elastic.spec.settings.cluster_forms import state_volume
 from elastic.spec.status import JobPhase, JobStatus
@@ -26,7 +33,6 @@ from elastic.spec.status.document import document
 
 KIND: Final = "ElasticTrainJob"
 CREATED: Final = "Created"
-QUEUE_MISSING: Final = "QueueMissing"
 
 PROGRESS_S: Final = 10.0
 """Between two writes that tell of nothing but progress: masters publish every two seconds."""
@@ -73,7 +79,7 @@ def judge(view: View, reading: Reading[ElasticTrainJobSpec]) -> Seen:
         # Nothing that is seen later makes another end of it.
         return Seen(view.written)
     found = find(view)
-    queue = _queue_note(view, found.status)
+    queue = _queue_notes(view, found.status)
     notes = (*_notes(view, found.status), *queue, *edit_notes(view, reading))
     remembered = _remembered(view, found.status, queue)
     status = status_of(found.status, remembered, view.now_s)
@@ -116,12 +122,8 @@ def _news(status: Manifest) -> tuple[Any, ...]:
 
 def _remembered(view: View, found: JobStatus, queue: Sequence[Note]) -> Remembered:
     now = conditions(view.before.conditions, found, view.now_s)
-    for note in queue:
-        is_missing = note.reason == QUEUE_MISSING
-        status = ConditionStatus.TRUE if is_missing else ConditionStatus.FALSE
-        now = with_condition(now, QUEUE_MISSING, status, note.reason, note.message, view.now_s)
     change: dict[str, Any] = {
-        "conditions": now,
+        "conditions": with_queue_notes(now, queue, view.now_s),
         "master_pod": _master_pod(view),
         "observed_generation": view.generation,
     }
@@ -167,23 +169,12 @@ def _words(found: JobStatus) -> str:
     return f"{KIND} {found.job_name} is {found.phase.value.lower()}"
 
 
-def _queue_note(view: View, found: JobStatus) -> Sequence[Note]:
-    """That its queue is not there, or has come: told once, since a condition says that it was."""
-    is_told = any(
-        each.type == QUEUE_MISSING and each.status is ConditionStatus.TRUE
-        for each in view.before.conditions
-    )
-    if view.lacks_queue is is_told or found.phase.is_final:
+def _queue_notes(view: View, found: JobStatus) -> Sequence[Note]:
+    """That its queue is not there, or has come."""
+    if found.phase.is_final:
         return ()
-    queue, namespace = view.job.spec.queue, view.job.namespace
-    if not view.lacks_queue:
-        return (Note("QueueFound", f"namespace {namespace} has a LocalQueue {queue} now"),)
-    message = (
-        f"queue={queue} is not there: namespace {namespace} has no LocalQueue of that name, and "
-        f"the job's pods wait until it has: have it made (kubectl get localqueues -n {namespace} "
-        "shows those that are there), or delete the job and apply it with another queue"
-    )
-    return (Note(QUEUE_MISSING, message, EventType.WARNING),)
+    is_told = is_queue_missing(view.before.conditions)
+    return queue_notes(view.job.spec.queue, view.job.namespace, view.lacks_queue, is_told)
 
 
 def _notes(view: View, found: JobStatus) -> Iterator[Note]:

@@ -44,8 +44,7 @@ class ElasticTrainJobs:
         """Args: the queues of the cluster, in which the pods of a job may wait."""
         self._queues = queues or Queues()
         self.children: Sequence[Resource] = (*CHILDREN, *self._queues.groups)
-        local_queues = self._queues.local_queues
-        self.looks_at: Sequence[Resource] = () if local_queues is None else (local_queues,)
+        self.looks_at = self._queues.looks_at
 
     def job_of(self, resource: Resource, child: Manifest) -> str | None:
         """By the label of what was made from a resource; no other job's objects have it."""

@@ -32,6 +32,7 @@ from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import StatusUnreadableError, control_of
 from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent
 from elastic.platforms.kubernetes.pods.observation import OVERDUE_S
+from elastic.platforms.kubernetes.pods.phases import has_failed
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 
@@ -204,8 +205,7 @@ def life_of(pod: Manifest | None, now_s: float) -> Life:
     if is_deleted(pod):
         is_over = is_node_silent(pod) or now_s >= overdue_s(pod)
         return Life.OVERDUE if is_over else Life.LEAVING
-    is_failed = (pod.get("status") or {}).get("phase") == "Failed"
-    return Life.FAILED if is_failed else Life.ALIVE
+    return Life.FAILED if has_failed(pod) else Life.ALIVE
 
 
 def overdue_s(pod: Manifest) -> float:

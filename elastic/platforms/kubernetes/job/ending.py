@@ -22,11 +22,11 @@ from elastic.platforms.kubernetes.pods.containers import (
     has_run,
     is_deleted,
     is_over,
-    may_run,
     own_state,
 )
 from elastic.platforms.kubernetes.pods.groups import end_group
 from elastic.platforms.kubernetes.pods.observation import needs_pods, role_of, with_seen_workers
+from elastic.platforms.kubernetes.pods.phases import may_run
 from elastic.spec.roles import MASTER, ROLES
 from elastic.spec.status import JobPhase, JobStatus
 

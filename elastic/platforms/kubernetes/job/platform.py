@@ -27,6 +27,7 @@ from elastic.platforms.kubernetes.objects.names import (
 from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
+from elastic.platforms.kubernetes.pods import phases
 from elastic.platforms.kubernetes.pods.containers import own_state
 from elastic.platforms.kubernetes.pods.observation import why_pending
 from elastic.policy.ended_jobs import only_here
@@ -51,7 +52,7 @@ def find_board(objects: JobObjects) -> BoardInCluster:
         return _beside_master(objects)
     name = tensorboard_name(objects.job_name)
     pod = objects.find(PODS, name)
-    if pod is None or pod["status"].get("phase") in ("Succeeded", "Failed"):
+    if pod is None or phases.has_ended(pod):
         if pod is not None:
             objects.delete(PODS, name, 0.0)
         pod = _start(objects, record)

@@ -21,9 +21,6 @@ from elastic.spec.roles import ROLES
 QUIET_WAITS: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons to wait that everything goes through."""
 
-_MAY_RUN: Final = frozenset({"Running", "Unknown"})
-"""The phases of pods of which something may run."""
-
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
 _CODE_NOT_STARTED: Final = 128
 _SIGNAL_BASE: Final = 128
@@ -82,11 +79,6 @@ def is_over(pod: Manifest) -> bool:
     return is_deleted(pod) and not any(
         "running" in (container.get("state") or {}) for container in _all(pod)
     )
-
-
-def may_run(pod: Manifest) -> bool:
-    """Whether something of it may run, as far as its phase tells."""
-    return pod["status"].get("phase") in _MAY_RUN
 
 
 def is_node_silent(pod: Manifest) -> bool:

@@ -19,7 +19,7 @@ from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA
 from elastic.platforms.kubernetes.objects.owners import ResourceOwner
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL, is_waiting
-from elastic.platforms.kubernetes.pods import containers, observation
+from elastic.platforms.kubernetes.pods import containers, observation, phases
 from elastic.platforms.kubernetes.pods.containers import (
     is_node_silent,
     last_terminated,
@@ -79,10 +79,10 @@ def find(
         advice: What to do about a job whose master is gone for good.
         resource: That has the master's pod made again when it is gone; None where nobody does.
     """
-    status = pod["status"]
-    if pod["metadata"].get("deletionTimestamp"):
+    status, phase = pod["status"], phases.phase_of(pod)
+    if containers.is_deleted(pod):
         return _deleted(pod, resource)
-    if status.get("phase") == "Failed":
+    if phase == phases.FAILED:
         why = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
         message = f"the cluster has ended the master pod ({why or 'no reason given'})"
         if resource is not None:
@@ -92,10 +92,10 @@ def find(
     state = own_state(pod)
     if "running" in state:
         return _running(pod)
-    if status.get("phase") == "Succeeded" or (state.get("terminated") or {}).get("exitCode") == 0:
+    if phase == phases.SUCCEEDED or (state.get("terminated") or {}).get("exitCode") == 0:
         message = "the master has ended and has published no end of the job: read its log"
         return Finding(JobPhase.FAILED, "MasterLost", message)
-    if status.get("phase") == "Pending" and not own_status(pod).get("restartCount"):
+    if phase == phases.PENDING and not own_status(pod).get("restartCount"):
         found = _pending(pod, warnings)
         # A job that has begun is not about to be started for the first time.
         has_predecessor = resource is not None and published is not None
@@ -131,7 +131,7 @@ def _remade(resource: ResourceOwner) -> str:
 
 def needs_warnings(master: Manifest | None) -> bool:
     """Whether the events of the pod may tell more than the pod itself."""
-    if master is None or master["status"].get("phase") != "Pending":
+    if master is None or phases.phase_of(master) != phases.PENDING:
         return False
     return bool(master["spec"].get("nodeName"))
 

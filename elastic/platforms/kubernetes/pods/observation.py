@@ -12,7 +12,7 @@ from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL, is_waiting
-from elastic.platforms.kubernetes.pods import containers
+from elastic.platforms.kubernetes.pods import containers, phases
 from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent, own_state
 from elastic.policy.replicas import exit_text, told_id, told_phase
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
@@ -59,16 +59,15 @@ def observe(pod: Manifest, replica: ReplicaId, now_s: float | None = None) -> Re
         replica: Which launch that is.
         now_s: Seconds since the epoch; None where no time is to change what is seen.
     """
-    status = pod.get("status") or {}
-    state = own_state(pod)
+    phase, state = phases.phase_of(pod), own_state(pod)
     started_s = _started_s(state)
     if "terminated" in state:
         terminated = state["terminated"]
         reason, message = containers.classify_worker(pod, terminated)
         return _ended(replica, reason, message, terminated.get("exitCode"), started_s)
-    if status.get("phase") == "Succeeded":
+    if phase == phases.SUCCEEDED:
         return _ended(replica, ExitReason.COMPLETED, "", 0, started_s)
-    if status.get("phase") == "Failed":
+    if phase == phases.FAILED:
         return _ended(replica, *containers.classify_without_container(pod), None, started_s)
     if "running" in state and _is_lost(pod, now_s):
         message = f"its node {_node(pod)} does not answer: {containers.deletion_words(pod)}"

@@ -1,0 +1,119 @@
+"""Rows of embeddings on a parameter server, used as by a worker and by the master."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.master_process import TOKEN
+from benchmarks.processes import Server
+from benchmarks.server_process import share_builder
+from elastic.rows.base import Ids, RowGradient, Values
+from elastic.rows.kernels import RowRule
+from elastic.rows.store import Change, TableForm
+from elastic.rpc.layout import Layout
+from elastic.rpc.server_client import (
+    AsyncServerClient,
+    Commit,
+    CommitId,
+    Gradient,
+    LoadedShare,
+    ServerClient,
+)
+from elastic.rpc.server_rows import WantedRows
+
+ERA: Final = "benchmark"
+SESSION: Final = "worker"
+NUM_RECORDS: Final = 256
+LIMIT_S: Final = 60.0
+
+
+class ServedRows:
+    """One table on one server, beside a parameter of one number."""
+
+    def __init__(self, address: str, form: TableForm, rule: RowRule) -> None:
+        """Connect lazily."""
+        self._form = form
+        self._rule = rule
+        self._dense = {"w": np.zeros(1, np.float32)}
+        self._layout = Layout.of(self._dense)
+        self._version = 0
+        self._worker = ServerClient(address, TOKEN)
+        self._master: AsyncServerClient
+        self._loop = asyncio.new_event_loop()
+        self._wait(self._connect(address))
+
+    def load(self, rows: Iterable[Change]) -> None:
+        """Have all rows on the server."""
+        _, updater = share_builder()(self._dense, self._dense, {}, 0)
+        optimizer = updater.state()
+        share = LoadedShare(
+            era=ERA,
+            version=0,
+            whole=self._dense,
+            parameters=self._dense,
+            state={},
+            slots=optimizer.tensors,
+            values=optimizer.values,
+            total_steps=0,
+            is_synchronous=True,
+            tables=[self._form.table],
+            row_rule=self._rule,
+        )
+        _, failure = self._wait(self._master.load(share))
+        assert not failure, failure
+        for part in rows:
+            self._wait(self._master.put_rows(ERA, self._form.table.name, part))
+
+    def read(self, ids: Ids) -> Values:
+        """Values of the newest version."""
+        table = self._form.table
+        return self._worker.read_rows(ERA, WantedRows(table.name, ids, table.dim)).values
+
+    def update(self, gradient: RowGradient) -> None:
+        """Stage a gradient and commit it, all rows of which are kept for a version that is held."""
+        held, self._version = self._version, self._version + 1
+        staged = Gradient(
+            era=ERA,
+            session=SESSION,
+            sequence=self._version,
+            version=held,
+            num_records=NUM_RECORDS,
+            layout=self._layout,
+            num_parameters=1,
+            arrays=[self._dense["w"]],
+            rows={self._form.table.name: gradient},
+        )
+        assert self._worker.stage(staged)
+        which = CommitId(SESSION, self._version, NUM_RECORDS, 1.0)
+        commit = Commit(ERA, self._version, [which], 1.0, 0, (), held_rows=[held])
+        answer = self._wait(self._master.commit(commit, LIMIT_S))
+        assert not answer.failure, answer.failure
+
+    def close(self) -> None:
+        self._worker.close()
+        self._wait(self._master.close())
+        self._loop.close()
+
+    async def _connect(self, address: str) -> None:
+        # It belongs to the loop that runs when it is made.
+        self._master = AsyncServerClient(address, TOKEN)
+
+    def _wait(self, work: Any) -> Any:
+        return self._loop.run_until_complete(work)
+
+
+@contextlib.contextmanager
+def served_rows(
+    form: TableForm, rule: RowRule, all_rows: Callable[[], Iterable[Change]]
+) -> Iterator[ServedRows]:
+    """A server with all rows, which ends with this."""
+    with Server("benchmarks.server_process") as server:
+        rows = ServedRows(server.ready["address"], form, rule)
+        rows.load(all_rows())
+        try:
+            yield rows
+        finally:
+            rows.close()

@@ -1,0 +1,203 @@
+"""The rows of embeddings that a parameter server has of each table: one version, and those held."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import grpc
+
+from elastic.errors import TrainingError
+from elastic.master.parameters.tables import Share, Tables
+from elastic.rows.base import Ids, RowGradients, Table
+from elastic.rows.kernels import kernel_of
+from elastic.rows.memory import MemoryRows
+from elastic.rows.store import Rows
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.rows import RowsError, gradients_from_proto, ids_from_bytes
+from elastic.rpc.server import CallRefusedError, malformed
+from elastic.rpc.server_rows import (
+    rows_put,
+    rule_from_proto,
+    scan_reply,
+    table_from_proto,
+    values_to_bytes,
+    values_to_view,
+)
+from elastic.rpc.wire import encode_data
+
+INLINE_IDS: Final = 4096
+"""Below this, moving the work on rows to a thread costs more than doing it."""
+
+R = TypeVar("R")
+
+
+class ServedRows:
+    """Tables of one era, whose newest version is that of the parameters beside them."""
+
+    def __init__(self, tables: Tables, store: MemoryRows) -> None:
+        """Take tables over a store of this process; `of` makes both."""
+        self._tables = tables
+        self._store = store
+        self._old: dict[int, tuple[Tables, MemoryRows]] = {}
+
+    @classmethod
+    def of(cls, header: pb.LoadHeader) -> "ServedRows":
+        """The tables that a load names, without rows yet.
+
+        Raises:
+            ModelDefError: There is no such rule.
+        """
+        tables = list(map(table_from_proto, header.tables))
+        rule = rule_from_proto(header.row_rule) if header.HasField("row_rule") else None
+        store = MemoryRows()
+        opened = Tables(store, tables, None if rule is None else kernel_of(rule))
+        opened.open()
+        store.load(header.version, {})
+        return cls(opened, store)
+
+    def checked(self, messages: Iterable[pb.RowGradient]) -> RowGradients:
+        """Gradients that have come.
+
+        Raises:
+            RowsError: They are not of rows that there can be.
+        """
+        gradients = gradients_from_proto(messages)
+        try:
+            self._tables.check(gradients)
+        except ValueError as error:
+            raise RowsError(str(error)) from error
+        return gradients
+
+    def num_rows(self) -> list[int]:
+        """Rows of each table at the newest version."""
+        return [self._store.num_rows(form.table.name) for form in self._tables.forms]
+
+    # -- updates -------------------------------------------------------------------------------
+
+    def hold_only(self, versions: Sequence[int]) -> None:
+        """Hold these, of which the newest may be one, and no others."""
+        for version in set(self._store.held).difference(versions):
+            self._store.let_go(version)
+        for version in self._old.keys() - set(versions):
+            del self._old[version]
+        if self._store.version in versions:
+            self.hold(self._store.version)
+
+    async def update(self, shares: Sequence[Share], learning_rate: float, version: int) -> None:
+        """Make the rows of a version out of its gradients.
+
+        Raises:
+            TrainingError: There is no memory for them.
+        """
+        num_ids = sum(len(each.ids) for share in shares for each in share.rows.values())
+        try:
+            await _run(partial(self._update, shares, learning_rate, version), num_ids)
+        except MemoryError as error:
+            raise TrainingError(
+                f"a parameter server has no memory left for the rows of version {version} "
+                f"({error}): give servers more, or more servers by --num_ps"
+            ) from error
+
+    def _update(self, shares: Sequence[Share], learning_rate: float, version: int) -> None:
+        changes = self._tables.changes(shares, learning_rate, version)
+        self._store.commit(version, changes)
+
+    # -- reading versions ----------------------------------------------------------------------
+
+    def is_held(self, version: int) -> bool:
+        """Whether a version stays readable whatever is committed."""
+        return version in self._store.held
+
+    def hold(self, version: int) -> None:
+        """Keep a version until `hold_only` leaves it out.
+
+        Raises:
+            CallRefusedError: It is overwritten already.
+        """
+        if self.is_held(version):
+            return
+        try:
+            self._store.hold(version)
+        except KeyError as error:
+            raise _gone(version) from error
+
+    async def put(self, request: pb.PutRowsRequest) -> None:
+        """Take rows that somebody else has kept."""
+        is_old = request.HasField("old_version")
+        tables, store = self._old_tables(request.old_version) if is_old else self._newest
+        form = {form.table.name: form for form in tables.forms}.get(request.table)
+        if form is None:
+            raise malformed(f"rows of table {request.table!r}, and there is none")
+        try:
+            rows = rows_put(request, form.width)
+        except RowsError as error:
+            raise malformed(str(error)) from error
+        await _run(partial(store.fill, request.table, rows), len(rows.ids))
+
+    async def read(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | bytes:
+        """Rows as they are asked for, values alone as they are on the wire."""
+        version = request.version if request.HasField("version") else None
+        try:
+            ids = ids_from_bytes(request.ids)
+            rows = await _run(partial(self._read, request, ids, version), len(ids))
+        except KeyError as error:
+            raise _gone(version) from error
+        except ValueError as error:
+            raise malformed(str(error)) from error
+        if not request.as_stored:
+            return encode_data([values_to_view(rows.values)])
+        is_there = rows.is_there.tobytes()
+        return pb.ReadRowsReply(values=values_to_bytes(rows.values), is_there=is_there)
+
+    def _read(self, request: pb.ReadRowsRequest, ids: Ids, version: int | None) -> Rows:
+        tables, store = self._newest
+        if version in self._old:
+            (tables, store), version = self._old[version], None
+        dim = tables.table(request.table).dim
+        if request.as_stored:
+            return store.read(request.table, ids, version)
+        found = store.read_values(request.table, ids, dim, version)
+        return Rows(tables.begun(request.table, ids, found), found.is_there)
+
+    async def scan(self, request: pb.ScanRowsRequest) -> pb.ScanRowsReply:
+        """Some rows of a version that is held."""
+        try:
+            self._tables.table(request.table)
+            part = partial(self._store.part, request.table, request.version, request.start)
+            return scan_reply(*await asyncio.to_thread(part))
+        except KeyError as error:
+            raise _gone(request.version) from error
+        except ValueError as error:
+            raise malformed(str(error)) from error
+
+    # -- inside --------------------------------------------------------------------------------
+
+    @property
+    def _newest(self) -> tuple[Tables, MemoryRows]:
+        return self._tables, self._store
+
+    def _old_tables(self, version: int) -> tuple[Tables, MemoryRows]:
+        if version not in self._old:
+            self._old[version] = _opened([form.table for form in self._tables.forms])
+        return self._old[version]
+
+
+def _opened(tables: Sequence[Table]) -> tuple[Tables, MemoryRows]:
+    """Tables of which only values are read."""
+    store = MemoryRows()
+    opened = Tables(store, tables)
+    opened.open()
+    return opened, store
+
+
+def _gone(version: int | None) -> CallRefusedError:
+    return CallRefusedError(
+        grpc.StatusCode.NOT_FOUND, f"rows of version {version} are not held any more"
+    )
+
+
+async def _run(work: Callable[[], R], num_ids: int) -> R:
+    if num_ids < INLINE_IDS:
+        return work()
+    return await asyncio.to_thread(work)

@@ -1,0 +1,330 @@
+"""Rows that were read or changed lately, in front of a store that is another process.
+
+The master alone changes rows, so what it remembers of one is what the store has, or will have: a
+commit is made here at once, and in the store by a thread that makes one after the other. Who asks
+for a version to be held waits for it; until then nothing in the books rests on it, and where the
+store fails meanwhile the job goes back to a cut, as it does when the store fails in a commit.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import Queue
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic.errors import ElasticError
+from elastic.rows.base import Ids, Values
+from elastic.rows.index import IdIndex, Positions, with_room
+from elastic.rows.store import Change, Notes, Rows, RowsLostError, RowStore, TableForm
+
+CACHE_BYTES: Final = 64 << 20
+"""Of rows of all tables that are remembered."""
+
+MAX_PENDING: Final = 4
+"""Commits that the store may be behind: it catches up while a worker computes, or sets the pace."""
+
+NUMBER_BYTES: Final = 4
+
+
+class OutsideStore(RowStore, Protocol):
+    """A store in another process."""
+
+    def commit(
+        self,
+        version: int,
+        changes: Mapping[str, Change],
+        before: Mapping[str, Rows] | None = None,
+    ) -> None:
+        """See `RowStore`.
+
+        Args:
+            version: The next one.
+            changes: What it makes of rows.
+            before: What of a table was there before for the ids of its change, where the caller
+                knows and the change removes nothing; else the store reads what it needs of that.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """One that the store has not made yet."""
+
+    version: int
+    changes: Mapping[str, Change]
+    before: Mapping[str, Rows]
+
+
+class CachedRows:
+    """A `RowStore` over one that is outside."""
+
+    def __init__(self, store: OutsideStore) -> None:
+        """Take a store that has not been opened, which nobody else uses from now on."""
+        self._store = store
+        self.is_durable = store.is_durable
+        self._lock = threading.Lock()
+        self._version = 0
+        self._caches: dict[str, _Cache] = {}
+        self._num_losses = 0
+        self._forms: tuple[TableForm, ...] = ()
+        # Held by who has the store write.
+        self._writing = threading.Lock()
+        self._pending: Queue[_Commit | None] = Queue(MAX_PENDING)
+        self._thread: threading.Thread | None = None
+        self._failure: ElasticError | None = None
+
+    @property
+    def version(self) -> int:
+        """See `RowStore`."""
+        return self._version
+
+    def open(self, forms: Sequence[TableForm]) -> None:
+        """See `RowStore`."""
+        self._store.open(forms)
+        self._forms = tuple(forms)
+        self._thread = threading.Thread(target=self._write_behind, name="rows", daemon=True)
+        self._thread.start()
+        self._begin_anew()
+
+    def close(self) -> None:
+        """See `RowStore`: what is pending is left out, since nothing rests on it."""
+        self._store.close()
+        if self._thread is not None:
+            self._pending.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def erase(self) -> None:
+        """See `RowStore`."""
+        self._pending.join()
+        self._store.erase()
+
+    def read(self, table: str, ids: Ids, version: int | None = None) -> Rows:
+        """See `RowStore`."""
+        while version in (None, self._version):
+            with self._lock:
+                self._check()
+                cache, num_losses = self._caches[table], self._num_losses
+                rows, is_missing = cache.read(ids)
+                is_newest = version in (None, self._version)
+            if is_newest and not is_missing.any():
+                return rows
+            self._fetch(table, ids[is_missing], cache, num_losses)
+        if version not in self._store.held:
+            raise KeyError(f"version {version} is not held, and {self._version} is the newest")
+        return self._store.read(table, ids, version)
+
+    def commit(self, version: int, changes: Mapping[str, Change]) -> None:
+        """See `RowStore`: what the store itself refuses is told to who asks next."""
+        with self._lock:
+            self._check()
+            if version != self._version + 1:
+                raise RowsLostError(
+                    f"rows of version {version} do not follow version {self._version}, which the "
+                    "store has"
+                )
+            before: dict[str, Rows] = {}
+            for name, change in changes.items():
+                rows, is_missing = self._caches[name].read(change.ids)
+                if not is_missing.any() and not len(change.removed):
+                    before[name] = rows
+                self._remember(name, *_left_by(change))
+            self._version = version
+            # Still locked, so that no row is forgotten before the store is about to have it.
+            self._pending.put(_Commit(version, changes, before))
+
+    def hold(self, version: int) -> None:
+        """See `RowStore`."""
+        with self._settled():
+            self._store.hold(version)
+
+    def let_go(self, version: int) -> None:
+        """See `RowStore`."""
+        with self._settled():
+            self._store.let_go(version)
+
+    def scan(self, table: str, version: int) -> Iterator[Change]:
+        """See `RowStore`."""
+        return self._store.scan(table, version)
+
+    def notes(self, table: str) -> Notes:
+        """See `RowStore`."""
+        with self._settled():
+            return self._store.notes(table)
+
+    def load(self, version: int, tables: Mapping[str, Iterable[Change]]) -> None:
+        """See `RowStore`."""
+        self._pending.join()
+        with self._writing:
+            self._store.load(version, tables)
+        self._begin_anew()
+
+    def go_back(self, version: int) -> bool:
+        """See `RowStore`."""
+        self._pending.join()
+        with self._writing:
+            has_gone = self._store.go_back(version)
+        self._begin_anew()
+        return has_gone
+
+    @property
+    def held(self) -> Sequence[int]:
+        """See `RowStore`."""
+        return self._store.held
+
+    def num_rows(self, table: str) -> int:
+        """See `RowStore`."""
+        with self._settled():
+            return self._store.num_rows(table)
+
+    def size_bytes(self) -> int:
+        """See `RowStore`."""
+        with self._settled():
+            return self._store.size_bytes()
+
+    # -- what is remembered --------------------------------------------------------------------
+
+    def _fetch(self, table: str, ids: Ids, cache: "_Cache", num_losses: int) -> None:
+        """Remember rows of the store, unless what has been forgotten meanwhile may be newer."""
+        rows = self._store.read(table, ids)
+        with self._lock:
+            if num_losses == self._num_losses:
+                _, is_missing = cache.read(ids)
+                self._remember(table, ids[is_missing], _some(rows, is_missing))
+
+    def _remember(self, table: str, ids: Ids, rows: Rows) -> None:
+        cache = self._caches[table]
+        if cache.is_full:
+            # What is forgotten is read from the store again.
+            self._pending.join()
+            self._check()
+            cache.forget()
+            self._num_losses += 1
+        cache.put(ids, rows)
+
+    def _begin_anew(self) -> None:
+        room = CACHE_BYTES // max(len(self._forms), 1)
+        with self._lock:
+            self._caches = {
+                form.table.name: _Cache(form.width, room // (NUMBER_BYTES * form.width))
+                for form in self._forms
+            }
+            self._num_losses += 1
+            self._version, self._failure = self._store.version, None
+
+    # -- what is pending -----------------------------------------------------------------------
+
+    def _write_behind(self) -> None:
+        while (commit := self._pending.get()) is not None:
+            if self._failure is None:
+                self._make(commit)
+            self._pending.task_done()
+
+    def _make(self, commit: _Commit) -> None:
+        try:
+            with self._writing:
+                self._store.commit(commit.version, commit.changes, commit.before)
+        except ElasticError as error:
+            self._failure = error
+
+    @contextmanager
+    def _settled(self) -> Iterator[None]:
+        """Have the store write something else, once it has all commits."""
+        self._pending.join()
+        with self._writing:
+            self._check()
+            yield
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+class _Cache:
+    """Rows of one table: those of late, and those of before."""
+
+    def __init__(self, width: int, max_rows: int) -> None:
+        """Begin with none.
+
+        Args:
+            width: Of a row.
+            max_rows: About so many are remembered, of late and of before together.
+        """
+        self._width = width
+        self._max_late = max(max_rows // 2, 1)
+        self._late, self._before = _Remembered(width), _Remembered(width)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether those of before have to be forgotten."""
+        return len(self._late) >= self._max_late
+
+    def read(self, ids: Ids) -> tuple[Rows, NDArray[np.bool_]]:
+        """Rows, and which of them are not known here, whose values mean nothing."""
+        rows, is_missing = self._late.read(ids)
+        if is_missing.any() and len(self._before):
+            asked = np.flatnonzero(is_missing)
+            older, is_unknown = self._before.read(ids[asked])
+            found, known = asked[~is_unknown], _some(older, ~is_unknown)
+            self._late.put(ids[found], known)
+            rows.values[found], rows.is_there[found] = known.values, known.is_there
+            is_missing[found] = False
+        return rows, is_missing
+
+    def put(self, ids: Ids, rows: Rows) -> None:
+        """Remember what rows are now."""
+        self._late.put(ids, rows)
+
+    def forget(self) -> None:
+        """Forget what has not been asked for of late."""
+        self._late, self._before = _Remembered(self._width), self._late
+
+
+class _Remembered:
+    """Rows by their ids, and of each whether it is in the store, or known not to be."""
+
+    def __init__(self, width: int) -> None:
+        self._index = IdIndex()
+        self._values: Values = np.zeros((1, width), np.float32)
+        self._is_there: NDArray[np.bool_] = np.zeros(1, np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def read(self, ids: Ids) -> tuple[Rows, NDArray[np.bool_]]:
+        positions = self._index.find(ids)
+        values = self._values.take(positions, axis=0, mode="clip")
+        return Rows(values, self._is_there.take(positions, mode="clip")), positions < 0
+
+    def put(self, ids: Ids, rows: Rows) -> None:
+        positions = self._index.find(ids)
+        is_new = positions < 0
+        if is_new.any():
+            positions[is_new] = self._places(ids[is_new])
+        self._values[positions], self._is_there[positions] = rows.values, rows.is_there
+
+    def _places(self, ids: Ids) -> Positions:
+        """Room for ids that have none yet."""
+        start = len(self._index)
+        self._index.add(ids)
+        self._values = with_room(self._values, start + len(ids))
+        self._is_there = with_room(self._is_there, start + len(ids))
+        return np.arange(start, start + len(ids))
+
+
+def _left_by(change: Change) -> tuple[Ids, Rows]:
+    """What a commit leaves of the ids that it is about; those that it removes come last."""
+    num_rows, num_removed = len(change.ids), len(change.removed)
+    if not num_removed:
+        return change.ids, Rows(change.values, np.ones(num_rows, np.bool_))
+    gone = np.zeros((num_removed, change.values.shape[1]), np.float32)
+    is_there = np.arange(num_rows + num_removed) < num_rows
+    ids = np.concatenate([change.ids, change.removed])
+    return ids, Rows(np.concatenate([change.values, gone]), is_there)
+
+
+def _some(rows: Rows, which: NDArray[np.bool_]) -> Rows:
+    return Rows(rows.values[which], rows.is_there[which])

@@ -1,0 +1,78 @@
+"""Jobs whose rows are on parameter servers, and go on with others or with another store."""
+
+import numpy as np
+import pytest
+from support.datasets import prepared_dir
+from support.local_job import LocalJob, make_spec
+from support.rows import check_counts, rows_of
+from support.thread_job import ZOO
+
+from elastic.checkpoints.table_files import exported_tables
+from elastic.rows.base import Table
+
+NUM_RECORDS = 90
+WAYS = {
+    "2-servers": {"embedding_store": "ps", "num_ps": 2},
+    "3-servers": {"embedding_store": "ps", "num_ps": 3},
+    "memory": {"embedding_store": "memory"},
+}
+
+
+def trained(folder, way, **settings):
+    """The checkpoint of a job, and its cut."""
+    spec = make_spec(
+        "embedded_counting_torch.CustomModel",
+        prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
+        model_zoo=str(ZOO),
+        model_params={"num_records": NUM_RECORDS},
+        **WAYS[way],
+        **settings,
+    )
+    with LocalJob(spec, folder) as job:
+        status = job.succeed()
+        [size] = status.tables
+        assert size.rows == NUM_RECORDS
+        return status.checkpoint, job.cut()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("2-servers", "3-servers"), ("memory", "2-servers"), ("2-servers", "memory")],
+)
+def test_a_checkpoint_is_loaded_wherever_rows_are_then(before, after, tmp_path):
+    checkpoint, cut = trained(tmp_path / "first", before)
+    check_counts(cut, NUM_RECORDS, 1)
+    _, cut = trained(tmp_path / "second", after, checkpoint_filename_for_init=checkpoint)
+    check_counts(cut, NUM_RECORDS, 2)
+
+
+@pytest.mark.parametrize("settings", [{"grads_to_wait": 2}, {"use_async": True}])
+def test_evaluations_read_rows_of_their_version_while_training_goes_on(settings, tmp_path):
+    """In what is exported at the end, parameters and rows are of one version as well."""
+    data = prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"
+    output = tmp_path / "model.safetensors"
+    spec = make_spec(
+        "embedded_counting_torch.CustomModel",
+        data,
+        model_zoo=str(ZOO),
+        model_params={"num_records": NUM_RECORDS},
+        num_epochs=6,
+        num_workers=2,
+        minibatch_size=4,
+        evaluation_data_dir=str(data),
+        evaluation_steps=2,
+        evaluation_throttle_secs=0,
+        evaluation_start_delay_secs=0,
+        output=str(output),
+        **WAYS["2-servers"],
+        **settings,
+    )
+    with LocalJob(spec, tmp_path) as job:
+        status = job.succeed()
+    assert len(status.evaluations) > 3
+    assert [each.metrics["apart"] for each in status.evaluations] == pytest.approx(
+        [0.0] * len(status.evaluations), abs=1e-3
+    )
+    exported = rows_of(exported_tables(output, [Table("counted", 2, "zeros")]))
+    assert sorted(exported) == list(range(NUM_RECORDS))
+    assert np.stack(list(exported.values())) == pytest.approx(6.0, abs=1e-3)

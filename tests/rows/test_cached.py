@@ -1,0 +1,89 @@
+"""What a commit behind the caller comes to: it is made, or whoever asks next is told."""
+
+import numpy as np
+import pytest
+from support.redis_servers import redis_server
+from support.row_store_contract import FORMS, make, noted, numbers, rows_of
+
+from elastic.errors import TrainingError
+from elastic.rows.cached import CachedRows
+from elastic.rows.redis_link import RedisLink
+from elastic.rows.redis_store import RedisRows
+from elastic.rows.store import RowsLostError
+
+
+@pytest.fixture
+def server(tmp_path):
+    with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.fixture
+def inner(server):
+    return RedisRows(RedisLink(lambda: server.address, 0.5), "job", "run")
+
+
+@pytest.fixture
+def store(inner):
+    store = CachedRows(inner)
+    store.open(FORMS)
+    yield store
+    store.close()
+
+
+def test_what_is_held_is_in_the_server(store, inner):
+    make(store, deep=rows_of([1, 2], 1))
+    make(store, deep=rows_of([2], 2))
+    store.hold(2)
+    assert (inner.version, numbers(inner, [1, 2], version=2)) == (2, [1, 2])
+
+
+def test_rows_that_are_remembered_need_no_server(store, server):
+    make(store, deep=rows_of([1], 1))
+    store.hold(1)
+    server.pause()
+    assert numbers(store, [1]) == [1]
+    server.resume()
+
+
+def test_rows_that_were_removed_need_no_server(store, server):
+    make(store, deep=rows_of([1, 2], 1))
+    make(store, deep=rows_of([3], 2, removed=[1, 9]))
+    store.hold(2)
+    server.pause()
+    assert numbers(store, [1, 2, 3, 9]) == [None, 1, 2, None]
+    server.resume()
+
+
+def test_notes_are_those_of_what_was_committed_last(store, inner):
+    make(store, deep=rows_of(range(1000), 1))
+    make(store, deep=rows_of([0], 2, removed=range(1, 999)))
+    assert (noted(store), inner.version) == ({0: 2, 999: 1}, 2)
+
+
+def test_a_server_that_is_gone_is_told_to_who_asks_next(store, server):
+    make(store, deep=rows_of([1], 1))
+    store.hold(1)
+    server.kill()
+    make(store, deep=rows_of([1], 2))
+    with pytest.raises(RowsLostError, match="has not answered"):
+        store.hold(2)
+    for ask in (lambda: numbers(store, [1]), lambda: make(store, deep=rows_of([1], 3))):
+        with pytest.raises(RowsLostError, match="has not answered"):
+            ask()
+
+
+def test_a_full_server_is_told_and_the_held_version_is_gone_back_to(store, server):
+    make(store, deep=rows_of(range(1000), 1))
+    store.hold(1)
+    with server.client() as client:
+        client.config_set("maxmemory", "1mb")
+    make(store, deep=rows_of(range(2000), 2))
+    with pytest.raises(TrainingError, match="no room"):
+        store.hold(2)
+    with server.client() as client:
+        client.config_set("maxmemory", "0")
+    assert store.go_back(1)
+    assert (store.version, numbers(store, [0, 1999])) == (1, [1, None])
+    make(store, deep=rows_of([0], 3))
+    assert np.all(store.read("deep", np.asarray([0])).values == 3)
