@@ -80,7 +80,7 @@ def _check_lives(tables: Sequence[Table]) -> None:
         if asked:
             told = ", ".join(f"{name}={value}" for name, value in asked.items())
             raise JobSpecError(
-                f"the layer of table {table.name!r} has {told}, and with --embedding_store ps every "
+                f"the layer of table {table.name!r} has {told}, and with --embedding_store ps each "
                 "id gets a row that stays: take --embedding_store memory or redis, which do as it "
                 f"says, or leave {' and '.join(asked)} out"
             )
