@@ -54,22 +54,20 @@ def _measure(name: str, size: Size) -> list[Ratio]:
         [plan_seconds(policy, count, seed) for count in counts] for seed in range(size.plan_rounds)
     ]
     ratios = []
-    for at, (what, bar) in enumerate((("a first plan", None), ("a busy plan", SECONDS_BAR))):
+    for at, what in enumerate(("a first plan", "a busy plan")):
         found = [[each[at] for each in of_round] for of_round in rounds]
         seconds = Series(
             f"{what}, {counts[-1]:,} jobs on {counts[-1] // 2:,} nodes", "s",
             tuple(each[-1] for each in found),
         )  # fmt: skip
         one = Series("a second", "s", (1.0,) * len(found))
-        ratios.append(Ratio(f"plans, {name}, {what}", seconds, one, bar))
+        ratios.append(Ratio(f"plans, {name}, {what}", seconds, one, SECONDS_BAR))
         growth = Series(
             f"exponent of {what} by jobs", "exponent",
             tuple(_exponent(counts, each) for each in found),
         )  # fmt: skip
         in_proportion = Series("in proportion", "exponent", (1.0,) * len(found))
-        ratios.append(
-            Ratio(f"plans, {name}, growth of {what}", growth, in_proportion, bar and GROWTH_BAR)
-        )
+        ratios.append(Ratio(f"plans, {name}, growth of {what}", growth, in_proportion, GROWTH_BAR))
     return ratios
 
 

@@ -35,6 +35,8 @@ NAMES: Final = (
     "epoch_input",
     "controller",
     "plans",
+    "simulated_day",
+    "sharing",
 )
 
 

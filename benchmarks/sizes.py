@@ -26,6 +26,7 @@ class Size:
         num_clicks: Records of an epoch of DeepFM.
         plan_jobs: Numbers of jobs of a cluster that is planned.
         plan_rounds: Clusters of each number.
+        day_jobs: Jobs of a simulated day.
         model_params: Arguments of the language model.
     """
 
@@ -45,6 +46,7 @@ class Size:
     num_clicks: int
     plan_jobs: tuple[int, ...]
     plan_rounds: int
+    day_jobs: int
     model_params: dict[str, int] = field(default_factory=dict)
 
 
@@ -65,6 +67,7 @@ FULL: Final = Size(
     num_clicks=65_536,
     plan_jobs=(100, 1_000, 10_000),
     plan_rounds=3,
+    day_jobs=10_000,
 )
 
 QUICK: Final = Size(
@@ -84,6 +87,7 @@ QUICK: Final = Size(
     num_clicks=32_768,
     plan_jobs=(100, 1_000, 10_000),
     plan_rounds=1,
+    day_jobs=10_000,
 )
 
 TINY: Final = Size(
@@ -103,6 +107,7 @@ TINY: Final = Size(
     num_clicks=1_024,
     plan_jobs=(10, 40),
     plan_rounds=2,
+    day_jobs=20,
     model_params={"d_model": 16, "n_layers": 1, "n_heads": 2},
 )
 """For the tests of the benchmarks themselves: the figures mean nothing."""

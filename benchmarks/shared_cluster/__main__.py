@@ -36,6 +36,14 @@ COLUMNS: Final[dict[str, tuple[Decide, float]]] = {
         GoodputColumn(True, True, PUBLISHED_RESCALE_S),
         PUBLISHED_RESCALE_S,
     ),
+    "goodput, told, never stopped": (
+        GoodputColumn(True, False, PUBLISHED_RESCALE_S, is_stoppable=False),
+        PUBLISHED_RESCALE_S,
+    ),
+    "goodput, not told, never stopped": (
+        GoodputColumn(False, False, PUBLISHED_RESCALE_S, is_stoppable=False),
+        PUBLISHED_RESCALE_S,
+    ),
     "goodput, told, our rescale": (GoodputColumn(True, False, OWN_RESCALE_S), OWN_RESCALE_S),
 }
 

@@ -36,11 +36,13 @@ class GoodputColumn:
             what they measured at the sizes and batches they ran at, and nothing else.
         has_elastic_batch: Whether the policy may choose batches, or the users' are kept.
         rescale_s: What a change of size costs, which jobs tell.
+        is_stoppable: Whether running jobs may be stopped and moved, as the published policies do.
     """
 
     knows_work: bool
     has_elastic_batch: bool
     rescale_s: float
+    is_stoppable: bool = True
 
     def __call__(self, now_s: float, jobs: Sequence[SimulatedJob]) -> dict[str, Share]:
         """See `Decide`."""
@@ -50,7 +52,7 @@ class GoodputColumn:
             each = self._told(job)
             by_key[each.key] = job
             told.append(each)
-        plan = Goodput(preempts=True).plan(Snapshot(now_s, _NODES, tuple(told)))
+        plan = Goodput().plan(Snapshot(now_s, _NODES, tuple(told)))
         shares = {
             job.request.name: Share(job.placement, job.asked_batch) for job in jobs if job.placement
         }
@@ -97,6 +99,7 @@ class GoodputColumn:
             phase=JobPhase.RUNNING if job.placement else JobPhase.WAITING,
             last_scaled_s=job.changed_s,
             telling=self._telling(job, batch),
+            is_stoppable=self.is_stoppable,
         )
 
     def _telling(self, job: SimulatedJob, batch: int) -> Telling:

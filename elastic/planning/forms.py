@@ -254,6 +254,7 @@ class JobForm(GroupForm):
     ps: GroupForm | None = None
     others: tuple[GroupForm, ...] = ()
     telling: Telling = Telling()
+    stoppable: bool = False
 
     def job(self) -> Job:
         """As policies have it."""
@@ -277,4 +278,5 @@ class JobForm(GroupForm):
             last_scaled_s=self.last_scaled_s,
             waiting_since_s=since_s,
             telling=self.telling,
+            is_stoppable=self.stoppable,
         )

@@ -153,6 +153,7 @@ def job_document(job: Job) -> dict[str, Any]:
             "ps": None if job.ps is None else _told(_group(job.ps) | {"role": job.ps.role}),
             "others": [_told(_group(each) | {"role": each.role}) for each in job.others],
             "telling": _telling(job.telling),
+            "stoppable": job.is_stoppable or None,
         }
     )
 

@@ -218,12 +218,12 @@ class RedisRows:
         """Rows; None where a commit has been made meanwhile that may have removed some."""
         with self._lock:
             oldest, known = self._version, self._known[table].has(ids)
-            is_held = version in self._held
+            is_held, was_written = version in self._held, self._stamp is not None
         if version is not None and not is_held and version != oldest:
             raise KeyError(f"version {version} is not held, and {oldest} is the newest")
         held = version if is_held else None
         replies = self._link.call(partial(self._replies, table=table, ids=ids, held=held))
-        seen = self._version_seen(replies[0], oldest)
+        seen = self._version_seen(replies[0], oldest, was_written)
         if version is not None and (not replies[1] if is_held else seen != version):
             raise KeyError(f"version {version} is not held any more")
         rows = joined(replies[2])
@@ -266,9 +266,15 @@ class RedisRows:
             stamp, is_held, *lists = pipe.execute()
         return [stamp, is_held, lists[:count], lists[count:]]
 
-    def _version_seen(self, stamp: bytes | None, oldest: int) -> int:
-        """The version of what was read, which a commit may have made meanwhile."""
-        if stamp is None and self._stamp is not None:
+    def _version_seen(self, stamp: bytes | None, oldest: int, was_written: bool) -> int:
+        """The version of what was read, which a commit may have made meanwhile.
+
+        Args:
+            stamp: That was read.
+            oldest: The version before it was asked for.
+            was_written: Whether there was a stamp before it was asked for.
+        """
+        if stamp is None and was_written:
             raise RowsLostError(f"the Redis at {self._link} has nothing of the job any more")
         seen = -1 if stamp is not None and stamp.startswith(LOADING) else _version_of(stamp)
         if not oldest <= seen <= self._version + 1:

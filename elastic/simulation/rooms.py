@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI, Amounts
+from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI, PODS, Amounts
 from elastic.policy.cluster.rules import Rules
 from elastic.policy.cluster.snapshot import Node, Share
+
+_UNBOUNDED: Final = 1 << 62
+"""How many pods a node runs that tells no bound."""
 
 
 @dataclass(slots=True)
@@ -22,7 +26,7 @@ class Rooms:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = {node.name: node for node in nodes}
-        self._free = {node.name: dict(node.allocatable) for node in nodes}
+        self._free = {node.name: {PODS: _UNBOUNDED} | dict(node.allocatable) for node in nodes}
         self._cards: dict[str, dict[str, _Card]] = {node.name: {} for node in nodes}
         self.used: dict[str, int] = {}
         self.cards_in_use = 0

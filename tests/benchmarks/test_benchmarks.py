@@ -21,6 +21,7 @@ from benchmarks import (
     run,
     servers,
     shuffling,
+    simulated_day,
     startup,
     two_workers,
 )
@@ -55,7 +56,14 @@ def test_plans():
     assert len(ratios) == 4 * len(POLICIES)
     assert all(len(ratio.ratios) == TINY.plan_rounds for ratio in ratios)
     # Of so little work the time is that of nothing; growth can be any.
-    assert all(value > 0 for ratio in ratios for value in ratio.numerator.values if not ratio.bar)
+    seconds = [ratio for ratio in ratios if "growth" not in ratio.name]
+    assert all(value > 0 for ratio in seconds for value in ratio.numerator.values)
+
+
+def test_a_simulated_day():
+    ratios = simulated_day.run(TINY)
+    assert [ratio.name.partition(", ")[2] for ratio in ratios] == list(POLICIES)
+    assert all(len(ratio.ratios) == 1 and ratio.median > 0 for ratio in ratios)
 
 
 def test_plans_are_of_clusters_in_which_jobs_come_and_go():

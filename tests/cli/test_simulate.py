@@ -3,10 +3,13 @@
 import json
 
 import pytest
+from support.api_server_in_memory import InMemoryApi
 
 from elastic.cli.main import main
 from elastic.cli.planning import POLICY_NAMES
 from elastic.cli.simulate import GENERATOR_NAMES
+from elastic.controller.snapshots.reading import RESOURCES
+from elastic.platforms.kubernetes.api.resources import NODES as ALL_NODES
 from elastic.simulation.generators import GENERATORS
 
 WORKLOAD = "jobs: [{name: a, min: 1, max: 4, asked: 1, work_s: 60, requests: {cpu: 1}}]"
@@ -84,3 +87,65 @@ def test_it_says_what_plots_need_before_anything_is_simulated(files, tmp_path, c
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert main(["simulate", *files, "--plots", str(tmp_path / "plots")]) == 1
     assert "matplotlib, which is not installed here: pip install" in capsys.readouterr().err
+
+
+ENDED = {
+    "startTime": "2026-01-01T00:00:10Z",
+    "completionTime": "2026-01-01T00:01:50Z",
+    "conditions": [
+        {
+            "type": "Succeeded",
+            "status": "True",
+            "reason": "done",
+            "message": "",
+            "lastUpdateTime": "2026-01-01T00:01:50Z",
+            "lastTransitionTime": "2026-01-01T00:01:50Z",
+        }
+    ],
+}
+
+
+@pytest.fixture
+def cluster_files(tmp_path):
+    """A cluster of one node, with a job of two workers that took 100 s and has succeeded."""
+    with InMemoryApi() as api:
+        cluster = api.cluster()
+        for kind in RESOURCES.values():
+            api.serve(kind)
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"allocatable": {"cpu": "8"}, "conditions": ready}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}}
+        cluster.create(ALL_NODES.path(), {**node, "status": status})
+        cluster.patch(ALL_NODES.path(None, "n0", "status"), {"status": status})
+        _ended_job(cluster, "team")
+        yield ["--kubeconfig", str(api.kubeconfig(tmp_path / "config", "somebody"))]
+
+
+def _ended_job(cluster, namespace):
+    kind = RESOURCES["elasticjob"]
+    containers = [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]
+    worker = {"replicas": 2, "template": {"spec": {"containers": containers}}}
+    cluster.create(
+        kind.path(namespace),
+        {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": "a", "namespace": namespace},
+            "spec": {"minReplicas": 1, "maxReplicas": 4, "replicaSpecs": {"Worker": worker}},
+        },
+    )
+    cluster.patch(kind.path(namespace, "a", "status"), {"status": ENDED})
+
+
+def test_what_a_cluster_did_is_replayed_on_its_nodes(cluster_files, capsys):
+    said = ["--from_cluster", "-n", "team", *cluster_files, "--policy", "gang,fulfillment"]
+    found = simulated([*said, "--rescale", "ElasticJob=0"], capsys)
+    # With the two that it had it takes as long as it took, and with four on the idle node half.
+    assert found["gang"]["metrics"]["completion"]["mean_s"] == 100
+    assert found["fulfillment"]["jobs"][0]["sizes"][0] == [0.0, 3]
+    assert found["fulfillment"]["metrics"]["completion"]["mean_s"] < 100
+
+
+def test_a_cluster_where_nothing_has_succeeded_is_told_without_a_traceback(cluster_files, capsys):
+    assert main(["simulate", "--from_cluster", "-n", "other", *cluster_files]) == 1
+    assert "there is nothing to replay" in capsys.readouterr().err

@@ -44,6 +44,7 @@ jobs:
     cards: {n-00: {a: 2}, n-01: {b: 1}}
     first_node: n-00
     last_scaled_s: 90
+    stoppable: true
     tolerations: [{key: dedicated, operator: Exists}]
     affinity_nodes: [n-00, n-01]
 pods:
@@ -66,6 +67,13 @@ def test_nodes_that_are_alike_are_written_once(snapshot):
         "memory": 32 << 30,
         "nvidia.com/gpu": 2000,
     }
+
+
+def test_a_job_is_stopped_only_where_it_is_said_of_it(snapshot):
+    assert [job.is_stoppable for job in snapshot.jobs] == [False, True]
+    written = json.dumps(snapshot_document(snapshot))
+    again = read_snapshot(written, "s.json")
+    assert [job.is_stoppable for job in again.jobs] == [False, True]
 
 
 def test_limits_and_requests_stand_for_each_other(snapshot):

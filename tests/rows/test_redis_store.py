@@ -128,6 +128,23 @@ class TestRestartedMaster:
             opened(forms=[wider])
 
 
+def test_rows_that_are_read_before_the_first_commit_are_none_although_it_is_made_since(
+    store, monkeypatch
+):
+    """As where another thread commits between the server's answer and a look at it."""
+    call = store._link.call
+
+    def call_and_commit(work):
+        answer = call(work)
+        monkeypatch.undo()
+        make(store, deep=rows_of([1], 5))
+        return answer
+
+    monkeypatch.setattr(store._link, "call", call_and_commit)
+    assert numbers(store, [1]) == [None]
+    assert numbers(store, [1]) == [5]
+
+
 class TestServerThatDies:
     def test_comes_back_with_all_that_was_answered(self, server, opened):
         store = opened(patience_s=30)

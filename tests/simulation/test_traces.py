@@ -1,21 +1,14 @@
 """Public traces are read by their documented columns; the lines are made up here."""
 
 import json
-from pathlib import Path
 
 import pytest
+from support.public_traces import PUBLIC, SHARED_CLUSTER, needs_public, needs_shared_cluster
 
 from elastic.errors import DescriptionError
 from elastic.policy.cluster.snapshot import Share
 from elastic.simulation.traces.common import Elasticity
 from elastic.simulation.traces.reading import read_nodes, read_workload
-
-FOLDERS = [folder / "shared" / "traces" for folder in Path(__file__).parents]
-PUBLIC = next(filter(Path.is_dir, FOLDERS), FOLDERS[0])
-needs_public = pytest.mark.skipif(
-    not PUBLIC.is_dir(),
-    reason="the public traces are not here: no shared/traces beside the project",
-)
 
 HELIOS = """\
 job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
@@ -225,11 +218,11 @@ def test_the_public_pods_and_nodes_are_read():
     assert gpus == 6_212_000
 
 
-@needs_public
+@needs_shared_cluster
 def test_the_public_workloads_of_pollux_are_read():
-    folder = PUBLIC / "pollux" / "traces"
+    folder = SHARED_CLUSTER / "traces"
     profiles = {str(path.relative_to(folder)): path.read_text() for path in folder.glob("*/*.csv")}
-    text = (PUBLIC / "pollux" / "workloads" / "workload-1.csv").read_text()
+    text = (SHARED_CLUSTER / "workloads" / "workload-1.csv").read_text()
     workload = read_workload(text, "w.csv", Elasticity(0.1, 2), profiles)
     assert len(workload.submissions) == 160
     assert all(each.work.seconds > 0 for each in workload.submissions)

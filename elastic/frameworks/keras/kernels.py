@@ -17,8 +17,8 @@ import tensorflow as tf
 UpdateStep: TypeAlias = Callable[[Any, tf.Variable, Any], None]
 
 LARGE_BYTES: Final = 1 << 20
-"""From here on a variable's update is compiled by XLA, which takes a tenth of a second for each
-shape, once, and halves the time of each update after it."""
+"""From here on a variable's update is compiled by XLA, which takes one to three tenths of a second
+for each shape, once, and halves the time of each update after it."""
 
 
 def use_kernels(optimizer: Any) -> None:

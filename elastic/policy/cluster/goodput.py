@@ -2,7 +2,8 @@
 
 Jobs are served in the order of the work they have left, the shortest first, since that lets the
 most jobs end early; work counts less the older a job is, and who has waited for very long comes
-first, so that none waits for ever. Each takes the size for which
+first, so that none waits for ever. A running job keeps its smallest size where it is, unless it may
+be stopped, and moved, and tells of its work. Each takes the size for which
 
     (work left / speed + cost of the change)
         x (1 + PRICE x jobs behind x share of the cluster + jobs that are left with nothing)
@@ -35,14 +36,11 @@ class Goodput:
     """See the module.
 
     Attributes:
-        preempts: Whether running jobs may be stopped, or moved to other nodes. Without, a running
-            job keeps its smallest size, and what stays of it stays where it is.
         rescale_s: What a change costs a job that does not tell, nor any other of its kind.
         starve_after_s: How long a job waits before it is served first, and nodes are kept for it,
             to which nobody else comes.
     """
 
-    preempts: bool = False
     rescale_s: float = DEFAULT_RESCALE_S
     starve_after_s: float = DEFAULT_STARVE_AFTER_S
 
@@ -56,7 +54,7 @@ class Goodput:
         given = give_minimums(snapshot, self.starve_after_s)
         now = carried_out(snapshot, Plan(given.decisions))
         by_kind = _rescale_by_kind(snapshot.jobs)
-        terms = Terms(self.preempts, self.rescale_s, self.starve_after_s, by_kind)
+        terms = Terms(self.rescale_s, self.starve_after_s, by_kind)
         served = Serving(terms, now, given).plan()
         decisions = [*given.decisions, *served.decisions]
         placed = {job.key: job.workers.placed for job in snapshot.jobs}

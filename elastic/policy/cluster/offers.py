@@ -218,10 +218,14 @@ def not_weighed(job: Job) -> str | None:
     return "tells no speed: starts with what was asked for, within an equal share"
 
 
-def tells_work(job: Job) -> bool:
-    """Whether it is known how much work a job has left, or how much it has had."""
+def may_be_stopped(job: Job) -> bool:
+    """Whether a job may lose all that it has, or be moved.
+
+    One that tells nothing of its work is never stopped: stopped, it would seem to be new.
+    """
     telling = job.telling
-    return telling.remaining_samples is not None or telling.trained_samples is not None
+    is_told = telling.remaining_samples is not None or telling.trained_samples is not None
+    return job.is_stoppable and is_told
 
 
 def _had_s(job: Job, least: float, now_s: float) -> float:

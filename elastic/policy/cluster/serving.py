@@ -22,8 +22,8 @@ from elastic.policy.cluster.offers import (
     Size,
     better_batch,
     is_in_parts,
+    may_be_stopped,
     offer_of,
-    tells_work,
 )
 from elastic.policy.cluster.placing import place, placed_by_fullness, spread
 from elastic.policy.cluster.plan import Decision, Note, Plan
@@ -46,7 +46,6 @@ class Terms:
         rescale_by_kind_s: What a change costs jobs of a kind, where some of it tell that.
     """
 
-    preempts: bool
     rescale_s: float
     starve_after_s: float
     rescale_by_kind_s: Mapping[str, float] = field(default_factory=dict)
@@ -181,10 +180,10 @@ class Serving:
     def _kept(self, job: Job) -> Mapping[str, int]:
         """What nobody can take from a job: its smallest size, on the nodes that hold most of it.
 
-        Who tells nothing of its work is never stopped: stopped, it would seem to be new.
+        But one that may be stopped keeps nothing.
         """
         workers = job.workers
-        if not workers.placement or (self._terms.preempts and tells_work(job)):
+        if not workers.placement or may_be_stopped(job):
             return {}
         kept = self._kept_of.get(id(job))
         if kept is None:
@@ -379,7 +378,7 @@ class Serving:
             self._replicas_a_node(job),
             (self._idle, self._free),
             own,
-            may_move=self._terms.preempts and tells_work(job),
+            may_move=may_be_stopped(job),
         )
 
     # What comes of it.

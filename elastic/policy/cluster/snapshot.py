@@ -197,6 +197,8 @@ class Job:
         submitted_s: When it came.
         last_scaled_s: When its size was last changed; None where it never was.
         waiting_since_s: Since when it waits; None while it runs.
+        is_stoppable: Whether it may be stopped while it runs, or moved to other nodes, and goes on
+            later with what it has done.
     """
 
     name: str
@@ -210,6 +212,7 @@ class Job:
     last_scaled_s: float | None = None
     waiting_since_s: float | None = None
     telling: Telling = field(default_factory=Telling)
+    is_stoppable: bool = False
 
     @property
     def key(self) -> str:

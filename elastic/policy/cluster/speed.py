@@ -171,13 +171,21 @@ class _Step:
 
     def row(self, parts: Sequence[float], overlap: float) -> list[float]:
         """The step's derivatives by its parts; their product with the parts is the step."""
-        compute = _dot(self.compute, parts[:2])
-        network = _dot(self.network, parts[2:])
-        last = _overlapped(compute, network, overlap)
-        of_compute = (compute / last) ** (overlap - 1) if last > 0 else 1.0
-        of_network = (network / last) ** (overlap - 1) if last > 0 else 1.0
+        (one, local), (within, between, further) = self.compute, self.network
+        compute = one * parts[0] + local * parts[1]
+        network = within * parts[2] + between * parts[3] + further * parts[4]
+        of_compute = of_network = 1.0
+        if overlap != 1.0 and (last := _overlapped(compute, network, overlap)) > 0:
+            of_compute = (compute / last) ** (overlap - 1)
+            of_network = (network / last) ** (overlap - 1)
         times = self.accumulated + of_compute
-        return [*(times * each for each in self.compute), *(of_network * e for e in self.network)]
+        return [
+            times * one,
+            times * local,
+            of_network * within,
+            of_network * between,
+            of_network * further,
+        ]
 
 
 def _overlapped(compute: float, network: float, overlap: float) -> float:
@@ -232,22 +240,23 @@ def _nonnegative_least_squares(
 
     By coordinate descent, which is the same at each run and stays where x may be.
     """
-    count = len(start)
-    normal = [
-        [math.fsum(row[i] * row[j] for row in rows) for j in range(count)] for i in range(count)
-    ]
-    wanted = [math.fsum(row[j] for row in rows) for j in range(count)]
-    for j in range(count):
-        normal[j][j] += (PRIOR[j] * scales[j]) ** 2
+    columns = list(zip(*rows, strict=True))
+    normal = [[sum(map(mul, one, other)) for other in columns] for one in columns]
+    wanted = [sum(column) for column in columns]
+    for j, scale in enumerate(scales):
+        normal[j][j] += (PRIOR[j] * scale) ** 2
     x = [value if scale > 0 else 0.0 for value, scale in zip(start, scales, strict=True)]
+    parts = [(j, row, wanted[j], row[j], scales[j]) for j, row in enumerate(normal) if row[j] > 0]
+    # The inner loop of the fit, and so of a plan of jobs nobody has planned before.
     for _ in range(_SWEEPS):
         moved = 0.0
-        for j in range(count):
-            if normal[j][j] > 0:
-                slope = wanted[j] - _dot(normal[j], x)
-                better = max(0.0, x[j] + slope / normal[j][j])
-                moved = max(moved, abs(better - x[j]) * scales[j])
-                x[j] = better
+        for j, row, goal, curvature, scale in parts:
+            before = x[j]
+            better = before + (goal - sum(map(mul, row, x))) / curvature
+            x[j] = better = better if better > 0.0 else 0.0
+            step = (better - before) * scale
+            if step > moved or -step > moved:
+                moved = abs(step)
         if moved < _SETTLED:
             break
     return x

@@ -36,6 +36,7 @@ def job(name, low=1, high=16, placement=None, rate=10.0, work=1e6, scales=1.0, *
     told |= more.pop("telling", {})
     placement = placement or {}
     submitted_s = more.pop("submitted_s", NOW_S - 600)
+    is_stoppable = more.pop("is_stoppable", False)
     workers = Group(low, high, sum(placement.values()), CARD, CARD, placement, **more)
     return Job(
         name=name,
@@ -46,6 +47,7 @@ def job(name, low=1, high=16, placement=None, rate=10.0, work=1e6, scales=1.0, *
         phase=JobPhase.RUNNING if placement else JobPhase.WAITING,
         last_scaled_s=NOW_S - 5000 if placement else None,
         telling=Telling(**told),
+        is_stoppable=is_stoppable,
     )
 
 
@@ -53,10 +55,14 @@ def speeds(rate, scales):
     return tuple(Speed(k, -(-k // 4), rate * k**scales, 64) for k in (1, 2, 4, 8, 16))
 
 
-def planned(jobs, count=4, policy=None, now_s=NOW_S):
+def stoppable(jobs):
+    return [replace(each, is_stoppable=True) for each in jobs]
+
+
+def planned(jobs, count=4):
     """Sizes after a plan, by name."""
-    before = Snapshot(now_s, nodes(count), tuple(jobs))
-    after = carried_out(before, (policy or Goodput()).plan(before))
+    before = Snapshot(NOW_S, nodes(count), tuple(jobs))
+    after = carried_out(before, Goodput().plan(before))
     return {each.name: each.workers.placed for each in after.jobs}
 
 
@@ -101,7 +107,7 @@ def test_one_that_cannot_be_stopped_keeps_its_smallest_size_and_the_waiting_one_
     assert [(note.job.rpartition("/")[2], note.text) for note in plan.notes] == [
         ("short", "no room for 1 worker, of its smallest size")
     ]
-    stopped = planned([long, job("short", high=2, work=1e4)], policy=Goodput(preempts=True))
+    stopped = planned(stoppable([long, job("short", high=2, work=1e4)]))
     assert stopped == {"long": 0, "short": 2}
 
 
@@ -114,9 +120,8 @@ def test_the_longest_waiting_is_served_at_last_however_many_short_ones_come():
             *[job(f"s{i}", high=4, work=4e4, submitted_s=NOW_S - 60) for i in range(20)],
         ]
 
-    stopping = Goodput(preempts=True)
-    assert planned(jobs(NOW_S - 60), count=1, policy=stopping)["old"] == 0
-    assert planned(jobs(NOW_S - 20 * 24 * 3600), count=1, policy=stopping)["old"] > 0
+    assert planned(stoppable(jobs(NOW_S - 60)), count=1)["old"] == 0
+    assert planned(stoppable(jobs(NOW_S - 20 * 24 * 3600)), count=1)["old"] > 0
 
 
 @pytest.mark.parametrize(("rescale_s", "grows"), [(1.0, True), (3000.0, False)])
@@ -145,7 +150,7 @@ def test_without_its_work_told_a_job_that_ran_long_comes_behind_a_new_one():
     told = {"remaining_samples": None, "trained_samples": 1e7}
     old = job("old", placement={f"n{i:04}": 4 for i in range(4)}, telling=told)
     new = job("new", telling={"remaining_samples": None, "trained_samples": 100.0})
-    sizes = planned([old, new], policy=Goodput(preempts=True))
+    sizes = planned(stoppable([old, new]))
     assert sizes["new"] > sizes["old"]
 
 
@@ -210,7 +215,7 @@ def _random_job(rng, number, free):
     )
 
 
-policies = pytest.mark.parametrize("policy", [Goodput(), Goodput(preempts=True)], ids=repr)
+kinds = pytest.mark.parametrize("is_stoppable", [False, True])
 
 
 def test_two_jobs_that_tell_nothing_of_their_work_do_not_take_turns():
@@ -219,7 +224,7 @@ def test_two_jobs_that_tell_nothing_of_their_work_do_not_take_turns():
     first = job("a", 1, 13, {"n0001": 1, "n0002": 2}, telling=told)
     others = [job(f"b{i}", 5, 6, telling=told, submitted_s=NOW_S - 100) for i in range(2)]
     before = Snapshot(NOW_S, nodes(4, cards=5), (first, *others))
-    assert max(changes_of(Goodput(preempts=True), before).values()) <= 2
+    assert max(changes_of(before, is_stoppable=True).values()) <= 2
 
 
 def test_jobs_of_which_as_much_is_guessed_have_exactly_as_much_left():
@@ -229,29 +234,30 @@ def test_jobs_of_which_as_much_is_guessed_have_exactly_as_much_left():
     assert {offer_of(each, 4, NOW_S).work_s for each in jobs} == {FIRST_GUESS_S}
 
 
-@policies
+@kinds
 @settings(max_examples=20, derandomize=True)
 @given(before=clusters())
-def test_no_size_goes_back_and_forth_while_nothing_happens(policy, before):
-    changes = changes_of(policy, before)
+def test_no_size_goes_back_and_forth_while_nothing_happens(is_stoppable, before):
+    changes = changes_of(before, is_stoppable)
     assert all(count <= 3 for count in changes.values()), changes
 
 
 @pytest.mark.soak
-@policies
+@kinds
 @settings(max_examples=3000, derandomize=True)
 @given(before=clusters())
-def test_no_size_goes_back_and_forth_on_thousands_of_clusters(policy, before):
-    changes = changes_of(policy, before)
+def test_no_size_goes_back_and_forth_on_thousands_of_clusters(is_stoppable, before):
+    changes = changes_of(before, is_stoppable)
     assert all(count <= 3 for count in changes.values()), changes
 
 
-def changes_of(policy, before):
+def changes_of(before, is_stoppable):
     """How often each job was changed in 100 plans while nothing happened."""
-    now, changes = before, Counter()
+    jobs = tuple(replace(each, is_stoppable=is_stoppable) for each in before.jobs)
+    now, changes = replace(before, jobs=jobs), Counter()
     for tick in range(100):
         now = replace(now, now_s=NOW_S + 60 * tick)
-        plan = policy.plan(now)
+        plan = Goodput().plan(now)
         changes.update(each.job for each in plan.decisions)
         now = carried_out(now, plan)
     return changes

@@ -27,7 +27,16 @@ from elastic.policy.cluster.queueing import Fifo, Gang
 from elastic.policy.cluster.scores import waiting_order
 from elastic.policy.cluster.speed import fit
 
-STOPPING = Goodput(preempts=True)
+
+class GoodputOfStoppable:
+    """`Goodput` where all jobs may be stopped and moved."""
+
+    def plan(self, snapshot):
+        jobs = tuple(replace(each, is_stoppable=True) for each in snapshot.jobs)
+        return Goodput().plan(replace(snapshot, jobs=jobs))
+
+
+STOPPING = GoodputOfStoppable()
 
 POLICIES = {
     "fulfillment": Fulfillment(),
