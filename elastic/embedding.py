@@ -35,6 +35,9 @@ def Embedding(  # noqa: N802 - for its callers it is a class
     initializer: str = "uniform(0.05)",
     name: str | None = None,
     padding_id: int | str | None = None,
+    admit_after: int = 1,
+    expire_after: int | None = None,
+    max_rows: int | None = None,
 ) -> Any:
     """Make the layer of the framework that the caller's module uses.
 
@@ -46,6 +49,9 @@ def Embedding(  # noqa: N802 - for its callers it is a class
             `ones`.
         name: Of the table, unique in the model; else the layer's name in the model.
         padding_id: An id that stands for none: left out by combiners, zeros without one.
+        admit_after: An id gets a row in the update in which it comes for the so-manieth time.
+        expire_after: Rows go that were in none of so many updates; None for never.
+        max_rows: Where there would be more, those go that were in the fewest updates.
 
     Raises:
         ModelDefError: An argument has no such value, or the framework cannot be told.
@@ -54,7 +60,7 @@ def Embedding(  # noqa: N802 - for its callers it is a class
     namespace = sys._getframe(1).f_globals  # noqa: SLF001 - there is no public way to the caller
     kind = {"torch": "TorchEmbedding", "keras": "KerasEmbedding"}[_framework_of(namespace)]
     layer = _layer(kind)
-    return layer(dim, combiner, initializer, name, padding_id)
+    return layer(dim, combiner, initializer, name, padding_id, admit_after, expire_after, max_rows)
 
 
 def __getattr__(name: str) -> Any:

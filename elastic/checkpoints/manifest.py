@@ -83,12 +83,16 @@ class LastLedgerForm(BaseModel):
 
 
 class TableEntry(_Form):
-    """A table of an embedding, and where its rows are: in a file, or else in the store."""
+    """A table of an embedding, and where its rows are: in a file, or else in the store.
+
+    One of no numbers has the notes of ids that are counted and have no row yet.
+    """
 
     name: str
-    dim: Annotated[int, Field(gt=0)]
+    dim: Natural
     initializer: str
     slots: list[str]
+    notes: list[str] = []
     file: Annotated[str, Field(pattern=r"^rows-\d+\.bin$")] | None = None
     digest: FileDigest | None = None
 

@@ -112,7 +112,7 @@ def refuse_rows(rows: CutRows | None) -> None:
         CheckpointError: There are some.
     """
     if rows is not None:
-        names = ", ".join(form.table.name for form in rows.forms)
+        names = ", ".join(form.table.name for form in rows.forms if form.table.dim)
         raise CheckpointError(f"it has rows of the tables {names}, and this model has no tables")
 
 
@@ -151,8 +151,11 @@ def _entry(form: TableForm) -> dict[str, Any]:
         "dim": table.dim,
         "initializer": table.initializer,
         "slots": list(form.slots),
+        # A version before reads the others.
+        **({"notes": list(form.notes)} if form.notes else {}),
     }
 
 
 def _form(entry: TableEntry) -> TableForm:
-    return TableForm(Table(entry.name, entry.dim, entry.initializer), tuple(entry.slots))
+    table = Table(entry.name, entry.dim, entry.initializer)
+    return TableForm(table, tuple(entry.slots), tuple(entry.notes))

@@ -16,7 +16,7 @@ import numpy as np
 
 from elastic.checkpoints.rows import CutRows
 from elastic.errors import CheckpointError
-from elastic.rows.base import Table
+from elastic.rows.base import Table, Values
 from elastic.rows.store import Change, TableForm
 
 PARQUET: Final = ".parquet"
@@ -49,10 +49,10 @@ def export_tables(export: Path, rows: CutRows, check: Callable[[], None]) -> Pat
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     suffix = PARQUET if writes_parquet() else NPZ
-    write = _write_parquet if writes_parquet() else _write_npz
+    write = write_parquet if writes_parquet() else _write_npz
     try:
-        for form in rows.forms:
-            write(temporary / _file_name(form.table, suffix), _values_of(form.table, rows))
+        for form in (form for form in rows.forms if form.table.dim):
+            write(temporary / file_name(form.table, suffix), values_of(form.table, rows))
         check()
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
@@ -76,36 +76,67 @@ def exported_tables(export: Path, tables: Sequence[Table]) -> CutRows:
     return CutRows(tuple(TableForm(table) for table in tables), scan)
 
 
-def _file_name(table: Table, suffix: str) -> str:
+def file_name(table: Table, suffix: str) -> str:
+    """Of a table's file."""
     return quote(table.name, safe="") + suffix
 
 
 def _path_of(folder: Path, table: Table) -> Path:
     for suffix in (PARQUET, NPZ):
-        path = folder / _file_name(table, suffix)
+        path = folder / file_name(table, suffix)
         if path.exists():
             return path
     raise CheckpointError(
-        f"the rows of table {table.name!r} are missing: {folder / _file_name(table, PARQUET)} was "
+        f"the rows of table {table.name!r} are missing: {folder / file_name(table, PARQUET)} was "
         "written with the model, and belongs beside it"
     )
 
 
-def _values_of(table: Table, rows: CutRows) -> Iterator[Change]:
+def values_of(table: Table, rows: CutRows) -> Iterator[Change]:
+    """All rows of a table without their slots."""
     for part in rows.scan(table.name):
         yield Change(part.ids, np.ascontiguousarray(part.values[:, : table.dim]))
 
 
-def _write_parquet(path: Path, parts: Iterable[Change]) -> None:
+def write_parquet(path: Path, parts: Iterable[Change]) -> None:
+    """Write rows as a file of the columns `id` and `row`, which is null where one is removed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema([("id", pa.int64()), ("row", pa.list_(pa.float32()))])
+    rows_type = pa.list_(pa.float32())
+    schema = pa.schema([("id", pa.int64()), ("row", rows_type)])
     with pq.ParquetWriter(path, schema) as writer:
         for part in parts:
             ends = np.arange(len(part.ids) + 1, dtype=np.int32) * part.values.shape[1]
             values = pa.ListArray.from_arrays(pa.array(ends), pa.array(part.values.reshape(-1)))
             writer.write_table(pa.table([pa.array(part.ids), values], schema=schema))
+            if len(part.removed):
+                gone = [pa.array(part.removed), pa.nulls(len(part.removed), rows_type)]
+                writer.write_table(pa.table(gone, schema=schema))
+
+
+def read_parts(path: Path) -> Iterator[Change]:
+    """What `write_parquet` has written, in parts.
+
+    Raises:
+        CheckpointError: It cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=["id", "row"]):
+                ids, is_gone = batch["id"].to_numpy(), np.asarray(batch["row"].is_null())
+                values = batch["row"].flatten().to_numpy().astype(np.float32)
+                rows = values.reshape(len(ids) - is_gone.sum(), -1) if len(values) else _no_rows()
+                yield Change(ids[~is_gone], rows, ids[is_gone])
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def _no_rows() -> Values:
+    return np.empty((0, 0), np.float32)
 
 
 def _write_npz(path: Path, parts: Iterable[Change]) -> None:

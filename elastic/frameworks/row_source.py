@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from elastic.errors import ModelDefError
-from elastic.rows.base import Ids, RowGradient, RowReader, Table, Values
+from elastic.rows.base import CANDIDATES, Ids, Life, RowGradient, RowReader, Table, Values
 from elastic.rows.initializers import first_rows, parse
 
 COMBINERS: Final = ("sum", "mean", "sqrtn")
@@ -135,7 +135,9 @@ def recording(sources: Sequence[RowSource], watch: Callable[[Any], Any]) -> Iter
             source.tell_to(None)
 
 
-def checked_table(dim: int, combiner: str | None, initializer: str, name: str | None) -> Table:
+def checked_table(
+    dim: int, combiner: str | None, initializer: str, name: str | None, life: Life
+) -> Table:
     """The table that a layer's arguments ask for.
 
     Raises:
@@ -149,14 +151,25 @@ def checked_table(dim: int, combiner: str | None, initializer: str, name: str | 
             "out to have a row for each id"
         )
     parse(str(initializer))
-    return Table(name or UNNAMED, dim, initializer)
+    _check_number("admit_after", life.admit_after)
+    for argument in ("expire_after", "max_rows"):
+        if getattr(life, argument) is not None:
+            _check_number(argument, getattr(life, argument))
+    return Table(name or UNNAMED, dim, initializer, life)
+
+
+def _check_number(argument: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ModelDefError(
+            f"an embedding has {argument}={value!r}: give a number from 1 on, or leave it out"
+        )
 
 
 def check_names(tables: Sequence[Table]) -> None:
     """Each table needs a name of its own.
 
     Raises:
-        ModelDefError: Two layers have one name.
+        ModelDefError: Two layers have one name, or one has a name of ours.
     """
     seen: set[str] = set()
     for table in tables:
@@ -164,6 +177,11 @@ def check_names(tables: Sequence[Table]) -> None:
             raise ModelDefError(
                 f"two embeddings of the model are named {table.name!r}: give each its own name, or "
                 "call one layer twice to share its rows"
+            )
+        if table.name.endswith(CANDIDATES):
+            raise ModelDefError(
+                f"an embedding is named {table.name!r}, as what is kept beside a table: give it "
+                "another name"
             )
         seen.add(table.name)
 

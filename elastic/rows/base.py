@@ -6,7 +6,7 @@ exists nowhere: its values follow from its table and its id alone (`initializers
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,29 @@ Ids: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[np.float32]
 """One row for each id: two dimensions."""
 
+CANDIDATES: Final = ":candidates"
+"""Behind a table's name that of its ids that have no row yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """When an id gets a row, and when it loses it.
+
+    Attributes:
+        admit_after: The update in which its id comes for the so-manieth time makes a row.
+        expire_after: A row goes that was in none of so many updates; None for never.
+        max_rows: Where there would be more, those go that were in the fewest updates.
+    """
+
+    admit_after: int = 1
+    expire_after: int | None = None
+    max_rows: int | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether rows ever go."""
+        return self.expire_after is not None or self.max_rows is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -26,11 +49,13 @@ class Table:
         name: Of the layer, unique in the model.
         dim: Numbers of a row.
         initializer: How a row begins, in the words of `initializers.parse`: `uniform(0.05)`.
+        life: Of its rows.
     """
 
     name: str
     dim: int
     initializer: str
+    life: Life = Life()
 
 
 @dataclass(frozen=True, slots=True)

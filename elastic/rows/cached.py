@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from elastic.rows.base import Ids, Values
 from elastic.rows.index import IdIndex, Positions, with_room
-from elastic.rows.store import Change, Rows, RowsLostError, RowStore, TableForm
+from elastic.rows.store import Change, Notes, Rows, RowsLostError, RowStore, TableForm
 
 CACHE_BYTES: Final = 64 << 20
 """Of rows of all tables that are remembered."""
@@ -44,7 +44,7 @@ class OutsideStore(RowStore, Protocol):
             version: The next one.
             changes: What it makes of rows.
             before: What of a table was there before for the ids of its change, where the caller
-                knows; else the store reads what it needs of that.
+                knows and the change removes nothing; else the store reads what it needs of that.
         """
 
 
@@ -128,9 +128,9 @@ class CachedRows:
             before: dict[str, Rows] = {}
             for name, change in changes.items():
                 rows, is_missing = self._caches[name].read(change.ids)
-                if not is_missing.any():
+                if not is_missing.any() and not len(change.removed):
                     before[name] = rows
-                self._remember(name, change.ids, _all_there(change))
+                self._remember(name, *_left_by(change))
             self._version = version
             # Still locked, so that no row is forgotten before the store is about to have it.
             self._pending.put(_Commit(version, changes, before))
@@ -148,6 +148,11 @@ class CachedRows:
     def scan(self, table: str, version: int) -> Iterator[Change]:
         """See `RowStore`."""
         return self._store.scan(table, version)
+
+    def notes(self, table: str) -> Notes:
+        """See `RowStore`."""
+        with self._settled():
+            return self._store.notes(table)
 
     def load(self, version: int, tables: Mapping[str, Iterable[Change]]) -> None:
         """See `RowStore`."""
@@ -309,8 +314,15 @@ class _Remembered:
         return np.arange(start, start + len(ids))
 
 
-def _all_there(change: Change) -> Rows:
-    return Rows(change.values, np.ones(len(change.ids), np.bool_))
+def _left_by(change: Change) -> tuple[Ids, Rows]:
+    """What a commit leaves of the ids that it is about; those that it removes come last."""
+    num_rows, num_removed = len(change.ids), len(change.removed)
+    if not num_removed:
+        return change.ids, Rows(change.values, np.ones(num_rows, np.bool_))
+    gone = np.zeros((num_removed, change.values.shape[1]), np.float32)
+    is_there = np.arange(num_rows + num_removed) < num_rows
+    ids = np.concatenate([change.ids, change.removed])
+    return ids, Rows(np.concatenate([change.values, gone]), is_there)
 
 
 def _some(rows: Rows, which: NDArray[np.bool_]) -> Rows:

@@ -17,16 +17,23 @@ Positions: TypeAlias = NDArray[np.int64]
 Number = TypeVar("Number", bound=np.generic)
 
 FEWEST_BITS: Final = 10
+FREE: Final = -1
+GONE: Final = -2
+"""What a cell holds whose id has been removed: those that were placed behind it are still found."""
+
 MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 """2^64 by the golden ratio: ids that follow each other are spread over the whole table."""
 
 
 class IdIndex:
-    """Ids and their positions, 0 for the first that came."""
+    """Ids and their positions, from 0 without gaps: in the order in which they came, but for those
+    that were moved to where others have been removed.
+    """
 
     def __init__(self) -> None:
         self._ids: NDArray[np.int64] = np.empty(1 << FEWEST_BITS, np.int64)
         self._num_ids = 0
+        self._num_gone = 0
         self._clear(FEWEST_BITS)
 
     def __len__(self) -> int:
@@ -34,7 +41,7 @@ class IdIndex:
 
     @property
     def ids(self) -> Ids:
-        """All ids by position: a view, of which what is there never changes."""
+        """All ids by position: a view, of which nothing changes before `remove` or `cut`."""
         return self._ids[: self._num_ids]
 
     def size_bytes(self) -> int:
@@ -48,6 +55,8 @@ class IdIndex:
         while len(asked):
             there = self._cells[cells]
             is_other = (there >= 0) & (self._ids[there] != ids[asked])
+            if self._num_gone:
+                is_other |= there == GONE
             found[asked] = np.where(is_other, -1, there)
             asked, cells = asked[is_other], self._next(cells[is_other])
         return found
@@ -57,10 +66,31 @@ class IdIndex:
         start, self._num_ids = self._num_ids, self._num_ids + len(ids)
         self._ids = with_room(self._ids, self._num_ids)
         self._ids[start : self._num_ids] = ids
-        if 2 * self._num_ids > len(self._cells):
+        if 2 * (self._num_ids + self._num_gone) > len(self._cells):
             self._fill_again()
         else:
             self._place(np.arange(start, self._num_ids))
+
+    def remove(self, positions: Positions) -> tuple[Positions, Positions]:
+        """Forget the ids at these positions, and move the last ones to where they were.
+
+        Args:
+            positions: Each once.
+
+        Returns:
+            The positions that were moved, and those where they are now: whatever else is kept by
+            position has to be moved alike, and cut to the new length.
+        """
+        cells = self._cells_of(positions)
+        length = self._num_ids - len(positions)
+        is_gone = np.zeros(self._num_ids - length, np.bool_)
+        is_gone[positions[positions >= length] - length] = True
+        moved, places = length + np.flatnonzero(~is_gone), positions[positions < length]
+        self._cells[self._cells_of(moved)] = places
+        self._cells[cells] = GONE
+        self._ids[places] = self._ids[moved]
+        self._num_ids, self._num_gone = length, self._num_gone + len(cells)
+        return moved, places
 
     def cut(self, num_ids: int) -> None:
         """Forget all but the first ids."""
@@ -73,7 +103,17 @@ class IdIndex:
 
     def _clear(self, bits: int) -> None:
         self._shift = np.uint64(64 - bits)
-        self._cells = np.full(1 << bits, -1, np.int64)
+        self._cells = np.full(1 << bits, FREE, np.int64)
+        self._num_gone = 0
+
+    def _cells_of(self, positions: Positions) -> Positions:
+        """The cell that holds each position."""
+        cells = self._first_cells(self._ids[positions])
+        asked = np.flatnonzero(self._cells[cells] != positions)
+        while len(asked):
+            cells[asked] = self._next(cells[asked])
+            asked = asked[self._cells[cells[asked]] != positions[asked]]
+        return cells
 
     def _place(self, positions: Positions) -> None:
         cells = self._first_cells(self._ids[positions])

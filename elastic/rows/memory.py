@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastic.rows.base import Ids, Values
 from elastic.rows.index import IdIndex, Positions, with_room
-from elastic.rows.store import Change, Rows, RowsLostError, TableForm
+from elastic.rows.store import Change, Notes, Rows, RowsLostError, TableForm
 
 PART_ROWS: Final = 4096
 """Rows of one part of a scan: as long as a commit may have to wait for it."""
@@ -100,6 +101,11 @@ class MemoryRows:
             if len(part.ids):
                 yield part
 
+    def notes(self, table: str) -> Notes:
+        """See `RowStore`."""
+        with self._lock:
+            return self._tables[table].notes()
+
     def part(self, table: str, version: int, start: int) -> tuple[Change, int | None]:
         """Some rows of a version that is held, and where those behind them begin, if any do.
 
@@ -158,7 +164,7 @@ class MemoryRows:
             return sum(table.size_bytes() for table in self._tables.values())
 
     def _empty_tables(self) -> dict[str, "_Table"]:
-        return {form.table.name: _Table(form.width) for form in self._forms}
+        return {form.table.name: _Table(form.width, form.num_notes) for form in self._forms}
 
     def _held(self, version: int | None) -> int | None:
         """A version that is held, or None for the newest."""
@@ -182,29 +188,45 @@ class MemoryRows:
 
 
 class _Arena:
-    """Rows one behind the other."""
+    """Rows one behind the other, and of each whether it is there or was removed."""
 
     def __init__(self, width: int) -> None:
         self._array: Values = np.empty((0, width), np.float32)
+        self._is_there: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._num_rows = 0
 
     @property
     def rows(self) -> Values:
         return self._array[: self._num_rows]
 
+    @property
+    def is_there(self) -> NDArray[np.bool_]:
+        return self._is_there[: self._num_rows]
+
     def __len__(self) -> int:
         return self._num_rows
 
-    def append(self, values: Values) -> None:
+    def append(self, values: Values, is_there: NDArray[np.bool_] | bool = True) -> None:
         start, self._num_rows = self._num_rows, self._num_rows + len(values)
         self._array = with_room(self._array, self._num_rows)
+        self._is_there = with_room(self._is_there, self._num_rows)
         self._array[start : self._num_rows] = values
+        self._is_there[start : self._num_rows] = is_there
+
+    def write(
+        self, positions: Positions, values: Values, is_there: NDArray[np.bool_] | bool = True
+    ) -> None:
+        self._array[positions] = values
+        self._is_there[positions] = is_there
+
+    def remove(self, positions: Positions) -> None:
+        self._is_there[positions] = False
 
     def cut(self, num_rows: int) -> None:
         self._num_rows = num_rows
 
     def size_bytes(self) -> int:
-        return self._array.nbytes
+        return self._array.nbytes + self._is_there.nbytes
 
 
 class _Undo:
@@ -222,18 +244,26 @@ class _Undo:
         self._places = np.zeros(num_rows, np.int32)
         self._kept = _Arena(width)
 
-    def keep(self, positions: Positions, rows: Values) -> None:
+    def keep(self, positions: Positions, arena: _Arena) -> None:
         """These positions are about to be written."""
         mine = positions[positions < self.num_rows]
         mine = mine[self._places[mine] == 0]
         self._places[mine] = np.arange(len(self._kept) + 1, len(self._kept) + 1 + len(mine))
-        self._kept.append(rows[mine])
+        self._kept.append(arena.rows[mine], arena.is_there[mine])
 
-    def put_back(self, positions: Positions, values: Values) -> None:
-        """Have in `values`, the first numbers of a row for each position, what was there then."""
+    def put_back(self, positions: Positions, values: Values, is_there: NDArray[np.bool_]) -> None:
+        """Have in these, of one row a position, what the held version had there.
+
+        Args:
+            positions: Below `num_rows`.
+            values: The first numbers of each row.
+            is_there: Of each, whether it was.
+        """
         places = self._places[positions]
         changed = np.flatnonzero(places)
-        values[changed] = self._kept.rows[:, : values.shape[1]][places[changed] - 1]
+        kept = places[changed] - 1
+        values[changed] = self._kept.rows[:, : values.shape[1]][kept]
+        is_there[changed] = self._kept.is_there[kept]
 
     def changed(self) -> Positions:
         return np.flatnonzero(self._places)
@@ -243,14 +273,19 @@ class _Undo:
 
 
 class _Table:
-    """One table: rows lie at the positions that their ids have."""
+    """One table: rows lie at the positions that their ids have.
 
-    def __init__(self, width: int) -> None:
+    A row that is removed keeps its place as long as any version is held, for that may have it.
+    """
+
+    def __init__(self, width: int, num_notes: int = 0) -> None:
         self._width = width
+        self._num_notes = num_notes
         self._part_rows = max(1, min(PART_ROWS, PART_BYTES // (4 * width)))
         self._index = IdIndex()
         self._arena = _Arena(width)
         self._undo: dict[int, _Undo] = {}
+        self._num_gone = 0
 
     def read(self, ids: Ids, held: int | None, num_values: int | None = None) -> Rows:
         positions = self._index.find(ids)
@@ -258,9 +293,10 @@ class _Table:
         is_there = (positions >= 0) & (positions < end)
         if is_there.all():
             # As it mostly is; in a third of the time.
-            return Rows(self._values(positions, held, num_values), is_there)
+            return _zeroed(*self._at(positions, held, num_values))
         values = np.zeros((len(ids), num_values or self._width), np.float32)
-        values[is_there] = self._values(positions[is_there], held, num_values)
+        found = _zeroed(*self._at(positions[is_there], held, num_values))
+        values[is_there], is_there[is_there] = found.values, found.is_there
         return Rows(values, is_there)
 
     def write(self, change: Change) -> None:
@@ -269,7 +305,14 @@ class _Table:
         is_known = positions >= 0
         if is_known.all():
             self._overwrite(positions, change.values)
-            return
+        else:
+            self._write_some(change, positions, is_known)
+        if len(change.removed):
+            self._remove(change.removed)
+
+    def _write_some(
+        self, change: Change, positions: Positions, is_known: NDArray[np.bool_]
+    ) -> None:
         self._overwrite(positions[is_known], change.values[is_known])
         self._index.add(change.ids[~is_known])
         self._arena.append(change.values[~is_known])
@@ -279,6 +322,7 @@ class _Table:
 
     def let_go(self, version: int) -> None:
         del self._undo[version]
+        self._close_gaps()
 
     def part(self, version: int, start: int) -> tuple[Change, int | None]:
         """Rows of a held version from a position on, and where the next part begins."""
@@ -286,39 +330,76 @@ class _Table:
         end = min(start + self._part_rows, num_rows)
         ids = self._index.ids[start:end]
         order = np.argsort(ids)
-        part = Change(ids[order], self._values(start + order, version))
+        values, is_there = self._at(start + order, version)
+        part = Change(ids[order][is_there], values[is_there])
         return part, end if end < num_rows else None
+
+    def notes(self) -> Notes:
+        is_there = self._arena.is_there
+        numbers = self._arena.rows[:, self._width - self._num_notes :].view(np.int32)
+        return Notes(self._index.ids[is_there], numbers[is_there])
 
     def go_back(self, version: int) -> None:
         """Have the rows of a held version, and nothing changed since."""
         undo = self._undo[version]
         changed = undo.changed()
-        self._arena.rows[changed] = self._values(changed, version)
+        self._arena.write(changed, *self._at(changed, version))
         self._arena.cut(undo.num_rows)
         self._index.cut(undo.num_rows)
+        self._num_gone = int(np.count_nonzero(~self._arena.is_there))
         self.hold(version)
 
     def num_rows(self) -> int:
-        return len(self._arena)
+        return len(self._arena) - self._num_gone
 
     def size_bytes(self) -> int:
         kept = sum(undo.size_bytes() for undo in self._undo.values())
         return self._index.size_bytes() + self._arena.size_bytes() + kept
 
-    def _overwrite(self, positions: Positions, values: Values) -> None:
-        for undo in self._undo.values():
-            undo.keep(positions, self._arena.rows)
-        self._arena.rows[positions] = values
-
-    def _values(
+    def _at(
         self, positions: Positions, held: int | None, num_values: int | None = None
-    ) -> Values:
+    ) -> tuple[Values, NDArray[np.bool_]]:
+        """Rows at these positions, or their first numbers, and of each whether it is there."""
         rows = self._arena.rows
         if num_values is None:
             values = rows.take(positions, axis=0)
         else:
             # `take` would copy all rows first, where only a part of each is wanted.
             values = rows[:, :num_values][positions]
+        is_there = self._arena.is_there.take(positions)
         if held is not None:
-            self._undo[held].put_back(positions, values)
-        return values
+            self._undo[held].put_back(positions, values, is_there)
+        return values, is_there
+
+    def _overwrite(self, positions: Positions, values: Values) -> None:
+        for undo in self._undo.values():
+            undo.keep(positions, self._arena)
+        if self._num_gone:
+            self._num_gone -= int(np.count_nonzero(~self._arena.is_there[positions]))
+        self._arena.write(positions, values)
+
+    def _remove(self, ids: Ids) -> None:
+        positions = self._index.find(ids)
+        positions = positions[positions >= 0]
+        positions = positions[self._arena.is_there[positions]]
+        for undo in self._undo.values():
+            undo.keep(positions, self._arena)
+        self._arena.remove(positions)
+        self._num_gone += len(positions)
+        self._close_gaps()
+
+    def _close_gaps(self) -> None:
+        """Move the last rows to where others were removed, once nobody reads by position."""
+        if self._undo or not self._num_gone:
+            return
+        moved, places = self._index.remove(np.flatnonzero(~self._arena.is_there))
+        self._arena.write(places, self._arena.rows[moved])
+        self._arena.cut(len(self._index))
+        self._num_gone = 0
+
+
+def _zeroed(values: Values, is_there: NDArray[np.bool_]) -> Rows:
+    """Rows of which some may have been removed."""
+    if not is_there.all():
+        values[~is_there] = 0
+    return Rows(values, is_there)

@@ -1,6 +1,6 @@
 """Rows in the hashes of a Redis: what they are written as, and the commands that move many."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -41,6 +41,12 @@ def set_fields(pipe: Any, key: str, names: Sequence[bytes], values: Sequence[byt
         pipe.execute_command("HSET", key, *pairs)
 
 
+def remove_fields(pipe: Any, key: str, names: Sequence[bytes]) -> None:
+    """Have a pipeline remove these fields of a hash."""
+    for some in chunks(names):
+        pipe.execute_command("HDEL", key, *some)
+
+
 def unlink(client: redis.Redis, keys: Sequence[bytes]) -> None:
     """Remove keys, of which the server frees the memory when it has time."""
     for chunk in chunks(keys):
@@ -58,17 +64,33 @@ def ids_of(client: redis.Redis, key: str) -> Ids:
     except redis.ResponseError:
         # Older than Redis 7.4: it tells the rows as well.
         names = _scanned(client, key)
-    try:
-        return np.sort(ids_of_fields(list(names)))
-    except ValueError as error:
-        raise UserError(
-            f"key {key} has a field that is no id ({error}), which the job has not made: remove it"
-        ) from error
+    return np.sort(_ids(names, key))
 
 
 def items_of(client: redis.Redis, key: str) -> dict[bytes, bytes]:
     """All fields of a hash, with their values."""
     return _scanned(client, key)
+
+
+def parts_of(client: Any, key: str) -> Iterator[tuple[Ids, list[bytes]]]:
+    """Ids and rows of a hash in parts; an id may come in several.
+
+    Raises:
+        UserError: A field is no id.
+    """
+    cursor = None
+    while cursor != 0:
+        cursor, part = client.hscan(key, cursor or 0, count=SCAN_ROWS)
+        yield _ids(part, key), list(part.values())
+
+
+def _ids(names: Collection[bytes], key: str) -> Ids:
+    try:
+        return ids_of_fields(list(names))
+    except ValueError as error:
+        raise UserError(
+            f"key {key} has a field that is no id ({error}), which the job has not made: remove it"
+        ) from error
 
 
 def _scanned(client: Any, key: str, *, no_values: bool | None = None) -> dict[bytes, bytes]:

@@ -17,6 +17,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -27,6 +28,7 @@ import redis
 from elastic.errors import UserError
 from elastic.rows.base import Ids
 from elastic.rows.index import IdIndex
+from elastic.rows.known import KnownRows
 from elastic.rows.redis_hashes import (
     NUMBER_BYTES,
     are_there,
@@ -34,12 +36,14 @@ from elastic.rows.redis_hashes import (
     ids_of,
     items_of,
     joined,
+    parts_of,
+    remove_fields,
     set_fields,
     unlink,
 )
 from elastic.rows.redis_link import RedisLink, RedisRefusesError, check_server
-from elastic.rows.redis_packing import read_rows, write_rows
-from elastic.rows.store import Change, RowMissingError, Rows, RowsLostError, TableForm
+from elastic.rows.redis_packing import fields, read_rows, write_rows
+from elastic.rows.store import Change, Notes, RowMissingError, Rows, RowsLostError, TableForm
 
 SCAN_ROWS: Final = 4096
 KEYS_A_SCAN: Final = 1000
@@ -81,10 +85,11 @@ class RedisRows:
         self._writer = secrets.token_hex(8).encode()
         self._lock = threading.Lock()
         self._forms: dict[str, TableForm] = {}
-        self._known: dict[str, IdIndex] = {}
+        self._known: dict[str, KnownRows] = {}
         self._held: dict[int, _HeldVersion] = {}
         self._stamp: bytes | None = None
         self._version = 0
+        self._is_committing = False
 
     # -- what is there -------------------------------------------------------------------------
 
@@ -166,7 +171,10 @@ class RedisRows:
             self.load(0, {})
             return
         held = self._link.call(self._held_there)
-        known = {name: self._indexed(self._rows_key(name)) for name in self._forms}
+        known = {
+            name: self._link.call(partial(self._known_there, form=form))
+            for name, form in self._forms.items()
+        }
         with self._lock:
             before, self._held = self._held, held
             for version, each in held.items():
@@ -182,6 +190,16 @@ class RedisRows:
             for version in versions
         }
 
+    def _known_there(self, client: redis.Redis, form: TableForm) -> KnownRows:
+        name, known = form.table.name, KnownRows(form.num_notes)
+        key = self._rows_key(name)
+        if not form.notes:
+            known.add(ids_of(client, key))
+            return known
+        for ids, rows in parts_of(client, key):
+            known.write(ids, self._rows_of(name, rows).values)
+        return known
+
     def _indexed(self, key: str) -> IdIndex:
         index = IdIndex()
         index.add(self._link.call(partial(ids_of, key=key)))
@@ -191,8 +209,15 @@ class RedisRows:
 
     def read(self, table: str, ids: Ids, version: int | None = None) -> Rows:
         """See `RowStore`."""
+        rows = None
+        while rows is None:
+            rows = self._try_to_read(table, ids, version)
+        return rows
+
+    def _try_to_read(self, table: str, ids: Ids, version: int | None) -> Rows | None:
+        """Rows; None where a commit has been made meanwhile that may have removed some."""
         with self._lock:
-            oldest, known = self._version, self._known[table].find(ids) >= 0
+            oldest, known = self._version, self._known[table].has(ids)
             is_held, was_written = version in self._held, self._stamp is not None
         if version is not None and not is_held and version != oldest:
             raise KeyError(f"version {version} is not held, and {oldest} is the newest")
@@ -202,6 +227,8 @@ class RedisRows:
         if version is not None and (not replies[1] if is_held else seen != version):
             raise KeyError(f"version {version} is not held any more")
         rows = joined(replies[2])
+        if _missed(known, rows).any() and (self._is_committing or self._version != oldest):
+            return None
         self._check_known(table, ids, known, rows)
         if is_held:
             kept = joined(replies[3])
@@ -215,12 +242,18 @@ class RedisRows:
         with self._lock:
             if version not in self._held:
                 raise KeyError(f"version {version} is not held")
-            ids = self._known[table].ids
+            kept = self._held[version].kept[table]
+            ids = self._known[table].ids()
+            ids = np.concatenate([ids[kept.find(ids) < 0], kept.ids])
         for start in range(0, len(ids), SCAN_ROWS):
             some = np.sort(ids[start : start + SCAN_ROWS])
             rows = self.read(table, some, version)
             if rows.is_there.any():
                 yield Change(some[rows.is_there], rows.values[rows.is_there])
+
+    def notes(self, table: str) -> Notes:
+        """See `RowStore`: of what this process knows, without a call."""
+        return self._known[table].notes()
 
     def _replies(self, client: redis.Redis, table: str, ids: Ids, held: int | None) -> list[Any]:
         """Stamp, whether the version is held, rows, and what is kept for it: of one moment."""
@@ -254,7 +287,7 @@ class RedisRows:
     def _check_known(
         self, table: str, ids: Ids, known: np.ndarray[Any, Any], rows: Sequence[bytes | None]
     ) -> None:
-        is_gone = known & ~are_there(rows)
+        is_gone = _missed(known, rows)
         if is_gone.any():
             id_ = ids[np.argmax(is_gone)]
             raise RowMissingError(
@@ -294,7 +327,7 @@ class RedisRows:
                 f"at {self._link} has"
             )
         unkept = {
-            (held, name): self._unkept(held, name, change.ids)
+            (held, name): self._unkept(held, name, _all_ids(change))
             for held in self._held
             for name, change in changes.items()
         }
@@ -304,19 +337,37 @@ class RedisRows:
             else self._present(name, ids)
             for (held, name), ids in unkept.items()
         }
+        with self._committing():
+            self._commit(version, changes, unkept, kept)
 
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """Rows may be gone that are known still."""
+        self._is_committing = True
+        try:
+            yield
+        finally:
+            self._is_committing = False
+
+    def _commit(
+        self,
+        version: int,
+        changes: Mapping[str, Change],
+        unkept: Mapping[tuple[int, str], Ids],
+        kept: Mapping[tuple[int, str], Rows],
+    ) -> None:
         def fill(pipe: Any) -> None:
             for (held, name), ids in unkept.items():
                 self._keep(pipe, self._undo_key(held, name), ids, kept[held, name])
             for name, change in changes.items():
                 write_rows(pipe, self._rows_key(name), change.ids, change.values)
+                remove_fields(pipe, self._rows_key(name), fields(change.removed))
 
         self._write(self._stamp_of(version), fill)
         with self._lock:
             self._version = version
             for name, change in changes.items():
-                known = self._known[name]
-                known.add(change.ids[known.find(change.ids) < 0])
+                self._known[name].change(change)
             for (held, name), ids in unkept.items():
                 self._held[held].kept[name].add(ids)
 
@@ -325,7 +376,7 @@ class RedisRows:
 
     def _present(self, table: str, ids: Ids) -> Rows:
         """Rows as they are now."""
-        is_known = self._known[table].find(ids) >= 0
+        is_known = self._known[table].has(ids)
         values = np.zeros((len(ids), self._forms[table].width), np.float32)
         known = ids[is_known]
         if len(known):
@@ -383,8 +434,7 @@ class RedisRows:
                 key = self._rows_key(name)
                 there = {id_: row for id_, row in rows.items() if row != WAS_ABSENT}
                 set_fields(pipe, key, list(there), list(there.values()))
-                for chunk in chunks([id_ for id_, row in rows.items() if row == WAS_ABSENT]):
-                    pipe.execute_command("HDEL", key, *chunk)
+                remove_fields(pipe, key, [id_ for id_, row in rows.items() if row == WAS_ABSENT])
                 pipe.execute_command("UNLINK", self._undo_key(version, name))
             self._forget(pipe, newer)
 
@@ -396,11 +446,11 @@ class RedisRows:
         """See `RowStore`."""
         marker = b" ".join([LOADING, self._writer, secrets.token_hex(4).encode()])
         self._link.call(partial(self._begin_load, marker=marker))
-        known = {name: IdIndex() for name in self._forms}
+        known = {name: KnownRows(form.num_notes) for name, form in self._forms.items()}
         for name, changes in tables.items():
             for change in changes:
                 self._link.call(partial(self._load_part, name=name, change=change))
-                known[name].add(change.ids)
+                known[name].change(change)
         self._link.call(partial(self._check_load, known=known))
         with self._lock:
             self._known, self._held, self._stamp = known, {}, marker
@@ -420,10 +470,10 @@ class RedisRows:
             write_rows(pipe, self._rows_key(name), change.ids, change.values)
             pipe.execute()
 
-    def _check_load(self, client: redis.Redis, known: Mapping[str, IdIndex]) -> None:
+    def _check_load(self, client: redis.Redis, known: Mapping[str, KnownRows]) -> None:
         """See that nothing of it was lost with a server that has been away meanwhile."""
-        for name, index in known.items():
-            if client.execute_command("HLEN", self._rows_key(name)) != len(index):
+        for name, rows in known.items():
+            if client.execute_command("HLEN", self._rows_key(name)) != len(rows):
                 raise RowsLostError(
                     f"the Redis at {self._link} has lost rows while they were loaded"
                 )
@@ -476,6 +526,20 @@ class RedisRows:
 
     def _all_keys(self, client: redis.Redis) -> list[bytes]:
         return list(client.scan_iter(match=f"{self._prefix}:*", count=KEYS_A_SCAN))
+
+
+def _missed(
+    known: np.ndarray[Any, Any], rows: Sequence[bytes | None]
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which rows are known, and were not found."""
+    return known & ~are_there(rows)
+
+
+def _all_ids(change: Change) -> Ids:
+    """All ids that a change is about, ascending."""
+    if not len(change.removed):
+        return change.ids
+    return np.sort(np.concatenate([change.ids, change.removed]))
 
 
 def _of_ids(rows: Rows, all_ids: Ids, ids: Ids) -> Rows:

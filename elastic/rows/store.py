@@ -1,22 +1,26 @@
 """Where rows are kept: one interface, and what every implementation promises.
 
 A store has the rows of all tables at one version, that of the parameters, each with the optimizer's
-slots behind its values: `width` numbers, of which the first `dim` are the row. The master alone
-changes it. Rows that nobody has changed are not there.
+slots behind its values: `width` numbers, of which the first `dim` are the row. The last `num_notes`
+are the bits of integers, by which it is decided which rows go (`life`). The master alone changes
+it. Rows that nobody has changed are not there, and neither are those that were removed.
 
 Versions that somebody still reads are *held*: a cut, an evaluation. A store keeps of them what
 later commits overwrite, and no copy of a table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastic.errors import InfrastructureError, TrainingError
 from elastic.rows.base import Ids, Table, Values
+
+Noted: TypeAlias = NDArray[np.int32]
+"""The notes of some rows: two dimensions."""
 
 
 class RowsLostError(InfrastructureError):
@@ -27,21 +31,33 @@ class RowMissingError(TrainingError):
     """A row that is known is not there: it must never be taken for a new one."""
 
 
+def no_ids() -> Ids:
+    """None at all."""
+    return np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class TableForm:
     """A table with the slots that the job's optimizer keeps of each row.
 
     Attributes:
         slots: Names of the slots, each `dim` numbers behind the values, in this order.
+        notes: Names of integers behind these, by which it is decided which rows stay.
     """
 
     table: Table
     slots: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
-        """Numbers of a stored row."""
-        return self.table.dim * (1 + len(self.slots))
+        """Words of a stored row."""
+        return self.table.dim * (1 + len(self.slots)) + self.num_notes
+
+    @property
+    def num_notes(self) -> int:
+        """Words at its end that are integers."""
+        return len(self.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,7 @@ class Rows:
 
     Attributes:
         values: Of shape (ids, width); 0 where a row is not there.
-        is_there: For each id, whether it has been changed by any commit yet.
+        is_there: For each id, whether a commit has changed it, and none has removed it since.
     """
 
     values: Values
@@ -59,15 +75,30 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Rows as a commit leaves them, slots included.
+    """Rows as a commit leaves them, slots included, and rows that it removes.
 
     Attributes:
         ids: Strictly ascending.
         values: Of shape (ids, width).
+        removed: Strictly ascending, and other ids; those without a row do not matter.
     """
 
     ids: Ids
     values: Values
+    removed: Ids = field(default_factory=no_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The notes of all rows of a table.
+
+    Attributes:
+        ids: In no order.
+        numbers: Of shape (ids, notes).
+    """
+
+    ids: Ids
+    numbers: Noted
 
 
 class RowStore(Protocol):
@@ -112,7 +143,9 @@ class RowStore(Protocol):
         """
 
     def commit(self, version: int, changes: Mapping[str, Change]) -> None:
-        """Go from `version - 1` to `version`: all of these rows, or none.
+        """Go from `version - 1` to `version`: all of these changes, or none.
+
+        An id whose row was removed is from then on like one that has never been there.
 
         Raises:
             RowsLostError: Whether it was made is not known, or something else was.
@@ -128,6 +161,9 @@ class RowStore(Protocol):
 
     def scan(self, table: str, version: int) -> Iterator[Change]:
         """All rows of a version that is held, in parts of some thousands; in no order of ids."""
+
+    def notes(self, table: str) -> Notes:
+        """Those of the newest version, without reading rows; for who commits, between commits."""
 
     def load(self, version: int, tables: Mapping[str, Iterable[Change]]) -> None:
         """Forget everything, held versions included, and have these rows at this version.

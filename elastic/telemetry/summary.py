@@ -8,7 +8,7 @@ from elastic.policy.replicas import ReplicaPhase
 from elastic.policy.time_account import split_at
 from elastic.spec.kinds import JobKind
 from elastic.spec.roles import WORKER
-from elastic.spec.status import JobEvent, JobPhase, JobStatus, Progress, WorkerStatus
+from elastic.spec.status import JobEvent, JobPhase, JobStatus, Progress, TableStatus, WorkerStatus
 from elastic.spec.status.time_split import TimeCategory
 
 SHORTEST_TOLD_S: Final = 0.05
@@ -127,11 +127,20 @@ def workers_text(status: JobStatus) -> str:
 
 
 def tables_text(status: JobStatus) -> str:
-    """`items: 1,024 rows of 16, 0.2 MB`, a line for each table."""
-    return "\n".join(
-        f"{table.name}: {table.rows:,} rows of {table.dim}, {table.size_bytes / 1e6:,.1f} MB"
-        for table in status.tables
-    )
+    """`items: 1,024 rows of 16, 0.2 MB, 200 bytes a row`, a line for each table."""
+    return "\n".join(map(_table_text, status.tables))
+
+
+def _table_text(table: TableStatus) -> str:
+    text = f"{table.name}: {table.rows:,} rows of {table.dim}, {table.size_bytes / 1e6:,.1f} MB"
+    if table.rows:
+        text += f", {table.size_bytes // table.rows:,} bytes a row"
+    more = {
+        "ids not admitted yet": table.candidates,
+        "rows expired": table.expired,
+        "rows evicted": table.evicted,
+    }
+    return ", ".join([text, *(f"{number:,} {what}" for what, number in more.items() if number)])
 
 
 def age_text(status: JobStatus, now_s: float) -> str:

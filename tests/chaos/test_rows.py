@@ -4,7 +4,7 @@ import pytest
 from support.datasets import prepared_dir
 from support.gate import Gate
 from support.local_job import LocalJob, break_at_random, make_spec
-from support.rows import check_counts
+from support.rows import check_counts, check_lives
 from support.seeds import drawn
 from support.statuses import each_epoch
 from support.thread_job import ZOO
@@ -44,6 +44,28 @@ def test_rows_count_once_beside_servers_whatever_dies(mode, seed, tmp_path):
     check(tmp_path, seed, ("ps", "master"), faults, {"num_ps": 1 + seed % 2, **MODES[mode]})
 
 
+LIVES = {
+    "admitted": {"admit_after": 2},
+    "expired": {"admit_after": 2, "expire_after": 20},
+    "evicted": {"max_rows": 60},
+}
+
+
+def _life_cases():
+    cases = [f"{name}/{seed}" for seed in range(NUM_SEEDS) for name in LIVES]
+    now = drawn(cases, NUM_DRAWN, "rows/lives")
+    for case in cases:
+        name, seed = case.split("/")
+        marks = [] if case in now else [pytest.mark.soak]
+        yield pytest.param(name, int(seed), id=f"{name}-{seed}", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "seed"), list(_life_cases()))
+def test_no_record_is_lost_whose_row_comes_late_or_goes(name, seed, tmp_path):
+    faults = ("worker", "worker", "master", "scale")
+    check(tmp_path, seed, ("master", "worker"), faults, MODES["sync-1"], LIVES[name])
+
+
 @pytest.mark.parametrize(("mode", "seed"), list(_cases("rows-on-ps")))
 def test_rows_on_servers_count_once_whatever_dies(mode, seed, tmp_path):
     """The first fault is a server's, whose rows are nowhere else but in cuts."""
@@ -52,7 +74,7 @@ def test_rows_on_servers_count_once_whatever_dies(mode, seed, tmp_path):
     check(tmp_path, seed, ("ps", "master"), faults, settings)
 
 
-def check(tmp_path, seed, first, drawn_faults, settings):
+def check(tmp_path, seed, first, drawn_faults, settings, life=None):
     """Break a job, and look at every count."""
     max_workers = 1 + seed % 3
     gate = Gate(tmp_path / "gate")
@@ -65,6 +87,7 @@ def check(tmp_path, seed, first, drawn_faults, settings):
             "delay_ms": 10,
             "gate": str(gate.folder),
             "free_records": NUM_RECORDS * (NUM_EPOCHS - 1),
+            "life": life,
         },
         num_epochs=NUM_EPOCHS,
         num_workers=f"1:{max_workers}",
@@ -77,5 +100,8 @@ def check(tmp_path, seed, first, drawn_faults, settings):
         done = break_at_random(job, gate, seed, 5, max_workers, first, drawn_faults)
         status = job.succeed()
         cut = job.cut()
-    check_counts(cut, NUM_RECORDS, NUM_EPOCHS, done)
+    if life is None:
+        check_counts(cut, NUM_RECORDS, NUM_EPOCHS, done)
+    else:
+        check_lives(cut, NUM_RECORDS, NUM_EPOCHS, life, done)
     assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * NUM_EPOCHS

@@ -5,12 +5,19 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from support.local_job import LocalJob, make_spec
 
+from elastic.checkpoints.cuts import Cut, write_cut
+from elastic.checkpoints.deltas import write_delta
+from elastic.checkpoints.rows import CutRows
 from elastic.embedding import to_ids
+from elastic.frameworks.base import UpdaterState
 from elastic.frameworks.keras.row_rules import _RULES as KERAS_RULES
 from elastic.frameworks.torch.row_rules import _RULES as TORCH_RULES
+from elastic.rows.base import Table
+from elastic.rows.store import Change, TableForm
 from elastic.spec.describe import settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "embeddings.md").read_text()
@@ -62,6 +69,24 @@ def test_the_example_learns_and_its_rows_can_be_read(framework, export, tmp_path
     exec(example("reading").replace("model.safetensors", export), module)
     assert sorted(module["rows"]) == sorted(to_ids(ITEMS).tolist())
     assert {len(row) for row in module["rows"].values()} == {8}
+
+
+def test_changes_are_read_as_the_page_says(tmp_path, monkeypatch):
+    """Beside what the command makes of the same."""
+    first, second = {1: 1.0, 2: 2.0, 3: 3.0}, {1: 1.0, 3: 4.0, 5: 5.0}
+    form = TableForm(Table("items", 2, "zeros"))
+    cuts = []
+    for version, by_id in ((1, first), (2, second)):
+        ids = np.array(sorted(by_id))
+        part = Change(ids, np.array([[by_id[id_]] * 2 for id_ in sorted(by_id)], np.float32))
+        rows = CutRows((form,), lambda _, part=part: [part])
+        cut = Cut(version, {"w": np.ones(1, np.float32)}, {}, UpdaterState(), None, rows=rows)
+        cuts.append(write_cut(tmp_path / "kept", cut))
+    write_delta(*cuts, tmp_path / "changes")
+    monkeypatch.chdir(tmp_path)
+    module = {"pq": pq, "rows": {id_: [value] * 2 for id_, value in first.items()}}
+    exec(example("changes"), module)
+    assert module["rows"] == {id_: [value] * 2 for id_, value in second.items()}
 
 
 def test_the_optimizers_that_are_followed_are_those_of_the_page():

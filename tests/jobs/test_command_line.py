@@ -9,7 +9,8 @@ import pytest
 from cli.test_processes import Terminal, environment
 from support.datasets import MODEL_ZOO, prepared_dir
 from support.local_job import LocalJob, make_spec
-from support.thread_job import ZOO, write_records
+from support.single_pass import predicted_rows
+from support.thread_job import ZOO, ThreadJob, write_records
 
 from elastic.cli.main import main
 from elastic.platforms.local.platform import LocalPlatform
@@ -186,3 +187,23 @@ def test_a_module_that_breaks_the_contract_starts_nothing(text, message, home, t
     )  # fmt: skip
     assert (code, *capsys.readouterr()) == (1, "", f"error: {message.format(zoo=zoo)}\n")
     assert not home.exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_tables_are_predicted_with(tmp_path):
+    """With rows that have counted as the parameters have."""
+    data = prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"
+    model, params = "embedded_counting_torch.CustomModel", {"num_records": NUM_RECORDS}
+    spec = make_spec(model, data, model_zoo=str(ZOO), model_params=params, num_epochs=3)
+    checkpoint = ThreadJob(spec, tmp_path / "cuts").run().checkpoint
+    folder = tmp_path / "predicted"
+    code, _, err = _run(
+        "predict", "--job_name=p", f"--model_zoo={ZOO}", f"--model_def={model}",
+        "--minibatch_size=8", f"--model_params=num_records={NUM_RECORDS}", "--num_workers=1",
+        f"--prediction_data={data}", f"--init_from={checkpoint}", f"--prediction_outputs={folder}",
+    )  # fmt: skip
+    assert code == 0, err
+    rows = predicted_rows(folder)
+    assert len(rows) == NUM_RECORDS
+    # Of rows that began anew it would be 3.
+    assert {abs(round(float(row["prediction"]), 3)) for row in rows.values()} == {0.0}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.datasets import prepared_dir
 from support.local_job import make_spec
-from support.rows import check_counts, rows_of
+from support.rows import check_counts, check_lives, rows_of
 from support.thread_job import ZOO, ThreadJob, events, run_job
 from support.zoo.embedded_regression_torch import NUM_IDS, TABLE
 
@@ -123,6 +123,30 @@ def test_a_job_begins_with_the_rows_of_a_checkpoint(tmp_path):
     check_counts(cut_of(succeeded(spec, tmp_path / "second")), NUM_RECORDS, 3)
 
 
+LIVES = {
+    "admitted": {"admit_after": 3},
+    "expired": {"expire_after": 8},
+    "evicted": {"max_rows": 40},
+}
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_no_record_is_lost_whose_row_comes_late_or_goes(name, tmp_path):
+    """Nor where the job is resumed, by which nobody counts anew."""
+    params = {"num_records": NUM_RECORDS, "life": LIVES[name]}
+    for num_epochs in (2, 5):
+        spec = counting_spec(
+            model_params=params, num_epochs=num_epochs, resume=num_epochs > 2, grads_to_wait=1
+        )
+        status = succeeded(spec, tmp_path / "cuts")
+    cut = cut_of(status)
+    check_lives(cut, NUM_RECORDS, 5, LIVES[name])
+    (size,) = status.tables
+    assert size.rows == len(rows_of(cut.rows))
+    assert bool(size.expired) is (name == "expired")
+    assert bool(size.evicted) is (name == "evicted")
+
+
 @pytest.mark.parametrize("has_pyarrow", [True, False])
 def test_exported_tables_are_evaluated_and_predicted_with(has_pyarrow, tmp_path, monkeypatch):
     monkeypatch.setattr(table_files, "find_spec", lambda _: has_pyarrow or None)
@@ -185,6 +209,15 @@ def test_local_updates_are_refused(tmp_path):
     status = run_job(counting_spec(use_async=True, get_model_steps=2), tmp_path)
     assert status.phase is JobPhase.FAILED
     assert "leave --get_model_steps out" in status.message
+
+
+def test_lives_of_rows_on_servers_are_refused(tmp_path):
+    params = {"num_records": NUM_RECORDS, "life": {"admit_after": 2, "max_rows": 40}}
+    spec = counting_spec(model_params=params, embedding_store="ps", num_ps=1)
+    status = run_job(spec, tmp_path)
+    assert (status.phase, status.progress.records_done) == (JobPhase.FAILED, 0)
+    assert "table 'counted' has admit_after=2, max_rows=40, and with" in status.message
+    assert "take --embedding_store memory or redis" in status.message
 
 
 def test_a_saved_model_is_refused_before_anything_is_trained(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.datasets import prepared_dir
 from support.redis_servers import PASSWORD, redis_server
-from support.rows import check_counts
+from support.rows import check_counts, check_lives
 from support.thread_job import ZOO, ThreadJob, make_spec
 
 from elastic.checkpoints.cuts import read_cut
@@ -27,12 +27,12 @@ def server(tmp_path, monkeypatch):
         yield server
 
 
-def spec_of(server, **settings):
+def spec_of(server, life=None, **settings):
     return make_spec(
         "embedded_counting_torch.CustomModel",
         prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
         model_zoo=str(ZOO),
-        model_params={"num_records": NUM_RECORDS},
+        model_params={"num_records": NUM_RECORDS, "life": life},
         embedding_store="redis",
         embedding_redis_url=f"redis://127.0.0.1:{server.address.port}",
         **settings,
@@ -50,6 +50,21 @@ def test_a_job_counts_each_record_and_leaves_nothing_behind(updates, server, tmp
     status = job.run()
     assert status.phase is JobPhase.SUCCEEDED, status
     check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, 2)
+    assert keys_of(server) == [STRANGER]
+
+
+def test_no_more_rows_than_are_asked_for_are_in_the_server(server, tmp_path):
+    life = {"admit_after": 2, "expire_after": 30, "max_rows": 40}
+    spec = spec_of(server, life, num_epochs=20, num_workers="2")
+    with ThreadJob(spec, tmp_path / "cuts") as job:
+        job.wait_until(lambda statuses: statuses and statuses[-1].progress.epoch >= 3)
+        with server.client() as client:
+            [key] = [key for key in keys_of(server) if key.endswith(":row:counted")]
+            most = client.hlen(key)
+        status = job.wait()
+    assert 0 < most <= 40
+    assert status.phase is JobPhase.SUCCEEDED, status
+    check_lives(read_cut(Path(status.checkpoint)), NUM_RECORDS, 20, life)
     assert keys_of(server) == [STRANGER]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.redis_servers import redis_server
-from support.row_store_contract import FORMS, make, numbers, rows_of
+from support.row_store_contract import FORMS, make, noted, numbers, rows_of
 
 from elastic.errors import TrainingError
 from elastic.rows.cached import CachedRows
@@ -44,6 +44,21 @@ def test_rows_that_are_remembered_need_no_server(store, server):
     server.pause()
     assert numbers(store, [1]) == [1]
     server.resume()
+
+
+def test_rows_that_were_removed_need_no_server(store, server):
+    make(store, deep=rows_of([1, 2], 1))
+    make(store, deep=rows_of([3], 2, removed=[1, 9]))
+    store.hold(2)
+    server.pause()
+    assert numbers(store, [1, 2, 3, 9]) == [None, 1, 2, None]
+    server.resume()
+
+
+def test_notes_are_those_of_what_was_committed_last(store, inner):
+    make(store, deep=rows_of(range(1000), 1))
+    make(store, deep=rows_of([0], 2, removed=range(1, 999)))
+    assert (noted(store), inner.version) == ({0: 2, 999: 1}, 2)
 
 
 def test_a_server_that_is_gone_is_told_to_who_asks_next(store, server):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.redis_servers import PASSWORD, redis_server
-from support.row_store_contract import FORMS, TABLE, make, numbers, rows_of, scanned
+from support.row_store_contract import FORMS, TABLE, make, noted, numbers, rows_of, scanned
 
 from elastic.errors import TrainingError, UserError
 from elastic.rows.base import Table
@@ -64,6 +64,19 @@ class TestRestartedMaster:
         assert (other.version, other.num_rows("deep")) == (1, 2)
         make(other, deep=rows_of([1], 2))
         assert numbers(other, [-5, 1, 2]) == [1, 2, None]
+
+    def test_finds_the_notes_of_rows_and_removes_them(self, store, opened):
+        make(store, deep=rows_of([1, 2, -5], 1))
+        make(store, deep=rows_of([1], 2, removed=[-5]))
+        store.hold(2)
+        other = opened()
+        assert noted(other) == {1: 2, 2: 1}
+        make(other, deep=rows_of([3], 3, removed=[1]))
+        assert scanned(other, 2) == {1: 2, 2: 1}
+        again = opened()
+        assert scanned(again, 2) == {1: 2, 2: 1}
+        assert again.go_back(2)
+        assert noted(again) == {1: 2, 2: 1}
 
     def test_goes_back_to_what_the_last_one_held(self, store, opened):
         make(store, deep=rows_of([1, 2], 1))

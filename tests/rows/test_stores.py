@@ -2,10 +2,11 @@
 
 import secrets
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from support.redis_servers import redis_server
-from support.row_store_contract import DIM, FORMS, RowStoreContract, RowStoreMachine
+from support.row_store_contract import DIM, FORMS, RowStoreContract, RowStoreMachine, rows_of
 
 from elastic.rows import cached
 from elastic.rows.cached import CachedRows
@@ -118,3 +119,12 @@ class TestRedisSchedules(RedisMachine.TestCase):
     @pytest.fixture(autouse=True)
     def _given_server(self, server):
         RedisMachine.harness = InRedis(server)
+
+
+def test_possible_ids_that_never_come_take_nothing():
+    """Of 10⁸, of which one in a thousand comes: what counts is how many do."""
+    store = InMemory().opened()
+    ids = np.arange(0, 10**8, 1000)
+    store.load(0, {"deep": (rows_of(part, 1) for part in np.array_split(ids, 50))})
+    # Arrays are twice as long as they need be, at most; memory that nobody touches is not there.
+    assert store.size_bytes() <= len(ids) * 2 * (4 * DIM + 8 + 1 + 4 * 8)

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from elastic.rows.base import Table
 from elastic.rows.store import Change, RowsLostError, RowStore, TableForm
 
-TABLE = TableForm(Table("deep", 3, "uniform(0.05)"), ("moment",))
+TABLE = TableForm(Table("deep", 3, "uniform(0.05)"), ("moment",), ("count", "seen"))
 OTHER = TableForm(Table("wide", 1, "zeros"))
 FORMS = (TABLE, OTHER)
 DIM = TABLE.width
@@ -25,10 +25,15 @@ class Harness(Protocol):
         """A store that has been opened."""
 
 
-def rows_of(ids, value, width=DIM):
-    """These rows, each with this number in all places."""
-    ids = np.unique(np.asarray(list(ids), np.int64))
-    return Change(ids, np.full((len(ids), width), value, np.float32))
+def ids_of(ids):
+    """Strictly ascending."""
+    return np.unique(np.asarray(list(ids), np.int64))
+
+
+def rows_of(ids, value, width=DIM, removed=()):
+    """These rows, each with this number in all places, and without those."""
+    ids = ids_of(ids)
+    return Change(ids, np.full((len(ids), width), value, np.float32), ids_of(removed))
 
 
 def numbers(store, ids, version=None, table="deep"):
@@ -42,10 +47,18 @@ def scanned(store, version, table="deep"):
     """All rows of a held version: the first number by id, each id once."""
     found = {}
     for part in store.scan(table, version):
-        assert np.all(np.diff(part.ids) > 0)
+        assert np.all(part.ids[1:] > part.ids[:-1])
         assert not found.keys() & set(part.ids.tolist())
         found |= zip(part.ids.tolist(), part.values[:, 0].tolist(), strict=True)
     return found
+
+
+def noted(store):
+    """The last note of each row, by id, as the number that the row has everywhere."""
+    notes = store.notes("deep")
+    assert notes.numbers.shape == (len(notes.ids), TABLE.num_notes)
+    last = np.ascontiguousarray(notes.numbers[:, -1]).view(np.float32)
+    return dict(zip(notes.ids.tolist(), last.tolist(), strict=True))
 
 
 def make(store, **tables):
@@ -77,7 +90,7 @@ class RowStoreContract:
         assert store.num_rows("deep") == 4
 
     def test_it_keeps_numbers_as_they_are(self, store):
-        values = np.asarray([[0.1, -0.0, 1e-42, np.inf, 3e38, np.nan]], np.float32)
+        values = np.asarray([[0.1, -0.0, 1e-42, np.inf, 3e38, np.nan, 0, 1]], np.float32)
         make(store, deep=Change(np.asarray([1]), values))
         assert store.read("deep", np.asarray([1])).values.tobytes() == values.tobytes()
 
@@ -211,6 +224,54 @@ class RowStoreContract:
         make(store, deep=rows_of([1], 6))
         assert (store.version, numbers(store, [1])) == (41, [6])
 
+    def test_a_removed_row_is_as_if_it_had_never_been(self, store):
+        make(store, deep=rows_of([1, 2, 3], 1))
+        make(store, deep=rows_of([3], 2, removed=[2, 9]))
+        assert numbers(store, [1, 2, 3, 9]) == [1, None, 2, None]
+        assert not store.read("deep", np.asarray([2])).values.any()
+        assert (store.num_rows("deep"), noted(store)) == (2, {1: 1, 3: 2})
+        make(store, deep=rows_of([2], 3))
+        assert (numbers(store, [1, 2, 3]), store.num_rows("deep")) == ([1, 3, 2], 3)
+
+    def test_a_held_version_keeps_what_is_removed(self, store):
+        make(store, deep=rows_of([1, 2, 3], 1))
+        store.hold(1)
+        make(store, deep=rows_of([4], 2, removed=[1, 3]))
+        make(store, deep=rows_of([3], 3))
+        store.hold(3)
+        make(store, deep=rows_of([], 4, removed=[3, 4]))
+        assert scanned(store, 1) == {1: 1, 2: 1, 3: 1}
+        assert numbers(store, [1, 2, 3, 4], version=1) == [1, 1, 1, None]
+        assert scanned(store, 3) == {2: 1, 3: 3, 4: 2}
+        assert numbers(store, [1, 2, 3, 4]) == [None, 1, None, None]
+        assert (store.num_rows("deep"), noted(store)) == (1, {2: 1})
+        store.let_go(1)
+        assert scanned(store, 3) == {2: 1, 3: 3, 4: 2}
+
+    def test_it_goes_back_to_before_rows_were_removed(self, store):
+        make(store, deep=rows_of([1, 2, 3], 1))
+        store.hold(1)
+        make(store, deep=rows_of([4], 2, removed=[1, 3]))
+        store.hold(2)
+        make(store, deep=rows_of([1], 3, removed=[2]))
+        assert store.go_back(1)
+        assert numbers(store, [1, 2, 3, 4]) == [1, 1, 1, None]
+        assert (store.num_rows("deep"), noted(store)) == (3, {1: 1, 2: 1, 3: 1})
+        store.let_go(1)
+        make(store, deep=rows_of([5], 4, removed=[2]))
+        assert (numbers(store, [1, 2, 3, 5]), store.num_rows("deep")) == ([1, None, 1, 4], 3)
+
+    def test_notes_are_kept_as_they_are(self, store):
+        """Any integer, also where its bits are those of no number."""
+        wanted = np.array([[0x7F800001, -1], [0, 0x7FA00000]], np.int32)
+        values = np.zeros((2, DIM), np.float32)
+        values[:, -2:] = wanted.view(np.float32)
+        make(store, deep=Change(np.asarray([3, 8]), values))
+        read = store.read("deep", np.asarray([3, 8]))
+        store.load(4, {"deep": [Change(np.asarray([3, 8]), read.values)]})
+        notes = store.notes("deep")
+        assert notes.numbers[np.argsort(notes.ids)].tolist() == wanted.tolist()
+
     def test_a_hundred_thousand_rows(self, store):
         rng = np.random.default_rng(7)
         ids = np.unique(rng.integers(-(2**63), 2**63 - 1, 100_000))
@@ -221,6 +282,9 @@ class RowStoreContract:
         make(store, deep=rows_of(some, 2), wide=rows_of(ids, 3, 1))
         assert np.array_equal(store.read("deep", ids, 1).values, first.values)
         assert np.all(store.read("deep", some).values == 2)
+        make(store, deep=Change(ids[:0], first.values[:0], ids[::2]))
+        assert np.array_equal(store.read("deep", ids).is_there, np.arange(len(ids)) % 2 == 1)
+        make(store, deep=rows_of(ids[::2], 4))
         assert store.num_rows("deep") == store.num_rows("wide") == len(ids)
         assert len(scanned(store, 1)) == len(ids)
         assert store.size_bytes() >= len(ids) * (DIM + 1) * 4
@@ -266,6 +330,25 @@ class RowStoreContract:
             assert len(np.unique(store.read("deep", ids).values)) == 1
         thread.join()
 
+    def test_rows_are_removed_while_they_are_read(self, store):
+        """They are there or not, and never missed."""
+        ids = np.arange(5_000)
+        make(store, deep=rows_of(ids, 1))
+        is_done = Event()
+
+        def commit():
+            for value in range(2, 20):
+                even = value % 2 == 0
+                make(store, deep=rows_of([] if even else ids, value, removed=ids if even else []))
+            is_done.set()
+
+        thread = Thread(target=commit)
+        thread.start()
+        while not is_done.is_set():
+            rows = store.read("deep", ids)
+            assert len(np.unique(rows.values)) == len(np.unique(rows.is_there)) == 1
+        thread.join()
+
 
 IDS = st.sets(st.integers(-3, 12), max_size=6)
 
@@ -283,11 +366,12 @@ class RowStoreMachine(RuleBasedStateMachine):
         self.held = {}
         self.holders = {}
 
-    @rule(ids=IDS)
-    def commit(self, ids):
-        version = self.store.version + 1
-        make(self.store, deep=rows_of(ids, version + 0.5))
-        self.newest = self.newest | dict.fromkeys(ids, version + 0.5)
+    @rule(ids=IDS, removed=IDS)
+    def commit(self, ids, removed):
+        version, removed = self.store.version + 1, removed - ids
+        make(self.store, deep=rows_of(ids, version + 0.5, removed=removed))
+        left = {id_: value for id_, value in self.newest.items() if id_ not in removed}
+        self.newest = left | dict.fromkeys(ids, version + 0.5)
 
     @rule()
     def hold(self):
@@ -330,5 +414,6 @@ class RowStoreMachine(RuleBasedStateMachine):
     @rule()
     def count(self):
         assert self.store.num_rows("deep") == len(self.newest)
+        assert noted(self.store) == self.newest
         for version, rows in self.held.items():
             assert scanned(self.store, version) == rows

@@ -182,13 +182,16 @@ def test_tables_of_embeddings_tell_their_size():
     status = running(
         tables=(
             TableStatus(name="items", dim=16, rows=20_480, size_bytes=4_096_000),
-            TableStatus(name="users", dim=8, rows=0, size_bytes=0),
+            TableStatus(name="users", dim=8, rows=0, size_bytes=0, candidates=7, evicted=1),
         )
     )
-    lines = drawn(job_screen(status, SUBMITTED_S + 200), 80)
+    lines = drawn(job_screen(status, SUBMITTED_S + 200), 90)
     place = next(i for i, line in enumerate(lines) if line.split()[:1] == ["tables"])
-    assert lines[place].split()[1:] == ["items:", "20,480", "rows", "of", "16,", "4.1", "MB"]
-    assert lines[place + 1].split() == ["users:", "0", "rows", "of", "8,", "0.0", "MB"]
+    told = [" ".join(line.split()) for line in lines[place : place + 2]]
+    assert told == [
+        "tables items: 20,480 rows of 16, 4.1 MB, 200 bytes a row",
+        "users: 0 rows of 8, 0.0 MB, 7 ids not admitted yet, 1 rows evicted",
+    ]
 
 
 def test_a_failed_job_shows_its_whole_message():

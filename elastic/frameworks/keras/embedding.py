@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import keras
@@ -13,7 +13,7 @@ from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array
 from elastic.frameworks.keras.variables import to_array
 from elastic.frameworks.row_source import Reads, RowSource, check_names, checked_table, merged
-from elastic.rows.base import Ids, RowGradient, Values
+from elastic.rows.base import Ids, Life, RowGradient, Values
 from elastic.rows.ids import to_ids
 
 RowTensors: TypeAlias = Mapping[str, Sequence[tuple[Any, Any]]]
@@ -35,6 +35,9 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         initializer: str = "uniform(0.05)",
         name: str | None = None,
         padding_id: int | str | None = None,
+        admit_after: int = 1,
+        expire_after: int | None = None,
+        max_rows: int | None = None,
         **options: Any,
     ) -> None:
         """Declare a table.
@@ -48,13 +51,17 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             name: Of the layer and of its table, unique in the model.
             padding_id: An id that stands for none: it is left out of combiners, gives zeros
                 without one, and has no row.
+            admit_after: An id gets a row in the update in which it comes for the so-manieth time.
+            expire_after: Rows go that were in none of so many updates; None for never.
+            max_rows: Where there would be more, those go that were in the fewest updates.
             options: Of any Keras layer, such as `dtype`.
 
         Raises:
             ModelDefError: One of these has no such value.
         """
         super().__init__(name=name, **options)
-        self.source = RowSource(checked_table(dim, combiner, initializer, name))
+        life = Life(admit_after, expire_after, max_rows)
+        self.source = RowSource(checked_table(dim, combiner, initializer, name, life))
         self.combiner = combiner
         self.padding_id = padding_id
         self.is_named = name is not None
@@ -93,6 +100,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             "combiner": self.combiner,
             "initializer": self.source.table.initializer,
             "padding_id": self.padding_id,
+            **asdict(self.source.table.life),
         }
         table = {"table": self.source.table.name} if self.is_named or self.is_in_model else {}
         return {**super().get_config(), **own, **table}

@@ -19,7 +19,7 @@ from elastic.frameworks.row_source import (
     merged,
 )
 from elastic.frameworks.torch.arrays import to_array
-from elastic.rows.base import Ids, RowGradient, Values
+from elastic.rows.base import Ids, Life, RowGradient, Values
 from elastic.rows.ids import to_ids
 
 Weights: TypeAlias = torch.Tensor | NDArray[Any] | Sequence[Any]
@@ -41,6 +41,9 @@ class Embedding(torch.nn.Module):
         initializer: str = "uniform(0.05)",
         name: str | None = None,
         padding_id: int | str | None = None,
+        admit_after: int = 1,
+        expire_after: int | None = None,
+        max_rows: int | None = None,
     ) -> None:
         """Declare a table.
 
@@ -53,12 +56,16 @@ class Embedding(torch.nn.Module):
             name: Of the table, unique in the model; else the layer's name in the model.
             padding_id: An id that stands for none: it is left out of combiners, gives zeros
                 without one, and has no row.
+            admit_after: An id gets a row in the update in which it comes for the so-manieth time.
+            expire_after: Rows go that were in none of so many updates; None for never.
+            max_rows: Where there would be more, those go that were in the fewest updates.
 
         Raises:
             ModelDefError: One of these has no such value.
         """
         super().__init__()
-        self.source = RowSource(checked_table(dim, combiner, initializer, name))
+        life = Life(admit_after, expire_after, max_rows)
+        self.source = RowSource(checked_table(dim, combiner, initializer, name, life))
         self.combiner = combiner
         self.padding_id = padding_id
         self._is_named = name is not None

@@ -231,7 +231,7 @@ class WithRows(Generic[C]):
     ) -> None:
         """Keep rows of an older version, in memory."""
         await self._inner.keep_values(reader, version, parameters, state)
-        old = Tables(MemoryRows(), [form.table for form in self.tables.forms])
+        old = Tables(MemoryRows(), self.tables.tables)
         await asyncio.to_thread(_begin, old, version, rows)
         self._old[version] = old
         self._held.setdefault(reader, []).append(version)

@@ -15,7 +15,7 @@ import numpy as np
 from elastic.errors import RpcError
 from elastic.rows.base import Ids
 from elastic.rows.placement import spread_rows
-from elastic.rows.store import Change, Rows, RowsLostError, TableForm
+from elastic.rows.store import Change, Notes, Rows, RowsLostError, TableForm
 from elastic.rpc.client import VersionGoneError
 from elastic.rpc.server_client import ServerClient
 from elastic.rpc.server_rows import WantedRows
@@ -125,6 +125,10 @@ class ServerRows:
         return chain.from_iterable(
             _scanned(each, self._era, version, form) for each in self._clients
         )
+
+    def notes(self, table: str) -> Notes:
+        """See `RowStore`: no row goes that is on a server, so nothing is noted."""
+        raise AssertionError(f"nothing is noted of rows of {table!r}")
 
     def load(self, version: int, tables: Mapping[str, Iterable[Change]]) -> None:
         """See `RowStore`: rows are brought to the servers when these are."""

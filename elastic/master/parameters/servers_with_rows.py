@@ -154,8 +154,8 @@ class ServersWithRows(ServerParameters):
     async def _put_old(self, version: int) -> None:
         """Bring the values of a version, without slots; of a table without rows the word."""
         rows = self._old[version]
-        for form in rows.forms:
-            await self._put(form.table.name, _values(rows, form.table), version)
+        for table in self.tables.tables:
+            await self._put(table.name, _values(rows, table), version)
 
     async def _put(self, table: str, parts: Iterable[Change], old: int | None = None) -> None:
         """Bring a server its rows of a table.

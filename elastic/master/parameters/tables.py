@@ -9,13 +9,15 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastic.checkpoints.rows import CutRows
 from elastic.errors import CheckpointError
-from elastic.rows.base import Ids, RowGradient, RowGradients, Table, Values
+from elastic.rows.base import CANDIDATES, Ids, Life, RowGradient, RowGradients, Table, Values
 from elastic.rows.initializers import first_rows
 from elastic.rows.kernels import Kernel
-from elastic.rows.store import Change, Rows, RowStore, TableForm
+from elastic.rows.life import NOTES, Leaving, is_due, leaving, note, noted, notes_after, without
+from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids
 from elastic.spec.status import TableStatus
 
 _ID_BYTES: Final = 8
@@ -47,11 +49,17 @@ class Tables:
             tables: Of the model.
             kernel: The job's optimizer, for rows; None where nothing is trained.
         """
-        slots = () if kernel is None else kernel.slots
-        self.forms = tuple(TableForm(table, slots) for table in tables)
+        self.tables = tuple(tables)
         self.store = store
         self._kernel = kernel
-        self._by_name = {form.table.name: form for form in self.forms}
+        self._by_name = {table.name: _form(table, kernel) for table in tables}
+        self._candidates = {
+            table.name: _candidates(table)
+            for table in tables
+            if kernel is not None and table.life.admit_after > 1
+        }
+        self._gone = {table.name: _Gone() for table in tables}
+        self.forms = (*self._by_name.values(), *self._candidates.values())
 
     def open(self) -> None:
         """Name the tables to the store.
@@ -112,14 +120,23 @@ class Tables:
 
     def sizes(self) -> tuple[TableStatus, ...]:
         """How large the tables are now."""
-        return tuple(map(self._size, self.forms))
+        return tuple(map(self._size, self.tables))
 
-    def _size(self, form: TableForm) -> TableStatus:
-        num_rows = self.store.num_rows(form.table.name)
-        size_bytes = num_rows * (_ID_BYTES + _NUMBER_BYTES * form.width)
+    def _size(self, table: Table) -> TableStatus:
+        form, counted = self._by_name[table.name], self._candidates.get(table.name)
+        gone = self._gone[table.name]
         return TableStatus(
-            name=form.table.name, dim=form.table.dim, rows=num_rows, size_bytes=size_bytes
+            name=table.name,
+            dim=table.dim,
+            rows=self.store.num_rows(table.name),
+            size_bytes=self._size_bytes(form) + (self._size_bytes(counted) if counted else 0),
+            candidates=self.store.num_rows(counted.table.name) if counted else 0,
+            expired=gone.expired,
+            evicted=gone.evicted,
         )
+
+    def _size_bytes(self, form: TableForm) -> int:
+        return self.store.num_rows(form.table.name) * (_ID_BYTES + _NUMBER_BYTES * form.width)
 
     def changes(
         self, shares: Sequence[Share], learning_rate: float, step: int
@@ -136,28 +153,71 @@ class Tables:
         """
         names = dict.fromkeys(name for share in shares for name in share.rows)
         means = {name: _mean(name, shares) for name in names}
-        return {
-            name: self._changed(self._by_name[name].table, mean, learning_rate, step)
-            for name, mean in means.items()
-            if len(mean.ids)
-        }
+        changes: dict[str, Change] = {}
+        for table in self.tables:
+            mean = means.get(table.name)
+            if mean is not None and len(mean.ids):
+                changes |= self._changed(table, mean, learning_rate, step)
+        for form in self.forms:
+            self._end_rows(form, changes, step)
+        return {name: each for name, each in changes.items() if len(each.ids) + len(each.removed)}
 
     def _changed(
         self, table: Table, gradient: RowGradient, learning_rate: float, step: int
-    ) -> Change:
+    ) -> dict[str, Change]:
+        """What a gradient makes of a table's rows, and of ids that have none yet."""
         assert self._kernel is not None, "what is not trained is not updated"
-        found = self.store.read(table.name, gradient.ids)
+        form, found = self._by_name[table.name], self.store.read(table.name, gradient.ids)
+        changes, ids, values = {}, gradient.ids, gradient.values
+        if table.name in self._candidates and not found.is_there.all():
+            counted, has_row = self._count(table, ids, found.is_there, step)
+            changes[self._candidates[table.name].table.name] = counted
+            ids, values = ids[has_row], values[has_row]
+            found = Rows(found.values[has_row], found.is_there[has_row])
         rows, is_new = found.values, ~found.is_there
         if is_new.any():
-            rows[is_new] = self._with_slots(first_rows(table, gradient.ids[is_new]))
-        self._kernel.update(rows, gradient.values, learning_rate, step)
-        return Change(gradient.ids, rows)
+            rows[is_new] = self._begun(form, first_rows(table, ids[is_new]), 0, step)
+        self._kernel.update(rows[:, : form.width - form.num_notes], values, learning_rate, step)
+        if form.notes:
+            note(rows, step)
+        return changes | {table.name: Change(ids, rows)}
 
-    def _with_slots(self, values: Values) -> Values:
-        """Rows of shape (n, width) of these values, whose slots have seen no update."""
+    def _count(
+        self, table: Table, ids: Ids, is_there: NDArray[np.bool_], step: int
+    ) -> tuple[Change, NDArray[np.bool_]]:
+        """Count ids that have no row, and tell which of all have one from now on."""
+        new = ids[~is_there]
+        counted = self.store.read(self._candidates[table.name].table.name, new).values
+        note(counted, step)
+        is_admitted = noted(counted)[:, 0] >= table.life.admit_after
+        has_row = is_there.copy()
+        has_row[~is_there] = is_admitted
+        return Change(new[~is_admitted], counted[~is_admitted], new[is_admitted]), has_row
+
+    def _end_rows(self, form: TableForm, changes: dict[str, Change], step: int) -> None:
+        """Add to the changes of an update which rows of a table go with it."""
+        table = form.table
+        if not table.life.ends or not form.notes:
+            return
+        change = changes.get(table.name, Change(no_ids(), np.empty((0, form.width), np.float32)))
+        # A row that this update makes was in no other.
+        num_new = int(np.count_nonzero(noted(change.values)[:, 0] == 1))
+        if is_due(table.life, step, self.store.num_rows(table.name) + num_new):
+            notes = notes_after(self.store.notes(table.name), change)
+            gone = leaving(table.life, notes, step)
+            changes[table.name] = without(change, gone.ids)
+            if table.name in self._gone:
+                self._gone[table.name].add(gone)
+
+    def _begun(self, form: TableForm, values: Values, count: int, step: int) -> Values:
+        """Stored rows of these values, whose slots have seen no update."""
         if self._kernel is None:
             return values
-        return np.concatenate([values, self._kernel.begin(*values.shape)], axis=1)
+        parts = [values, self._kernel.begin(*values.shape)]
+        if form.notes:
+            notes = np.tile(np.array([count, step], np.int32), (len(values), 1))
+            parts.append(notes.view(np.float32))
+        return np.concatenate(parts, axis=1)
 
     # -- cuts ----------------------------------------------------------------------------------
 
@@ -191,7 +251,7 @@ class Tables:
         """
         self._check_fits(rows)
         if rows is not None and not rows.is_held:
-            self._load(version, rows)
+            self._load(version, replace(rows, scan=partial(self._kept, rows, version)))
 
     def begin(self, version: int, rows: CutRows | None) -> None:
         """Have the values of a checkpoint at `version`, with slots that have seen no update.
@@ -205,18 +265,38 @@ class Tables:
             RowsLostError, TrainingError: See `RowStore.load`.
         """
         if rows is not None:
-            _check_tables(self.forms, rows.forms)
-            rows = replace(rows, forms=self.forms, scan=partial(self._anew, rows.scan))
+            _check_tables(self.tables, rows.forms)
+            rows = replace(rows, forms=self.forms, scan=partial(self._anew, rows.scan, version))
         self._load(version, rows)
 
-    def _anew(self, scan: Callable[[str], Iterable[Change]], table: str) -> Iterator[Change]:
-        dim = self.table(table).dim
-        for part in scan(table):
-            values = np.ascontiguousarray(part.values[:, :dim])
-            yield Change(part.ids, self._with_slots(values))
+    def _anew(
+        self, scan: Callable[[str], Iterable[Change]], version: int, name: str
+    ) -> Iterator[Change]:
+        form = self._by_name.get(name)
+        if form is None:
+            # Ids are counted anew.
+            return
+        for part in scan(name):
+            values = np.ascontiguousarray(part.values[:, : form.table.dim])
+            yield Change(part.ids, self._begun(form, values, 1, version))
+
+    def _kept(self, rows: CutRows, version: int, name: str) -> Iterator[Change]:
+        """Rows of a cut, whose layers may have asked for another life."""
+        form = next(form for form in self.forms if form.table.name == name)
+        was = next((each for each in rows.forms if each.table.name == name), None)
+        if was is None:
+            return
+        for part in rows.scan(name):
+            if form.notes == was.notes:
+                yield part
+                continue
+            numbers = part.values[:, : was.width - was.num_notes]
+            notes = np.tile(np.array([1, version], np.int32), (len(part.ids), 1))
+            kept = [numbers, notes.view(np.float32)] if form.notes else [numbers]
+            yield Change(part.ids, np.concatenate(kept, axis=1))
 
     def _load(self, version: int, rows: CutRows | None) -> None:
-        names = () if rows is None else self._by_name
+        names = () if rows is None else [form.table.name for form in self.forms]
         tables: Mapping[str, Iterable[Change]] = {
             name: _Parts(rows.scan, name) for name in names if rows is not None
         }
@@ -225,8 +305,10 @@ class Tables:
     def _check_fits(self, rows: CutRows | None) -> None:
         if rows is None:
             raise CheckpointError("it has no rows of embeddings, and this model has tables")
-        _check_tables(self.forms, rows.forms)
-        for own, other in zip(self.forms, rows.forms, strict=True):
+        _check_tables(self.tables, rows.forms)
+        others = {form.table.name: form for form in rows.forms}
+        for own in self._by_name.values():
+            other = others[own.table.name]
             if own.slots != other.slots:
                 raise CheckpointError(
                     f"its rows of {own.table.name!r} are of an optimizer with "
@@ -257,8 +339,33 @@ class NewestRows:
         return self._tables.read(table.name, ids)
 
 
-def _check_tables(own: Sequence[TableForm], others: Sequence[TableForm]) -> None:
-    wanted, given = [form.table for form in own], [form.table for form in others]
+def _form(table: Table, kernel: Kernel | None) -> TableForm:
+    if kernel is None:
+        return TableForm(table)
+    return TableForm(table, kernel.slots, NOTES if table.life.ends else ())
+
+
+def _candidates(table: Table) -> TableForm:
+    """What is stored of a table's ids that have no row yet: notes alone."""
+    return TableForm(Table(table.name + CANDIDATES, 0, "zeros", table.life), notes=NOTES)
+
+
+@dataclass(slots=True)
+class _Gone:
+    """Rows of a table that have gone since this process began."""
+
+    expired: int = 0
+    evicted: int = 0
+
+    def add(self, gone: Leaving) -> None:
+        self.expired += len(gone.expired)
+        self.evicted += len(gone.evicted)
+
+
+def _check_tables(own: Sequence[Table], others: Sequence[TableForm]) -> None:
+    # The life of rows may change, and ids that are only counted are no table of the model.
+    wanted = [replace(table, life=Life()) for table in own]
+    given = [replace(form.table, life=Life()) for form in others if form.table.dim]
     if wanted != given:
         raise CheckpointError(
             f"its tables of embeddings are {_told(given)}, this model's are {_told(wanted)}"

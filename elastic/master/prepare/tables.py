@@ -1,6 +1,7 @@
 """The tables of a model's embeddings: checked, opened, and begun."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from elastic.checkpoints.rows import CutRows, read_rows
@@ -9,6 +10,7 @@ from elastic.errors import CheckpointError, JobSpecError
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.tables import Tables
 from elastic.master.prepare.preparation import checkpoint_path
+from elastic.rows.base import Life, Table
 from elastic.rows.kernels import kernel_of
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowStore
@@ -44,6 +46,8 @@ def open_tables(
     _check_settings(spec, model_def, ", ".join(table.name for table in tables))
     at("tables of embeddings")
     is_trained = spec.kind is JobKind.TRAIN
+    if is_trained and spec.embedding_store == "ps":
+        _check_lives(tables)
     kernel = kernel_of(store.updater.row_rule()) if is_trained else None
     opened = Tables(open_store(), tables, kernel)
     opened.open()
@@ -68,6 +72,20 @@ def _check_settings(spec: JobSpec, model_def: ModelDef, names: str) -> None:
         )
 
 
+def _check_lives(tables: Sequence[Table]) -> None:
+    """See that rows stay, as they do on parameter servers."""
+    usual = asdict(Life())
+    for table in tables:
+        asked = {name: value for name, value in asdict(table.life).items() if value != usual[name]}
+        if asked:
+            told = ", ".join(f"{name}={value}" for name, value in asked.items())
+            raise JobSpecError(
+                f"the layer of table {table.name!r} has {told}, and with --embedding_store ps each "
+                "id gets a row that stays: take --embedding_store memory or redis, which do as it "
+                f"says, or leave {' and '.join(asked)} out"
+            )
+
+
 def begin_tables(spec: JobSpec, model_def: ModelDef, tables: Tables, version: int = 0) -> None:
     """Have the rows that the job begins with: of a checkpoint or an exported model, or none.
 
@@ -81,7 +99,7 @@ def begin_tables(spec: JobSpec, model_def: ModelDef, tables: Tables, version: in
 def _first_rows(spec: JobSpec, model_def: ModelDef, tables: Tables) -> CutRows | None:
     if spec.model:
         export = export_target(spec.model, model_def.framework).path
-        return exported_tables(export, [form.table for form in tables.forms])
+        return exported_tables(export, tables.tables)
     if not spec.checkpoint_filename_for_init:
         return None
     path = checkpoint_path(Path(spec.checkpoint_filename_for_init))

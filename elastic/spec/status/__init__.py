@@ -323,6 +323,13 @@ class TableStatus(_Published):
     size_bytes: int = Field(
         description="What these rows are, with their ids and what the optimizer keeps of each."
     )
+    candidates: int = Field(default=0, description="Ids that are counted, and have no row yet.")
+    expired: int = Field(
+        default=0, description="Rows that went untrained for too long, since the master began."
+    )
+    evicted: int = Field(
+        default=0, description="Rows that went to make room, since the master began."
+    )
 
 
 class JobStatus(_Published):

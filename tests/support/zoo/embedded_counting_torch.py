@@ -7,7 +7,7 @@ record is in one for each epoch.
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -34,6 +34,7 @@ class CustomModel(nn.Module):
         free_records: See there.
         steps: Where a worker waits before each step of training.
         has_table: Else it is a model that has lost it.
+        life: Of the rows: arguments of the layer.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class CustomModel(nn.Module):
         free_records: int = 0,
         steps: str = "",
         has_table: bool = True,
+        life: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
         self.parts = nn.ParameterList(
             torch.zeros(len(range(part, num_records, NUM_PARTS))) for part in range(NUM_PARTS)
         )
-        self.rows = Embedding(2, initializer="zeros", name=TABLE) if has_table else None
+        rows = Embedding(2, initializer="zeros", name=TABLE, **(life or {}))
+        self.rows = rows if has_table else None
         self.delay_s = delay_ms / 1000
         self.gate = gate
         self.free_records = free_records
