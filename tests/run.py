@@ -2,7 +2,7 @@
 
 A part is one command. One that fails does not keep the next from running; a part that has a
 limit of time for the whole run behind it fails where the run took longer. What waits most of its
-time runs beside what computes.
+time runs beside what computes, one part of it after the other.
 
 On two cores that do twice as much as they can, a test now and then meets a moment that its author
 did not think of. A few such failures are looked at again when all is quiet: what passes by itself,
@@ -33,6 +33,20 @@ WHOLE_CLUSTER = "cluster and alone and not soak"
 # More than a machine of two cores computes at once: the others wait meanwhile.
 NUM_LOCAL = max(3, min(8, os.cpu_count() or 1))
 NUM_IN_CLUSTER = 4
+NUM_SMALL_PODS = 3
+
+# A process takes 20 s of a core to collect all tests, and a fraction of that for these.
+ALONE = ("tests/cluster",)
+SMALL_PODS = ("tests/controller", "tests/platforms/kubernetes")
+"""Where pods mostly do nothing, so that the cores are free for others."""
+WHOLE_JOBS = (
+    "tests/cluster",
+    "tests/cli",
+    "tests/docs/test_images.py",
+    "tests/docs/test_kubernetes_guide.py",
+    "tests/platforms/images",
+)
+"""Where they train, or are built."""
 
 MAX_AGAIN = 3
 """Failures of a whole run that may be chance; where there are more, something is broken."""
@@ -63,7 +77,8 @@ class Part:
     Attributes:
         name: As the table calls it.
         command: What is run.
-        is_beside: Whether it runs beside the part before it; what it prints follows that one's.
+        is_beside: Whether it runs beside the last part before it that does not, and after those
+            between the two; what it prints follows theirs.
         seconds: How long it took.
         is_good: Whether it succeeded.
         tests: Seconds by cause, by test.
@@ -101,7 +116,7 @@ def run_all(all_parts):
         first, *left = left
         beside = list(takewhile(lambda part: part.is_beside, left))
         del left[: len(beside)]
-        with ThreadPoolExecutor() as threads, ExitStack() as files:
+        with ThreadPoolExecutor(max_workers=1) as threads, ExitStack() as files:
             outputs = [files.enter_context(tempfile.TemporaryFile()) for _ in beside]
             runs = [
                 threads.submit(part.run, output)
@@ -136,15 +151,25 @@ def _passes(test):
 
 def parts():
     """All parts, in the order in which they are run."""
-    in_cluster = ["-n", str(NUM_IN_CLUSTER), "--dist", "loadscope", "--no-loadscope-reorder"]
-    side_by_side = in_cluster if os.environ.get("ELASTIC_TEST_KUBECONFIG") else []
+    small_pods = _pytest(SHARED_CLUSTER, *_in_cluster(NUM_SMALL_PODS), *SMALL_PODS)
     return [
         Part("lint", ["make", "--no-print-directory", "lint"]),
         Part("tests", _pytest(LOCAL, "-n", str(NUM_LOCAL), "--dist", "worksteal")),
-        # Alone in the cluster; it waits for pods nearly all the time.
-        Part("the cluster alone", _pytest(WHOLE_CLUSTER), is_beside=True),
-        Part("in the cluster", _pytest(SHARED_CLUSTER, *side_by_side)),
+        # Both wait for pods nearly all the time.
+        Part("the cluster alone", _pytest(WHOLE_CLUSTER, *ALONE), is_beside=True),
+        Part("small pods", small_pods, is_beside=True),
+        Part(
+            "in the cluster",
+            _pytest(SHARED_CLUSTER, *_in_cluster(NUM_IN_CLUSTER), *WHOLE_JOBS),
+        ),
     ]
+
+
+def _in_cluster(count):
+    """Options by which so many modules run at once, in their order."""
+    if not os.environ.get("ELASTIC_TEST_KUBECONFIG"):
+        return []
+    return ["-n", str(count), "--dist", "loadscope", "--no-loadscope-reorder"]
 
 
 def _pytest(marks, *options):

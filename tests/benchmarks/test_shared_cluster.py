@@ -2,6 +2,7 @@
 
 import pytest
 from support.public_traces import SHARED_CLUSTER, needs_shared_cluster
+from support.seeds import drawn
 
 from benchmarks.shared_cluster.__main__ import COLUMNS, FOLDERS
 from benchmarks.shared_cluster.columns import GoodputColumn
@@ -140,9 +141,19 @@ NEARLY = 1.04
 FULL = {("1.0", 2), ("1.5", 1), ("1.5", 2), ("2.0", 1), ("2.0", 2)}
 """Where jobs wait for each other most of the time."""
 
+NUM_DRAWN = 1
+"""Of the workloads; `make soak` takes all."""
+
+
+def _workloads():
+    now = drawn(POLLUX, NUM_DRAWN, "workloads")
+    for load, number in POLLUX:
+        marks = [] if (load, number) in now else [pytest.mark.soak]
+        yield pytest.param(load, number, marks=marks)
+
 
 @needs_shared_cluster
-@pytest.mark.parametrize(("load", "number"), POLLUX)
+@pytest.mark.parametrize(("load", "number"), list(_workloads()))
 def test_goodput_stays_where_it_is_beside_the_published_ones(load, number):
     """From 1 to 20 s; the whole table is `python -m benchmarks.shared_cluster`."""
     workload = read_workload(SHARED_CLUSTER / FOLDERS[load] / f"workload-{number}.csv")

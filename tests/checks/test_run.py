@@ -1,5 +1,6 @@
 """`make test`: what fails and what takes too long fails it, and the rest is run all the same."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -35,7 +36,10 @@ def test_the_end_of_a_run(programs, limit, code, words, monkeypatch, capfd):
 
 
 def test_what_waits_runs_beside_the_part_before_it(tmp_path, monkeypatch, capfd):
-    """Each waits for the other's file, and what the second prints comes whole behind the first."""
+    """Each waits for the other's file, and what the second prints comes whole behind the first.
+
+    A third that runs beside the first, too, waits for the second's end.
+    """
     meet = (
         "import pathlib, sys, time; mine, other = map(pathlib.Path, sys.argv[1:]); mine.touch()\n"
         "while not other.exists(): time.sleep(0.01)\n"
@@ -45,22 +49,56 @@ def test_what_waits_runs_beside_the_part_before_it(tmp_path, monkeypatch, capfd)
     first, second = _part("first", meet), _part("second", meet)
     first.command += [a, b]
     second.command += [b, a]
-    second.is_beside = True
-    monkeypatch.setattr(run, "parts", lambda: [first, second, _part("third", "")])
+    last = _part("last", "import pathlib, sys; assert pathlib.Path(sys.argv[1]).exists()")
+    second.command[2] += "; mine.with_name('ended').touch()"
+    last.command.append(str(tmp_path / "ended"))
+    second.is_beside = last.is_beside = True
+    monkeypatch.setattr(run, "parts", lambda: [first, second, last, _part("third", "")])
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert run.main() == 0
     out = capfd.readouterr().out
     assert -1 < out.index("met a") < out.index("met b") < out.index("time: 0.0 min")
-    assert all(part.is_good for part in (first, second))
+    assert all(part.is_good for part in (first, second, last))
 
 
-def test_every_test_belongs_to_one_part():
+TESTS = Path(run.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def part_of():
+    """By the marks and the file of a test: the parts that run it."""
+    parts = {part.name: part.command for part in run.parts()[1:]}
+
+    def find(names, path):
+        for name, command in parts.items():
+            mark = command[command.index("-m") + 1]
+            folders = [TESTS.parent / each for each in command if each.startswith("tests/")]
+            is_below = any(path.is_relative_to(folder) for folder in folders or [TESTS])
+            if is_below and eval(mark, {}, names):
+                yield name
+
+    return find
+
+
+def test_every_test_belongs_to_one_part(part_of):
     """By its marks; those of soak to none."""
-    marks = [part.command[part.command.index("-m") + 1] for part in run.parts()[1:]]
     kinds = [(c, a, s) for c in (0, 1) for a in (0, 1) for s in (0, 1) if c or not a]
     for cluster, alone, soak in kinds:
         names = {"cluster": bool(cluster), "alone": bool(alone), "soak": bool(soak)}
-        assert sum(bool(eval(mark, {}, names)) for mark in marks) == (not soak)
+        found = list(part_of(names, TESTS / "cluster" / "test_any.py"))
+        assert len(found) == (not soak), names
+
+
+def test_every_module_that_needs_the_cluster_is_where_one_part_looks(part_of):
+    # The samples of this folder have such marks as well.
+    modules = [path for path in TESTS.rglob("test_*.py") if path.parent != Path(__file__).parent]
+    of_cluster = {"cluster": True, "alone": False, "soak": False}
+    for path in modules:
+        text = path.read_text()
+        if re.search(r"\b(needs_cluster|needs_custom_resources|mark\.cluster)\b", text):
+            assert len(list(part_of(of_cluster, path))) == 1, path
+        if re.search(r"\b(needs_whole_cluster|mark\.alone)\b", text):
+            assert len(list(part_of(of_cluster | {"alone": True}, path))) == 1, path
 
 
 SAMPLE = """

@@ -147,25 +147,28 @@ def test_a_training_job_is_made_role_by_role_and_goes_with_no_controller(apply, 
 # -- ElasticJob
 
 
-def test_torchrun_goes_on_from_its_checkpoint_after_a_loss(apply, tmp_path):
-    steps = {"steps": 300, "pause-s": 0.05, "checkpoint-steps": 10}
-    code, manifest = spirals(tmp_path, **steps)
-    manifest["spec"]["replicaSpecs"]["Worker"]["replicas"] = 2
-    apply(code)
-    job = apply(manifest)
-    trained = Trained(job)
-    trained.until_begun(2)
-    trained.until(r"step 40 of")
-    job.remove("spirals-worker-1")
-    trained.until_begun(2, times=2)
-    assert trained.begins(2)[-1] >= 40
-    job.until(lambda: job.holds("Succeeded"), PATIENCE_S)
-    [accuracy] = re.findall(r"accuracy (\S+) after 300 steps", trained.said())
-    assert float(accuracy) > 0.9
-    # A deleted pod is the user's doing, and costs nothing.
-    assert job.status.get("restartCount", 0) == 0
-    job.delete()
-    job.until_gone()
+class TestTorchrun:
+    """A class, since that runs beside the rest of its module, than which it takes hardly less."""
+
+    def test_torchrun_goes_on_from_its_checkpoint_after_a_loss(self, apply, tmp_path):
+        steps = {"steps": 300, "pause-s": 0.05, "checkpoint-steps": 10}
+        code, manifest = spirals(tmp_path, **steps)
+        manifest["spec"]["replicaSpecs"]["Worker"]["replicas"] = 2
+        apply(code)
+        job = apply(manifest)
+        trained = Trained(job)
+        trained.until_begun(2)
+        trained.until(r"step 40 of")
+        job.remove("spirals-worker-1")
+        trained.until_begun(2, times=2)
+        assert trained.begins(2)[-1] >= 40
+        job.until(lambda: job.holds("Succeeded"), PATIENCE_S)
+        [accuracy] = re.findall(r"accuracy (\S+) after 300 steps", trained.said())
+        assert float(accuracy) > 0.9
+        # A deleted pod is the user's doing, and costs nothing.
+        assert job.status.get("restartCount", 0) == 0
+        job.delete()
+        job.until_gone()
 
 
 def containers_of(job, pod):
