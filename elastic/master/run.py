@@ -397,6 +397,7 @@ class Master:
                 event.wait(),
                 job.failure.event.wait(),
                 self._manager.failed.wait(),
+                self._reception.failed.wait(),
                 self._cancelled.wait(),
                 job.parameters.lost(),
             )
@@ -418,6 +419,8 @@ class Master:
             raise Cancelled
         if self._manager.failure is not None:
             raise self._manager.failure
+        if self._reception.failure is not None:
+            raise self._reception.failure
 
     async def _publish_for_ever(self) -> None:
         while True:
