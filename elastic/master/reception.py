@@ -134,7 +134,7 @@ class Reception:
         except (CallRefusedError, grpc.aio.BaseError):
             # Of the peer or of the connection to it.
             raise
-        except Exception as error:  # noqa: BLE001 - it ends the master, whose last words it is
+        except Exception as error:
             self._fail(error)
             raise CallRefusedError(grpc.StatusCode.UNAVAILABLE, FAULTY) from error
 
