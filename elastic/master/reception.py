@@ -1,6 +1,8 @@
 """Who answers the calls of a job over all of its beginnings within one life of the master."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import grpc
@@ -16,6 +18,7 @@ from elastic.spec.roles import PS
 T = TypeVar("T")
 
 NOT_OPEN: Final = "the job is not ready yet, or goes back to a cut: try again"
+FAULTY: Final = "this master has met a fault of its own and ends: try the next one"
 
 
 class Reception:
@@ -23,6 +26,12 @@ class Reception:
 
     While a job that has lost a parameter server goes back to its cut, workers are told to try
     again, and so is everybody whose call belonged to what was before.
+
+    Attributes:
+        failure: The first exception in an answer that nobody has foreseen. After it nobody knows
+            whether what the master holds is right, so that it must end: the next one goes on from
+            the newest cut, and the policy of restarts ends a job that makes no progress so.
+        failed: Set when there is one.
     """
 
     def __init__(
@@ -37,6 +46,8 @@ class Reception:
         self._rings = rings
         self._current_launch = current_launch
         self._servicer: MasterServicer | None = None
+        self.failure: Exception | None = None
+        self.failed = asyncio.Event()
 
     def open(self, servicer: MasterServicer) -> None:
         """Have workers meet the job."""
@@ -73,22 +84,18 @@ class Reception:
     async def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]:
         """See `MasterServicer`."""
         servicer = self._present()
-        try:
+        with self._refusing():
             async for chunk in servicer.get_model(request):
                 self._check(servicer)
                 yield chunk
-        except ParametersLostError as error:
-            raise _not_now() from error
 
     async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[bytes]:
         """See `MasterServicer`."""
         servicer = self._present()
-        try:
+        with self._refusing():
             async for chunk in servicer.get_rows(request):
                 self._check(servicer)
                 yield chunk
-        except ParametersLostError as error:
-            raise _not_now() from error
 
     async def register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
         """A server says that it is there, whether or not there is a job yet."""
@@ -112,11 +119,28 @@ class Reception:
     async def _pass_on(self, call: Callable[[MasterServicer], Awaitable[T]]) -> T:
         servicer = self._present()
         try:
-            return await call(servicer)
-        except ParametersLostError as error:
-            raise _not_now() from error
+            with self._refusing():
+                return await call(servicer)
         finally:
             self._check(servicer)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Have a caller try again where its call met a fault that is not its own."""
+        try:
+            yield
+        except ParametersLostError as error:
+            raise _not_now() from error
+        except (CallRefusedError, grpc.aio.BaseError):
+            # Of the peer or of the connection to it.
+            raise
+        except Exception as error:
+            self._fail(error)
+            raise CallRefusedError(grpc.StatusCode.UNAVAILABLE, FAULTY) from error
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = self.failure or error
+        self.failed.set()
 
     def _present(self) -> MasterServicer:
         if self._servicer is None:

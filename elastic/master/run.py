@@ -16,7 +16,7 @@ from elastic.master.kinds.one_pass import open_one_pass, pinned
 from elastic.master.kinds.training import open_training
 from elastic.master.kinds.work import JobParts, Work
 from elastic.master.parameters.ring import ServerRing
-from elastic.master.parameters.row_stores import row_store
+from elastic.master.parameters.row_stores import never_reached, row_store
 from elastic.master.parameters.servers import dismiss
 from elastic.master.parameters.store import ParameterStore, Watched, unwatched
 from elastic.master.parameters.strategy import ParametersLostError
@@ -43,6 +43,7 @@ from elastic.policy.epochs import Ending
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.policy.masters import PREPARING
 from elastic.policy.records import Task
+from elastic.rows.store import RowsLostError
 from elastic.rpc.channels import add_port
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 from elastic.spec.kinds import JobKind
@@ -366,10 +367,16 @@ class Master:
         """The tables of the model, with rows as their store has them; what was open is closed."""
         if self._tables is not None:
             self._tables.store.close()
+        is_first = self._is_first_life and self._tables is None
         open_store = partial(row_store, self._spec, self._env, self._rings.get(REDIS))
-        self._tables = open_tables(
-            self._spec, sources.model_def, store, self._preparation.at, open_store
-        )
+        try:
+            self._tables = open_tables(
+                self._spec, sources.model_def, store, self._preparation.at, open_store
+            )
+        except RowsLostError as error:
+            if is_first and self._spec.embedding_redis_url:
+                raise never_reached(error) from error
+            raise
         return self._tables
 
     async def _serve(self, serving: AsyncExitStack) -> None:
@@ -397,6 +404,7 @@ class Master:
                 event.wait(),
                 job.failure.event.wait(),
                 self._manager.failed.wait(),
+                self._reception.failed.wait(),
                 self._cancelled.wait(),
                 job.parameters.lost(),
             )
@@ -418,6 +426,8 @@ class Master:
             raise Cancelled
         if self._manager.failure is not None:
             raise self._manager.failure
+        if self._reception.failure is not None:
+            raise self._reception.failure
 
     async def _publish_for_ever(self) -> None:
         while True:

@@ -86,6 +86,14 @@ def test_what_the_server_refuses_fails_the_job_with_what_to_do(server, tmp_path,
     assert PASSWORD_VARIABLE in status.message
 
 
+def test_a_server_that_was_never_there_fails_the_job_before_it_begins(server, tmp_path):
+    server.kill()
+    status = ThreadJob(spec_of(server, embedding_redis_patience=0.1), tmp_path / "cuts").run()
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "JobSpec")
+    assert f"127.0.0.1:{server.address.port}" in status.message
+    assert "--embedding_redis_url" in status.message
+
+
 def test_a_row_that_somebody_removes_fails_the_job_and_is_named(server, tmp_path, monkeypatch):
     # What the master remembers of rows, it writes again.
     monkeypatch.setattr(cached, "CACHE_BYTES", 0)

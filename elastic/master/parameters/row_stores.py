@@ -11,7 +11,7 @@ from elastic.master.parameters.server_rows import ServerRows
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.rows.cached import CachedRows
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import RowStore
+from elastic.rows.store import RowsLostError, RowStore
 from elastic.spec.job import JobSpec
 from elastic.spec.packages import pip_install
 from elastic.spec.redis_url import (
@@ -54,6 +54,14 @@ def row_store(spec: JobSpec, env: MasterEnvironment, ring: ServerRing | None) ->
         ) from error
     link = RedisLink(_where(spec, env.token, ring), spec.embedding_redis_patience)
     return CachedRows(RedisRows(link, spec.job_name, env.run_id))
+
+
+def never_reached(error: RowsLostError) -> JobSpecError:
+    """What is told of a Redis of the user's that no master of the job has met."""
+    return JobSpecError(
+        f"{error}: see that it runs there and lets this machine in, and that --embedding_redis_url "
+        "names it; --embedding_redis_patience is how long it is waited for"
+    )
 
 
 def _where(spec: JobSpec, token: str, ring: ServerRing | None) -> Callable[[], RedisAddress | None]:

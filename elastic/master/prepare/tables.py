@@ -44,7 +44,8 @@ def open_tables(
     if not tables:
         return None
     _check_settings(spec, model_def, ", ".join(table.name for table in tables))
-    at("tables of embeddings")
+    where = f", in {spec.embedding_redis_url}" if spec.embedding_redis_url else ""
+    at(f"tables of embeddings{where}")
     is_trained = spec.kind is JobKind.TRAIN
     if is_trained and spec.embedding_store == "ps":
         _check_lives(tables)
