@@ -37,7 +37,7 @@ class Dense:
     def stage(self, contribution, learning_rate_scale):
         self.staged.append(contribution)
 
-    async def commit(self, state_share):
+    async def commit(self, state_share, rate_scale):
         self.staged = []
         if self.fault is not None:
             raise self.fault
