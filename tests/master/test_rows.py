@@ -122,6 +122,16 @@ def test_the_rate_is_that_of_the_update_with_its_scale():
     np.testing.assert_allclose(asyncio.run(play())[0, 0], -(RATE + RATE / 2) * 0.1, rtol=1e-5)
 
 
+def test_the_rate_of_a_whole_update_is_scaled_too():
+    async def play():
+        rows = beside(Dense())
+        await stage(rows, 1, {"items": gradient(5)}, scale=0.1)
+        await rows.commit(rate_scale=3.0)
+        return read(rows, 5) - first(5)
+
+    np.testing.assert_allclose(asyncio.run(play())[0, 0], -RATE * 0.3, rtol=1e-5)
+
+
 def test_adam_counts_the_version_that_is_made():
     """Its first step is as long as the rate, where the step is 1."""
 
