@@ -140,6 +140,9 @@ class ReplicaManager:
                 # The job has its end already; only its replicas' last words are not seen.
                 log.warning("%s", error)
                 await asyncio.sleep(POLL_S)
+        if are_needed:
+            # A worker that takes so long to leave has done its work.
+            await dismiss_servers()
 
     async def _dismiss_starting(
         self, replicas: Sequence[Replica], dismissed: set[ReplicaId]

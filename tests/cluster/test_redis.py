@@ -2,7 +2,7 @@
 
 import pytest
 from support.cluster import needs_cluster
-from support.rows import rows_of
+from support.rows import check_counts
 from support.statuses import each_epoch
 from support.whole_jobs import CONTROL, Workshop
 
@@ -61,8 +61,5 @@ def test_a_redis_is_a_pod_of_the_masters_and_no_loss_of_it_loses_a_record(worksh
     job.hurry()
     status = job.succeed()
     cut = read_cut(workshop.shared / str(status.checkpoint).removeprefix(f"{CONTROL}/"))
-    assert set(cut.parameters["counts"].tolist()) == {float(NUM_EPOCHS)}
-    rows = rows_of(cut.rows)
-    assert sorted(rows) == list(range(NUM_RECORDS))
-    assert {number for row in rows.values() for number in row[:2].tolist()} == {float(NUM_EPOCHS)}
+    check_counts(cut, NUM_RECORDS, NUM_EPOCHS)
     assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * NUM_EPOCHS

@@ -1,7 +1,11 @@
-"""Parameter servers as pods of the master's, which are killed, deleted and lost with it."""
+"""Parameter servers as pods of the master's, which are killed, deleted and lost with it.
+
+They have the rows of a table as well, since what loses those loses more than parameters.
+"""
 
 import pytest
 from support.cluster import eventually, needs_cluster
+from support.rows import check_counts
 from support.statuses import each_epoch
 from support.whole_jobs import CONTROL, Workshop, is_at_work
 
@@ -40,10 +44,11 @@ def goes_back(job, deed):
 def test_a_server_is_a_pod_of_the_masters_and_no_loss_of_one_loses_a_record(workshop):
     job = workshop.submit(
         "servers",
-        model_def="spread.CustomModel",
+        model_def="counted_rows.CustomModel",
         model_params={"num_records": NUM_RECORDS, "delay_ms": 400},
         num_workers="2",
         num_ps=2,
+        embedding_store="ps",
         num_epochs=NUM_EPOCHS,
         ps_resource_request="cpu=0.05,memory=300Mi",
         ps_resource_limit="cpu=1,memory=600Mi",
@@ -69,14 +74,14 @@ def test_a_server_is_a_pod_of_the_masters_and_no_loss_of_one_loses_a_record(work
 
     job.hurry()
     status = job.succeed()
-    path = workshop.shared / str(status.checkpoint).removeprefix(f"{CONTROL}/")
-    parameters = read_cut(path).parameters
-    assert {name: set(counts.tolist()) for name, counts in parameters.items()} == {
-        f"parts.{part}": {float(NUM_EPOCHS)} for part in range(3)
-    }
+    cut = read_cut(workshop.shared / str(status.checkpoint).removeprefix(f"{CONTROL}/"))
+    check_counts(cut, NUM_RECORDS, NUM_EPOCHS)
+    assert [size.rows for size in status.tables] == [NUM_RECORDS]
     assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * NUM_EPOCHS
     launches = {(row.role, row.index): row.launch for row in status.workers}
-    assert launches == {("worker", 0): 1, ("worker", 1): 1, ("ps", 0): 2, ("ps", 1): 2}
+    assert launches == {("worker", 0): 1, ("worker", 1): 1, ("ps", 0): 2, ("ps", 1): 2}, [
+        event.text for event in status.events
+    ]
     assert status.master_restarts == 1
     lines = [line.text for line in workshop.platform.logs("servers", ["ps-1"], False, 50)]
     assert any("serving at" in line for line in lines)

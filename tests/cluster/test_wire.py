@@ -31,7 +31,7 @@ def submit(workshop, name, tls):
     return workshop.submit(
         name,
         tls=tls,
-        model_def="spread.CustomModel",
+        model_def="counted_rows.CustomModel",
         model_params={"num_records": NUM_RECORDS, "delay_ms": 400},
         num_workers="1",
         num_ps=1,

@@ -108,6 +108,27 @@ def test_one_that_is_still_starting_when_the_job_is_done_has_not_failed():
     assert worker.phase == "Succeeded"
 
 
+def test_servers_are_told_to_leave_although_a_worker_takes_too_long_to():
+    """Else they would serve for as long as a master may be away, since nobody else tells them."""
+    told = []
+
+    async def dismiss():
+        told.append(True)
+
+    async def run():
+        runner, spec = FakeReplicaRunner(), make_spec("a.B", "data")
+        board = StatusBoard.open(spec, runner)
+        manager = ReplicaManager(
+            spec, runner, 1, Fleet(FleetRules({"worker": 3}, 60.0)), board, lambda: None
+        )
+        runner.stubborn.add(FIRST)
+        runner.launch(FIRST)
+        await manager.wait_for_exits(0.1, dismiss)
+
+    asyncio.run(run())
+    assert told == [True]
+
+
 def test_a_master_that_dies_before_it_has_looked_leaves_what_was_told():
     """Else the next one would count an end again that the status has told."""
 
