@@ -192,6 +192,10 @@ class TrainKeywords(JobKeywords, total=False):
     # -- Updates
     # gradients averaged into one synchronous update; the maximum of num_workers by default
     grads_to_wait: int | None
+    # MIN:MAX, records of one synchronous update, of which the master chooses as many as train
+    # fastest by the noise of the gradients; MIN is the batch that the learning rate is for, and for
+    # a larger one the rate is raised
+    elastic_batch: str | None
     # apply each gradient as it comes
     use_async: bool | None
     # divide the learning rate of a late gradient by its staleness (asynchronous)

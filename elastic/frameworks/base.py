@@ -172,6 +172,11 @@ class Updater(Protocol):
     def learning_rate(self) -> float:
         """The rate that the next update uses (of the first parameter group)."""
 
+    def is_proportional(self) -> bool:
+        """Whether a step is in proportion to the gradient, as that of SGD is; else it is taken to
+        be divided by a length of the gradients, as that of Adam is.
+        """
+
     def state(self) -> UpdaterState:
         """Slots, counters and schedule; arrays may be views that the next update changes."""
 

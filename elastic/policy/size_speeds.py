@@ -21,8 +21,9 @@ NEWEST: Final = 0.5
 MOST_SIZES: Final = 32
 """Sizes that are remembered; the one that was measured longest ago goes first."""
 
-Size: TypeAlias = tuple[int, int]
-"""Workers, and the nodes that they are on; 0 nodes where nobody knows."""
+Size: TypeAlias = tuple[int, int, int | None]
+"""Workers, the nodes that they are on, and the records of an update where those are chosen; 0 nodes
+where nobody knows."""
 
 
 @dataclass(slots=True)
@@ -72,8 +73,8 @@ class SizeSpeeds:
         """What was measured."""
         return self.speeds
 
-    def look(self, now_s: float, size: Size | None, records: int) -> None:
-        """Take note of how far the job has come.
+    def look(self, now_s: float, size: Size | None, records: int) -> bool:
+        """Take note of how far the job has come; whether a speed has been measured by it.
 
         Args:
             now_s: By a clock that is not set back.
@@ -82,7 +83,7 @@ class SizeSpeeds:
         """
         if size is None or not size[0]:
             self._window = None
-            return
+            return False
         if size != self._size:
             self._begin(now_s, size, records)
         window = self._window
@@ -90,26 +91,28 @@ class SizeSpeeds:
             # After a pause, or a master that went back to its cut.
             self._window = _Window(now_s, records)
         elif now_s - window.began_s >= WINDOW_S:
-            self._end(window, now_s, records)
+            return self._end(window, now_s, records)
+        return False
 
     def _begin(self, now_s: float, size: Size, records: int) -> None:
         before = None if self._size is None else self.speeds.get(self._size)
         # A size that did not last was never measured: two changes are told as one.
-        if before is not None and not self._is_settling:
+        is_other_batch = self._size is not None and self._size[:2] == size[:2]
+        if before is not None and not self._is_settling and not is_other_batch:
             self._change = _Change(before)
         elif self._change is not None and self._window is not None:
             self._settle(self._window, now_s, records)
         self._size, self._is_settling = size, True
         self._window = _Window(now_s, records)
 
-    def _end(self, window: _Window, now_s: float, records: int) -> None:
-        """A window is over; another one of the same size begins."""
+    def _end(self, window: _Window, now_s: float, records: int) -> bool:
+        """A window is over, another one of the same size begins; whether its speed counts."""
         self._window = _Window(now_s, records)
         if self._is_settling:
             self._settle(window, now_s, records)
             # Where nothing has counted yet, the job has not settled.
             self._is_settling = records == window.records
-            return
+            return False
         assert self._size is not None, "windows are of a size"
         measured = (records - window.records) / (now_s - window.began_s)
         known = self.speeds.pop(self._size, None)
@@ -119,6 +122,7 @@ class SizeSpeeds:
         if self._change is not None:
             self._tell(self._change, measured)
             self._change = None
+        return True
 
     def _settle(self, window: _Window, now_s: float, records: int) -> None:
         if self._change is not None:

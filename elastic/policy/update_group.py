@@ -7,7 +7,7 @@ A pure machine: it is told what happens, and says what is to be done. The time c
                    └── ends: lost, idle    └── end_training: dropped
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from elastic.policy.aggregation import (
@@ -172,6 +172,16 @@ class UpdateGroup:
         """The update has been made, or has failed, and this is the version that is there."""
         self._is_updating = False
         self.version = version
+
+    def resize(self, num_gradients: int) -> None:
+        """Have updates made of so many gradients; asked where none is in the open group.
+
+        Raises:
+            ValueError: Some are.
+        """
+        if self._staged:
+            raise ValueError(f"the group has begun, with {len(self._staged)} gradients")
+        self.rule = replace(self.rule, grads_to_wait=num_gradients)
 
     def end_training(self) -> None:
         """Nothing counts any more; what waits for others to fill its group is dropped."""

@@ -4,11 +4,13 @@ The command line makes its flags from these fields, the job file has them as key
 process of a job receives the whole document serialized, never flag by flag.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from pydantic import ConfigDict, model_validator
 
+from elastic.spec.batch_range import BatchRange, parse_batch_range
 from elastic.spec.kinds import JobKind
 from elastic.spec.model_def import SymbolNames
 from elastic.spec.settings import WorkerRange
@@ -73,6 +75,7 @@ class JobSpec(ClusterSettings, WorkSettings):
                 f"grads_to_wait={self.grads_to_wait} has no meaning with {cause}: leave one of "
                 "them out"
             )
+        problems.extend(self._batch_problems())
         if self.strategy == "ps" and not self.num_ps:
             problems.append("--strategy ps needs servers: give --num_ps 1 or more")
         if self.strategy == "master" and self.num_ps:
@@ -94,6 +97,39 @@ class JobSpec(ClusterSettings, WorkSettings):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _batch_problems(self) -> Iterator[str]:
+        """What keeps the master from choosing the batch."""
+        batch, size = self.batch_range, self.minibatch_size
+        if batch is None:
+            return
+        flag = f"--elastic_batch={batch}"
+        if self.is_async:
+            cause = "use_async" if self.use_async else f"get_model_steps={self.get_model_steps}"
+            yield f"{flag} has no meaning with {cause}: leave one of them out"
+        if self.grads_to_wait is not None:
+            yield (
+                f"{flag} and grads_to_wait={self.grads_to_wait} both say how many gradients make "
+                "an update: leave one of them out"
+            )
+        if self.num_ps:
+            yield (
+                f"{flag} needs the parameters in the master, which measures the noise of the "
+                f"gradients there, and num_ps={self.num_ps} asks for servers: leave one of them out"
+            )
+        if self.shrink_minibatches:
+            yield (
+                f"{flag} is made of minibatches of one size, and shrink_minibatches may change it: "
+                "leave one of them out"
+            )
+        if batch.minimum % size or batch.maximum % size:
+            yield f"{flag} is not in whole minibatches: give multiples of minibatch_size={size}"
+        if batch.minimum < 2 * size:
+            yield (
+                f"{flag} begins with less than two minibatches, and the noise of gradients shows "
+                f"between two of one update: give a minimum of {2 * size} or more, or a smaller "
+                f"minibatch_size than {size}"
+            )
 
     def _source_problems(self) -> list[str]:
         """What is wrong with where a job that does not train takes its parameters from."""
@@ -131,12 +167,21 @@ class JobSpec(ClusterSettings, WorkSettings):
     def gradients_per_update(self) -> int:
         """Gradients averaged into one update; by default of as many as there can be workers.
 
+        Where the master chooses, those that it begins with.
+
         So the records behind an update stay the same however many of them there are just now, and
         no gradient comes too late.
         """
         if self.is_async:
             return 1
+        if self.batch_range is not None:
+            return self.batch_range.minimum // self.minibatch_size
         return self.grads_to_wait or self.num_workers.maximum
+
+    @property
+    def batch_range(self) -> BatchRange | None:
+        """Between which batches the master chooses; None where it does not."""
+        return parse_batch_range(self.elastic_batch) if self.elastic_batch else None
 
     @property
     def workers_at_first(self) -> int | None:

@@ -96,6 +96,8 @@ class JobSample:
     workers: Mapping[str, int] = field(default_factory=dict)
     tasks: Mapping[str, int] = field(default_factory=dict)
     evaluation: Mapping[str, float] = field(default_factory=dict)
+    batch: int | None = None
+    noise_scale: float | None = None
 
 
 def _sums(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -103,6 +103,14 @@ LOSS: Final = Metric("elastic_loss", Kind.GAUGE, "Loss of the gradient accepted 
 LEARNING_RATE: Final = Metric(
     "elastic_learning_rate", Kind.GAUGE, "Learning rate of the next update."
 )
+BATCH: Final = Metric(
+    "elastic_batch_records", Kind.GAUGE, "Records of an update, where `elastic_batch` is set."
+)
+NOISE: Final = Metric(
+    "elastic_gradient_noise_records",
+    Kind.GAUGE,
+    "Records of an update in which noise and gradient weigh the same, where that is measured.",
+)
 THROUGHPUT: Final = Metric(
     "elastic_samples_per_second",
     Kind.GAUGE,
@@ -134,7 +142,7 @@ CHECKPOINT: Final = Metric(
 
 MASTER_METRICS: Final = (
     RECORDS_COMMITTED, RECORDS_AGAIN, UPDATES, REJECTED, EXITS, RESTARTS, EPOCH, VERSION, LOSS,
-    LEARNING_RATE, THROUGHPUT, WORKERS, TASKS, EVALUATION, STEP, UPDATE, CHECKPOINT,
+    LEARNING_RATE, BATCH, NOISE, THROUGHPUT, WORKERS, TASKS, EVALUATION, STEP, UPDATE, CHECKPOINT,
 )  # fmt: skip
 """What the master exports."""
 
@@ -223,6 +231,8 @@ class JobExporter(Collector):
         yield self._family(VERSION, sample.model_version)
         yield self._family(LOSS, sample.loss)
         yield self._family(LEARNING_RATE, sample.learning_rate)
+        yield self._family(BATCH, sample.batch)
+        yield self._family(NOISE, sample.noise_scale)
         yield self._family(THROUGHPUT, sample.samples_per_s)
         yield self._family(WORKERS, sample.workers)
         yield self._family(TASKS, sample.tasks)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from elastic.policy.replicas import ReplicaPhase, told_id
 from elastic.spec.roles import WORKER
-from elastic.spec.status import JobEvent, JobPhase, JobStatus, WorkerStatus
+from elastic.spec.status import BatchStatus, JobEvent, JobPhase, JobStatus, WorkerStatus
 from elastic.telemetry.progress import (
     PHASE_STYLES,
     bar_view,
@@ -176,6 +176,7 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
         "spent on": time_split_text(status, now_s),
         "epoch": epochs_done_text(status),
         "updates": str(progress.model_version) if is_training(status) else "",
+        "batch": _batch_text(status.scaling.batch),
         "loss": loss_text(status),
         "samples/s": speed_text(status),
         "workers": workers_text(status),
@@ -192,6 +193,13 @@ def _facts(status: JobStatus, now_s: float) -> list[tuple[str, str]]:
         "audit": "\n".join(audit_lines(status)),
     }
     return [(name, value) for name, value in facts.items() if value not in ("", "-")]
+
+
+def _batch_text(batch: BatchStatus | None) -> str:
+    if batch is None:
+        return ""
+    noise = "" if batch.noise_scale is None else f", noise scale {batch.noise_scale:,.0f}"
+    return f"{batch.records} records, of {batch.minimum} to {batch.maximum}{noise}"
 
 
 def _epochs_table(status: JobStatus) -> RenderableType:

@@ -24,6 +24,7 @@ MODES = {
     "async": {"use_async": True, "lr_staleness_modulation": True},
     "local-4": {"use_async": True, "get_model_steps": 4},
 }
+ELASTIC = {"elastic_batch": "16:48"}
 NUM_SEEDS = 20
 NUM_DRAWN = 1
 """Of each mode; `make soak` takes all."""
@@ -40,10 +41,27 @@ def _cases():
 
 @pytest.mark.parametrize(("mode", "seed", "framework"), list(_cases()))
 def test_every_record_counts_once_whatever_dies(mode, seed, framework, tmp_path):
+    _check_modes(f"held_counting_{framework}", seed, MODES[mode], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=[] if seed in now else [pytest.mark.soak])
+        for now in [drawn(range(NUM_SEEDS), NUM_DRAWN, "elastic")]
+        for seed in range(NUM_SEEDS)
+    ],
+)
+def test_every_record_counts_once_while_the_batch_changes(seed, tmp_path):
+    status = _check_modes("hasty_counting_torch", seed, ELASTIC, tmp_path)
+    assert status.scaling.batch.updates_measured
+
+
+def _check_modes(model, seed, mode, tmp_path):
     max_workers = 1 + seed % 4 if seed < 100 else 2
     gate = Gate(tmp_path / "gate")
     spec = make_spec(
-        f"held_counting_{framework}.CustomModel",
+        f"{model}.CustomModel",
         prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
         model_zoo=str(ZOO),
         model_params={
@@ -58,9 +76,9 @@ def test_every_record_counts_once_whatever_dies(mode, seed, framework, tmp_path)
         seed=seed,
         # To wait at the gate is no hang.
         hang_timeout=3600,
-        **MODES[mode],
+        **mode,
     )
-    check_counts(spec, tmp_path, gate, seed, max_workers)
+    return check_counts(spec, tmp_path, gate, seed, max_workers)
 
 
 def check_counts(spec, tmp_path, gate, seed, max_workers, faults=()):

@@ -41,6 +41,7 @@ def test_the_updates_are_the_same_however_many_workers_there_are(num_workers, tm
             id="kept",
         ),
         pytest.param({"grads_to_wait": 4}, 4, [], id="named"),
+        pytest.param({"elastic_batch": "20:40"}, 4, [], id="chosen"),
         pytest.param({"use_async": True}, 1, [], id="another-mode"),
     ],
 )  # fmt: skip

@@ -85,3 +85,32 @@ def test_whole_numbers_average_exactly(weights):
         group.add(Contribution([np.array([sum(weights), 0], np.float32)], [], weight))
     [gradient], _, _ = group.mean()
     assert gradient.tolist() == [sum(weights), 0]
+
+
+def _measured(parts):
+    names = ("a", "b")
+    layout = Layout.of(dict(zip(names, parts[0].gradients, strict=True)))
+    state = Layout.of({"s": parts[0].state[0], "n": parts[0].state[1]})
+    group = WeightedSum(layout, state, is_measured=True)
+    for part in parts:
+        group.add(part)
+    group.mean()
+    return group.gradients
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+def test_the_lengths_of_gradients_are_measured_where_they_are_wanted(dtype):
+    random = np.random.default_rng(5)
+    parts = [_contribution(random, DTYPES[dtype], 8) for _ in range(3)]
+    flat = [np.concatenate([np.float64(g).reshape(-1) for g in p.gradients]) for p in parts]
+    told = _measured(parts)
+    assert (told.count, told.num_records) == (3, 8)
+    assert told.mean_square == pytest.approx(np.mean([f @ f for f in flat]), rel=1e-2)
+    mean = np.mean(flat, axis=0)
+    assert told.square_of_mean == pytest.approx(mean @ mean, rel=5e-2)
+
+
+@pytest.mark.parametrize("weights", [[8], [8, 3]], ids=["one", "a-short-one"])
+def test_what_says_nothing_of_noise_is_not_measured(weights):
+    random = np.random.default_rng(6)
+    assert _measured([_contribution(random, np.float32, each) for each in weights]) is None

@@ -37,7 +37,7 @@ class Dense:
     def stage(self, contribution, learning_rate_scale):
         self.staged.append(contribution)
 
-    async def commit(self, state_share):
+    async def commit(self, state_share, rate_scale):
         self.staged = []
         if self.fault is not None:
             raise self.fault
@@ -120,6 +120,16 @@ def test_the_rate_is_that_of_the_update_with_its_scale():
         return read(rows, 5) - first(5)
 
     np.testing.assert_allclose(asyncio.run(play())[0, 0], -(RATE + RATE / 2) * 0.1, rtol=1e-5)
+
+
+def test_the_rate_of_a_whole_update_is_scaled_too():
+    async def play():
+        rows = beside(Dense())
+        await stage(rows, 1, {"items": gradient(5)}, scale=0.1)
+        await rows.commit(rate_scale=3.0)
+        return read(rows, 5) - first(5)
+
+    np.testing.assert_allclose(asyncio.run(play())[0, 0], -RATE * 0.3, rtol=1e-5)
 
 
 def test_adam_counts_the_version_that_is_made():

@@ -74,6 +74,9 @@ async def _copied(strategy):
     return parameters, state, optimizer.tensors, {"values": np.array(repr(optimizer.values) != "")}
 
 
+SETTINGS = ({}, {"scale": 0.5, "state_share": 0.25}, {"rate_scale": 2.0})
+
+
 @pytest.mark.parametrize(
     ("name", "num_servers"),
     [("torch-adam", 1), ("keras-adam", 3), *((name, 2) for name in OPTIMIZERS)],
@@ -85,7 +88,7 @@ def test_servers_come_to_what_one_process_comes_to(name, num_servers):
     async def scenario():
         async with Shares(framework, optimizer, num_servers).serve() as shares:
             await same(shares.strategy, store)
-            for number, settings in enumerate(({}, {"scale": 0.5, "state_share": 0.25}, {})):
+            for number, settings in enumerate(SETTINGS):
                 made = given(store, number)
                 assert await shares.update(*made, **settings) == number + 1
                 await update(store, *made, **settings)

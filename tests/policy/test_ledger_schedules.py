@@ -1,6 +1,7 @@
 """Whatever happens in whatever order, an epoch that ends has counted every record once."""
 
 import json
+from dataclasses import replace
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ class Job:
         self.make_ledger = make_ledger
         self.ledger = make_ledger()
         self.rule, self.minibatch_size = rule, minibatch_size
+        self.next_rule = rule
         self.counts = {}
         self.group = []
         self.leases = {}
@@ -134,6 +136,10 @@ class Job:
                         self.ledger.stage(task.task_id, task.attempt, start, end), Refusal
                     )
 
+    def _resize(self, worker):
+        """The groups that begin from now on are of another size."""
+        self.next_rule = replace(self.rule, grads_to_wait=1 + "abcd".index(worker))
+
     def _save(self, worker):
         self.saved = self._cut()
 
@@ -155,13 +161,14 @@ class Job:
             for _, start, end in self.ledger.named(item.records, epoch):
                 counted += range(start, end)
         self.ledger.commit(applied)
+        self.rule = self.next_rule
 
 
 EVENTS = st.tuples(
     st.sampled_from(["step"] * 6 + ["ask_ahead"] * 2)
     | st.sampled_from(["lose", "release", "late", "duplicate"])
     | st.sampled_from(["fail"] * 3)
-    | st.sampled_from(["save", "restore"]),
+    | st.sampled_from(["save", "restore", "resize"]),
     st.sampled_from("abcd"),
 )
 

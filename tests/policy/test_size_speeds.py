@@ -4,7 +4,7 @@ import pytest
 
 from elastic.policy.size_speeds import MOST_SIZES, SizeSpeeds
 
-ONE, TWO = (1, 1), (2, 1)
+ONE, TWO = (1, 1, None), (2, 1, None)
 
 
 class Run:
@@ -76,8 +76,8 @@ def test_sizes_that_do_not_last_are_one_change():
     run = Run()
     run.go(25, ONE, 40)
     run.go(3, TWO, 0)
-    run.go(3, (3, 1), 0)
-    assert run.go(40, (4, 1), 100).rescale_s == pytest.approx(6, abs=1)
+    run.go(3, (3, 1, None), 0)
+    assert run.go(40, (4, 1, None), 100).rescale_s == pytest.approx(6, abs=1)
 
 
 def test_what_a_master_did_again_is_no_speed():
@@ -102,7 +102,24 @@ def test_a_next_life_goes_on_with_what_was_told():
 
 
 def test_the_sizes_measured_longest_ago_are_forgotten():
-    run = Run(SizeSpeeds.of([((size, 1), 1.0) for size in range(1, MOST_SIZES + 1)], None))
-    run.go(25, (99, 1), 40)
+    run = Run(SizeSpeeds.of([((size, 1, None), 1.0) for size in range(1, MOST_SIZES + 1)], None))
+    run.go(25, (99, 1, None), 40)
     assert len(run.book.told) == MOST_SIZES
     assert ONE not in run.book.told
+
+
+def test_another_batch_is_another_size_and_costs_nothing():
+    run = Run()
+    run.go(25, (2, 1, 64), 40)
+    run.go(4, (2, 1, 128), 0)
+    run.go(25, (2, 1, 128), 60)
+    assert run.book.told == {
+        (2, 1, 64): pytest.approx(40, rel=0.01), (2, 1, 128): pytest.approx(60, rel=0.01),
+    }  # fmt: skip
+    assert run.book.rescale_s is None
+
+
+def test_it_says_when_a_speed_was_measured():
+    book = SizeSpeeds()
+    told = [book.look(second, ONE, second) for second in range(35)]
+    assert [second for second, is_measured in enumerate(told) if is_measured] == [20, 30]

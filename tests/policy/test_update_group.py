@@ -1,5 +1,6 @@
 """Who is waited for, and how many go on when it does not come."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -106,8 +107,8 @@ class _Machine(RuleBasedStateMachine):
 
     @initialize(grads_to_wait=st.integers(1, 4))
     def start(self, grads_to_wait):
-        self.rule = UpdateRule(grads_to_wait=grads_to_wait)
-        self.group = UpdateGroup(self.rule, 0)
+        self.wanted = grads_to_wait
+        self.group = UpdateGroup(UpdateRule(grads_to_wait=grads_to_wait), 0)
         self.now_s = 0.0
         self.computing = {}
         self.waiting = {}
@@ -146,15 +147,20 @@ class _Machine(RuleBasedStateMachine):
         self.computing.pop(worker, None)
         self.waiting.pop(worker, None)
 
+    @rule(num_gradients=st.integers(1, 4))
+    def another_batch_is_chosen(self, num_gradients):
+        self.wanted = num_gradients
+
     @rule(seconds=st.sampled_from([0.001, 0.1, 1.0, 10.0]))
     def time_passes(self, seconds):
         self.now_s += seconds
 
     def _update(self):
         update = self.group.begin_update()
-        assert len(update.ranges) == self.rule.grads_to_wait
+        assert len(update.ranges) == self.group.rule.grads_to_wait
         self.applied.append(update)
         self.group.end_update(self.group.version + 1)
+        self.group.resize(self.wanted)
 
     def _somebody_moves(self):
         """Have each that waits look, one after the other; whether any is not to stay."""
@@ -173,7 +179,7 @@ class _Machine(RuleBasedStateMachine):
         if not hasattr(self, "group"):
             return
         assert self.group.version == len(self.applied)
-        assert self.group.num_staged < self.rule.grads_to_wait
+        assert self.group.num_staged < self.group.rule.grads_to_wait
         for _round in range(3 * len(self.WORKERS)):
             if not self._somebody_moves():
                 break
@@ -181,7 +187,7 @@ class _Machine(RuleBasedStateMachine):
             raise AssertionError("they look for ever")
         if self.waiting:
             awaited = self.group.at_work.num_awaited
-            assert self.group.num_staged + awaited >= self.rule.grads_to_wait
+            assert self.group.num_staged + awaited >= self.group.rule.grads_to_wait
 
 
 TestMachine = _Machine.TestCase
@@ -196,6 +202,13 @@ def test_what_is_begun_while_an_update_is_made_would_be_too_late():
     assert isinstance(group.look(wait, 0.0, 1, STEP_S), Stay)
     group.end_update(1)
     assert isinstance(group.look(wait, 0.0, 1, STEP_S), GoOn)
+
+
+def test_a_group_that_has_begun_keeps_its_size():
+    group = UpdateGroup(UpdateRule(grads_to_wait=2), 0)
+    group.add(StagedRange(0, RecordRange(0, 0, 1)), 0)
+    with pytest.raises(ValueError, match="the group has begun, with 1 gradients"):
+        group.resize(3)
 
 
 def test_nothing_counts_after_the_end_and_nobody_waits():

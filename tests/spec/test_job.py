@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from elastic.policy.fleet import desired_replicas
+from elastic.spec.batch_range import BatchRange
 from elastic.spec.job import JobSpec, WorkerRange
 from elastic.spec.model_def import SymbolNames
 
@@ -220,6 +221,67 @@ def test_a_sync_only_setting_is_refused_in_an_asynchronous_job(mode):
 )
 def test_gradients_of_an_update(mode, expected):
     assert spec(num_workers="2:8", **mode).gradients_per_update == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        pytest.param(
+            {"use_async": True},
+            "--elastic_batch=16:64 has no meaning with use_async: leave one of them out",
+            id="asynchronous",
+        ),
+        pytest.param(
+            {"grads_to_wait": 2},
+            "--elastic_batch=16:64 and grads_to_wait=2 both say how many gradients make an update: "
+            "leave one of them out",
+            id="both-say-how-many",
+        ),
+        pytest.param(
+            {"num_ps": 2},
+            "--elastic_batch=16:64 needs the parameters in the master, which measures the noise of "
+            "the gradients there, and num_ps=2 asks for servers: leave one of them out",
+            id="servers",
+        ),
+        pytest.param(
+            {"shrink_minibatches": True},
+            "--elastic_batch=16:64 is made of minibatches of one size, and shrink_minibatches may "
+            "change it: leave one of them out",
+            id="shrinks",
+        ),
+        pytest.param(
+            {"minibatch_size": 6},
+            "--elastic_batch=16:64 is not in whole minibatches: give multiples of minibatch_size=6",
+            id="no-multiple",
+        ),
+        pytest.param(
+            {"minibatch_size": 16},
+            "--elastic_batch=16:64 begins with less than two minibatches, and the noise of "
+            "gradients shows between two of one update: give a minimum of 32 or more, or a smaller "
+            "minibatch_size than 16",
+            id="one-minibatch",
+        ),
+    ],
+)
+def test_the_master_chooses_no_batch_that_it_cannot(more, told):
+    assert problems(**{"minibatch_size": 8, "elastic_batch": "16:64", **more}) == [told]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("64", "'64' is no range of records like 64:512"),
+        ("64:32", "'64:32' has a minimum above its maximum: swap them"),
+    ],
+)
+def test_a_batch_to_choose_is_a_range(text, told):
+    [problem] = problems(elastic_batch=text)
+    assert told in problem
+
+
+def test_a_job_whose_batch_is_chosen_begins_with_the_smallest():
+    job = spec(num_workers="2:8", minibatch_size=8, elastic_batch=" 32 : 256 ")
+    assert (job.gradients_per_update, job.batch_range) == (4, BatchRange(32, 256))
 
 
 def test_symbol_names_follow_the_flags():

@@ -166,20 +166,20 @@ class Shares:
             said.append(await asyncio.to_thread(client.stage, gradient))
         return said
 
-    async def update(self, *given, scale=1.0, state_share=1.0):
+    async def update(self, *given, scale=1.0, state_share=1.0, rate_scale=1.0):
         """Make an update of `(gradients, state, num_records)`."""
         async with self.strategy.lock:
             for number, (gradients, state, num_records) in enumerate(given):
                 session, sequence = f"s{number}", self.strategy.version + 1
                 assert all(await self.give(session, sequence, gradients, state, num_records))
                 self.strategy.stage(Staged(session, sequence, num_records, is_staged=True), scale)
-            return await self.strategy.commit(state_share)
+            return await self.strategy.commit(state_share, rate_scale)
 
 
-async def update(store, *given, scale=1.0, state_share=1.0):
+async def update(store, *given, scale=1.0, state_share=1.0, rate_scale=1.0):
     """The same update, in one process."""
     async with store.lock:
         for gradients, state, num_records in given:
             arrays = list(gradients.values()), list(state.values())
             store.stage(Contribution(*arrays, num_records), scale)
-        return await store.commit(state_share)
+        return await store.commit(state_share, rate_scale)

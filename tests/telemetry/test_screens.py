@@ -4,7 +4,15 @@ import pytest
 from rich.console import Console
 from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
-from elastic.spec.status import EvaluationProgress, JobEvent, JobPhase, TableStatus, WorkerStatus
+from elastic.spec.status import (
+    BatchStatus,
+    EvaluationProgress,
+    JobEvent,
+    JobPhase,
+    ScalingStatus,
+    TableStatus,
+    WorkerStatus,
+)
 from elastic.telemetry.screens import job_screen, jobs_table
 from elastic.telemetry.summary import event_line, progress_line
 
@@ -42,6 +50,14 @@ def test_one_job_has_a_bar_on_a_terminal_alone(is_terminal):
     console.print(job_screen(running(), SUBMITTED_S + 200))
     assert ("━" in console.file.getvalue()) is is_terminal
     assert "1438/2876 50% ETA 17s" in console.file.getvalue()
+
+
+def test_one_job_tells_the_batch_that_its_master_chooses():
+    batch = BatchStatus(records=128, minimum=32, maximum=256, noise_scale=1234.5)
+    status = running(scaling=ScalingStatus(batch=batch))
+    lines = drawn(job_screen(status, SUBMITTED_S + 200), 80)
+    assert "batch      128 records, of 32 to 256, noise scale 1,234" in lines
+    assert not any(line.startswith("batch") for line in drawn(job_screen(running(), 0.0), 80))
 
 
 def test_a_long_name_is_folded_and_not_cut():

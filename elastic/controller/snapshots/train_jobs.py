@@ -29,11 +29,13 @@ from elastic.platforms.kubernetes.objects.record import (
     spec_of,
     submission_of,
 )
-from elastic.policy.cluster.snapshot import Speed, Telling
+from elastic.policy.cluster.snapshot import ElasticBatch, Speed, Telling
+from elastic.policy.elastic_batch import elastic_batch
 from elastic.policy.fleet import desired_workers
+from elastic.policy.gradient_noise import GradientNoise
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET, MASTER, WORKER
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import BatchStatus, JobPhase, JobStatus
 
 SUBMITTED: Final = "train"
 """The kind of a job that was submitted without a resource."""
@@ -165,10 +167,11 @@ def _telling(spec: JobSpec, told: JobStatus | None) -> Telling:
     if told is None or not told.progress.records_total:
         return Telling()
     done, total = told.progress.records_done, told.progress.records_total
-    batch = spec.minibatch_size * spec.gradients_per_update
+    first = spec.minibatch_size * spec.gradients_per_update
+    batch = first if told.scaling.batch is None else told.scaling.batch.records
     return Telling(
         speeds=tuple(
-            Speed(each.workers, max(1, each.nodes), each.samples_per_s, batch)
+            Speed(each.workers, max(1, each.nodes), each.samples_per_s, each.batch or first)
             for each in told.scaling.speeds
         ),
         remaining_samples=float(max(0, total - done)),
@@ -176,5 +179,14 @@ def _telling(spec: JobSpec, told: JobStatus | None) -> Telling:
         rescale_s=told.scaling.rescale_s,
         global_batch_size=batch,
         max_local_batch=spec.minibatch_size,
+        elastic_batch=_elastic_batch(spec, told.scaling.batch),
         trained_samples=float(done),
     )
+
+
+def _elastic_batch(spec: JobSpec, told: BatchStatus | None) -> ElasticBatch | None:
+    """What its master chooses the batch by, with the same function as the policy."""
+    if spec.batch_range is None or told is None:
+        return None
+    noise = GradientNoise(told.grad_sqr, told.grad_var, told.updates_measured)
+    return elastic_batch(spec.batch_range, spec.minibatch_size, noise)

@@ -95,6 +95,10 @@ class KerasUpdater:
         """The rate of the next update."""
         return float(self._optimizer.learning_rate)
 
+    def is_proportional(self) -> bool:
+        """See `Updater`."""
+        return isinstance(self._inner_optimizer(), keras.optimizers.SGD)
+
     def state(self) -> UpdaterState:
         """Slots named after their variable, as `dense/kernel/momentum`."""
         return UpdaterState(self._own.read(), {"class": type(self._optimizer).__name__})

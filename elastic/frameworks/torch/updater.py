@@ -95,6 +95,10 @@ class TorchUpdater:
         """The rate of the first parameter group."""
         return float(self._optimizer.param_groups[0]["lr"])
 
+    def is_proportional(self) -> bool:
+        """See `Updater`."""
+        return isinstance(self._optimizer, torch.optim.SGD | torch.optim.ASGD)
+
     def state(self) -> UpdaterState:
         """Slots named after their parameter, as `fc.weight/exp_avg`."""
         tensors: Tensors = {}

@@ -10,6 +10,7 @@ from elastic.master.coordination.tasks import Tasks
 from elastic.master.coordination.updates import Updates
 from elastic.master.parameters.strategy import AnyStrategy
 from elastic.policy.aggregation import UpdateRule
+from elastic.policy.elastic_batch import BatchChoice
 from elastic.policy.ledger import Ledger
 from elastic.policy.liveness import Liveness
 from elastic.policy.replicas import ReplicaId
@@ -57,11 +58,13 @@ class RunningJob:
         commit_log: CommitLog,
         listeners: Listeners,
         loss: float | None = None,
+        batch: BatchChoice | None = None,
     ) -> "RunningJob":
         """Put the parts together, as ledger and parameters stand.
 
         Args:
             loss: As it was last, in the cut that they are from.
+            batch: How many records make an update, where that is chosen.
         """
         failure = JobFailure()
         sessions = Sessions(liveness, listeners.on_contribution)
@@ -75,6 +78,7 @@ class RunningJob:
             listeners.on_event,
             listeners.meter,
             loss,
+            batch,
         )
         tasks = Tasks(ledger, sessions, updates, failure, listeners.on_event)
         return cls(ledger, parameters, sessions, tasks, updates, failure)

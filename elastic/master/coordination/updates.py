@@ -6,7 +6,7 @@ but where `await` stands; the parameters' lock covers those places. `UpdateGroup
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -18,9 +18,12 @@ from elastic.master.coordination.sessions import Sessions, WorkerSession
 from elastic.master.coordination.sums import EpochMeter, MeanLoss, MetricSums
 from elastic.master.parameters.strategy import AnyStrategy
 from elastic.policy.aggregation import Accept, LateGradients, RefuseStale, UpdateRule
+from elastic.policy.cluster.snapshot import Speed
+from elastic.policy.elastic_batch import BatchChoice
 from elastic.policy.epochs import Ending, EpochResult, ending_at
 from elastic.policy.ledger import Audit, Ledger, Refusal
 from elastic.policy.oddities import ADVICE, Oddity
+from elastic.policy.size_speeds import Size
 from elastic.policy.update_group import GiveUp, Outcome, Stay, UpdateGroup, Wait
 from elastic.telemetry.meter import LEASE_LOST, STALE, JobMeter
 from elastic.telemetry.summary import account_text, left_out_text, result_text
@@ -56,6 +59,7 @@ class Updates:
         epochs: What the epoch under way, and those before, came to.
         meter: Adds up what happens, for curves and metrics.
         ending: Why training ended although records were left.
+        batch: How many records make an update, where that is chosen.
         training_done: Set when no record will be trained any more.
     """
 
@@ -70,11 +74,13 @@ class Updates:
         on_event: Callable[[str, str], None],
         meter: JobMeter,
         loss: float | None = None,
+        batch: BatchChoice | None = None,
     ) -> None:
         """Go on from where ledger and parameters stand.
 
         Args:
             loss: As it was last; a job may end without another gradient.
+            batch: How many gradients make an update; None where `rule` says so once and for all.
         """
         self.loss = loss
         self.rejected_gradients = 0
@@ -90,6 +96,8 @@ class Updates:
         self._on_event = on_event
         self._max_steps = rule.max_steps
         self._group = UpdateGroup(rule, parameters.version)
+        self.batch = batch
+        self._size_group()
         self._group_loss = MeanLoss()
         self._group_metrics = MetricSums()
         self._late = LateGradients(rule)
@@ -212,6 +220,20 @@ class Updates:
                 if audit is not None:
                     await self._end_epoch(audit)
 
+    def measured(self, speeds: Mapping[Size, float], size: Size) -> None:
+        """A speed has been measured: have the batch chosen anew, for the next group.
+
+        Args:
+            speeds: Of all sizes, in records a second.
+            size: The present one.
+        """
+        if self.batch is None:
+            return
+        (workers, nodes, _), known = size, [_speed(*each) for each in speeds.items()]
+        why = self.batch.reconsider(known, workers, max(1, nodes))
+        if why is not None:
+            self._on_event("BatchChanged", why)
+
     def note_oddity(self, oddity: Oddity) -> None:
         """A worker's first minibatches are odd: told once, whoever else meets the same."""
         if oddity not in self._told_oddities:
@@ -279,7 +301,9 @@ class Updates:
         else:
             self._count_refused(session, report, STALE)
             self._go_on(session)
-            hint = self._late.refuse(len(self._sessions.all()))
+            # Where the batch is chosen, it is so that workers have enough to do.
+            is_chosen = self.batch is not None
+            hint = None if is_chosen else self._late.refuse(len(self._sessions.all()))
             if hint is not None:
                 self._on_event("GradientsTooLate", hint)
         return Outcome(verdict, self._parameters.version)
@@ -301,16 +325,18 @@ class Updates:
 
     async def _apply(self) -> None:
         update = self._group.begin_update()
+        num_records = sum(item.records.num_records for item in update.ranges)
         self.epochs.loss.take(self._group_loss)
         self.epochs.metrics.take(self._group_metrics)
         began_s = time.perf_counter()
         try:
-            await self._parameters.commit(update.state_share)
+            await self._parameters.commit(update.state_share, self._rate_scale(num_records))
         finally:
             self._group.end_update(self._parameters.version)
+            self._size_group()
         audit = self._ledger.commit(update.ranges)
         self.meter.update(time.perf_counter() - began_s)
-        self.meter.commit(sum(item.records.num_records for item in update.ranges))
+        self.meter.commit(num_records)
         self._commit_log.append(self._parameters.version, self._ledger, audit, update.ranges)
         self._wake()
         if audit is not None:
@@ -318,6 +344,14 @@ class Updates:
         self._end_if_due()
         for tell in self._after_update:
             await tell()
+
+    def _size_group(self) -> None:
+        """Have the group that begins be of the batch that was chosen last."""
+        if self.batch is not None:
+            self._group.resize(self.batch.num_gradients)
+
+    def _rate_scale(self, num_records: int) -> float:
+        return 1.0 if self.batch is None else self.batch.rate_scale(num_records)
 
     async def _end_epoch(self, audit: Audit) -> None:
         self._parameters.end_epoch()
@@ -372,3 +406,8 @@ class Updates:
         """Make the workers that wait for an update look again."""
         woken, self._woken = self._woken, asyncio.Event()
         woken.set()
+
+
+def _speed(size: Size, samples_per_s: float) -> Speed:
+    workers, nodes, batch = size
+    return Speed(workers, max(1, nodes), samples_per_s, batch)

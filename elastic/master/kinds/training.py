@@ -36,6 +36,7 @@ from elastic.master.prepare.preparation import (
 from elastic.master.prepare.restoring import held_versions, restore
 from elastic.master.prepare.tables import begin_tables
 from elastic.policy.aggregation import UpdateRule
+from elastic.policy.elastic_batch import BatchChoice
 from elastic.policy.liveness import Liveness
 from elastic.policy.records import Shard
 from elastic.policy.task_sizes import idle_workers
@@ -225,6 +226,7 @@ async def open_training(
         parts.commit_log,
         parts.listeners,
         loss=None if cut is None else cut.loss,
+        batch=_batch_choice(parts, store),
     )
     cutter = _cutter(parts, job, _digest(sources.evaluation_shards))
     # Who resumes a job may have other records, or other metrics, in mind.
@@ -344,6 +346,17 @@ def _kept_dir(parts: JobParts) -> Path | None:
     if parts.spec.checkpoint_dir:
         return Path(parts.spec.checkpoint_dir)
     return parts.env.checkpoint_dir if parts.spec.checkpoint_steps else None
+
+
+def _batch_choice(parts: JobParts, store: ParameterStore) -> BatchChoice | None:
+    """What chooses the batch, where the user lets the master do so."""
+    limits = parts.spec.batch_range
+    if limits is None:
+        return None
+    size, earlier = parts.spec.minibatch_size, parts.board.earlier_batch
+    choice = BatchChoice.begun(limits, size, store.updater.is_proportional(), earlier)
+    store.measure(choice.take)
+    return choice
 
 
 def _update_rule(spec: JobSpec) -> UpdateRule:

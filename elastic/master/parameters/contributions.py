@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Final
 
 import numpy as np
 
 from elastic.frameworks.base import Array
 from elastic.master.parameters.strategy import Incoming
+from elastic.policy.gradient_noise import GroupGradients
 from elastic.rpc.layout import (
     DTYPES,
     Assembler,
@@ -119,8 +121,14 @@ class WeightedSum:
     in float32.
     """
 
-    def __init__(self, parameters: Layout, state: Layout) -> None:
-        """Describe what is summed: the model's parameters and its non-trained state."""
+    def __init__(self, parameters: Layout, state: Layout, *, is_measured: bool = False) -> None:
+        """Describe what is summed: the model's parameters and its non-trained state.
+
+        Args:
+            parameters: Of the gradients.
+            state: What is not trained.
+            is_measured: Whether the lengths of the gradients are wanted too.
+        """
         self._layouts = parameters, state
         self._split = len(parameters.specs)
         self._totals: list[Array] | None = None
@@ -129,13 +137,19 @@ class WeightedSum:
         """Records that a weight of one stands for in the totals; 0 while there are none."""
         self.num_records = 0
         self.count = 0
+        self._squares = _Squares() if is_measured else None
+
+    @property
+    def gradients(self) -> GroupGradients | None:
+        """What was measured, once `mean` was asked for; None where nothing could be."""
+        return None if self._squares is None else self._squares.told
 
     def successor(self) -> "WeightedSum":
         """The next group, in the same memory: its first `add` ends the arrays of `mean`.
 
         Fresh memory costs a page fault every 4 KiB, several times the sum itself.
         """
-        following = WeightedSum(*self._layouts)
+        following = WeightedSum(*self._layouts, is_measured=self._squares is not None)
         following._totals = self._totals
         return following
 
@@ -143,6 +157,8 @@ class WeightedSum:
         """Take one more gradient into the average."""
         self.count += 1
         self.num_records += contribution.num_records
+        if self._squares is not None:
+            self._squares.add(contribution)
         if self._first is None:
             self._first = contribution
             return
@@ -171,6 +187,8 @@ class WeightedSum:
         means = [
             _divided(total, weight, spec) for total, spec in zip(self._totals, specs, strict=True)
         ]
+        if self._squares is not None:
+            self._squares.end(means[: self._split])
         return means[: self._split], means[self._split :], first.learning_rate_scale
 
     def _started(self, first: Contribution) -> list[Array]:
@@ -190,6 +208,39 @@ class WeightedSum:
             if total.dtype.kind == "f":
                 total *= total.dtype.type(self._unit)
         self._unit = 1
+
+
+class _Squares:
+    """Squared lengths of the gradients of a group, and of their mean: one more pass over each."""
+
+    def __init__(self) -> None:
+        self.told: GroupGradients | None = None
+        self._lengths: list[float] = []
+        self._num_records: set[int] = set()
+
+    def add(self, contribution: Contribution) -> None:
+        """Take one more gradient in."""
+        self._lengths.append(_square(contribution.gradients))
+        self._num_records.add(contribution.num_records)
+
+    def end(self, mean: Sequence[Array]) -> None:
+        """Take their mean; a short minibatch among them makes their lengths unlike."""
+        count = len(self._lengths)
+        if count < 2 or len(self._num_records) != 1:
+            return
+        (num_records,) = self._num_records
+        self.told = GroupGradients(count, num_records, fsum(self._lengths) / count, _square(mean))
+
+
+def _square(arrays: Sequence[Array]) -> float:
+    """The squared length of all of them as one vector."""
+    return fsum(_dot(array.reshape(-1)) for array in arrays)
+
+
+def _dot(flat: Array) -> float:
+    # Half floats would overflow.
+    wide = flat if flat.dtype.itemsize >= np.dtype(np.float32).itemsize else flat.astype(np.float32)
+    return float(np.dot(wide, wide))
 
 
 def _wide(spec: TensorSpec) -> TensorSpec:

@@ -179,7 +179,7 @@ class WithRows(Generic[C]):
         self._inner.drop_staged()
         self._group = []
 
-    async def commit(self, state_share: float = 1.0) -> int:
+    async def commit(self, state_share: float = 1.0, rate_scale: float = 1.0) -> int:
         """Update the parameters, then rows by the same rate, which is known by then.
 
         Where the parameters fail, no row has changed. Where rows do, both are of two versions: the
@@ -188,10 +188,10 @@ class WithRows(Generic[C]):
         # One that succeeds would hide that the one before is of records that have not counted.
         self._check_whole()
         group, self._group = self._group, []
-        version = await self._inner.commit(state_share)
+        version = await self._inner.commit(state_share, rate_scale)
         # Whoever has the lock after a failure finds parameters of which no cut can be made.
         self._is_torn = True
-        rate = self._inner.applied_learning_rate * group[0].learning_rate_scale
+        rate = self._inner.applied_learning_rate * group[0].learning_rate_scale * rate_scale
         shares, num_ids = [each.share for each in group], sum(each.num_ids for each in group)
         let_go, self._to_let_go = self._to_let_go, []
         with self._losing():

@@ -226,7 +226,7 @@ class ServerParameters:
         """See `Strategy`."""
         self._group = []
 
-    async def commit(self, state_share: float = 1.0) -> int:
+    async def commit(self, state_share: float = 1.0, rate_scale: float = 1.0) -> int:
         """See `Strategy`: returns when all servers have made the update."""
         self._check_rate()
         group, self._group = self._group, []
@@ -236,7 +236,12 @@ class ServerParameters:
             self.era,
             self.version + 1,
             [
-                CommitId(each.session, each.sequence, each.num_records, each.learning_rate_scale)
+                CommitId(
+                    each.session,
+                    each.sequence,
+                    each.num_records,
+                    each.learning_rate_scale * rate_scale,
+                )
                 for each in group
             ],
             state_share,

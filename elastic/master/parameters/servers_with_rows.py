@@ -85,9 +85,9 @@ class ServersWithRows(ServerParameters):
 
     # -- updates -------------------------------------------------------------------------------
 
-    async def commit(self, state_share: float = 1.0) -> int:
+    async def commit(self, state_share: float = 1.0, rate_scale: float = 1.0) -> int:
         """See `ServerParameters`: the servers make rows in the same step."""
-        version = await super().commit(state_share)
+        version = await super().commit(state_share, rate_scale)
         self._rows.commit(version, {})
         return version
 

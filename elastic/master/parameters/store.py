@@ -14,6 +14,7 @@ from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState
 from elastic.master.parameters.contributions import Contribution, GradientReceiver, WeightedSum
 from elastic.master.parameters.strategy import NO_SERVERS, Directions, Incoming
 from elastic.master.parameters.versions import ModelBuffer, ModelBuffers, PackedModel
+from elastic.policy.gradient_noise import GroupGradients
 from elastic.rows.base import Ids
 from elastic.rows.base import Values as RowValues
 from elastic.rpc.layout import Layout
@@ -78,6 +79,7 @@ class VersionStore(Generic[V]):
             self.parameter_layout, self.state_layout, self.layout, num_mapped
         )
         self._group = WeightedSum(self.parameter_layout, self.state_layout)
+        self._on_group: Callable[[GroupGradients], None] | None = None
 
     @property
     def model(self) -> V:
@@ -116,16 +118,23 @@ class VersionStore(Generic[V]):
         """See `Strategy`."""
         self._group.own()
 
+    def measure(self, on_group: Callable[[GroupGradients], None]) -> None:
+        """Have the gradients of each update measured from now on, and `on_group` told of it."""
+        self._on_group = on_group
+        self._group = WeightedSum(self.parameter_layout, self.state_layout, is_measured=True)
+
     def drop_staged(self) -> None:
         """See `Strategy`."""
         self._group = self._group.successor()
 
-    async def commit(self, state_share: float = 1.0) -> int:
+    async def commit(self, state_share: float = 1.0, rate_scale: float = 1.0) -> int:
         """See `Strategy`."""
         group, self._group = self._group, self._group.successor()
         self.applied_learning_rate = self.learning_rate
         gradients, state, scale = group.mean()
-        update = partial(self._apply, gradients, state, scale, state_share)
+        if self._on_group is not None and group.gradients is not None:
+            self._on_group(group.gradients)
+        update = partial(self._apply, gradients, state, scale * rate_scale, state_share)
         if not self._is_read:
             await self._run("update", update)
             self.version += 1

@@ -172,11 +172,13 @@ class Strategy(Protocol[C]):
     def drop_staged(self) -> None:
         """Forget the open group."""
 
-    async def commit(self, state_share: float = 1.0) -> int:
+    async def commit(self, state_share: float = 1.0, rate_scale: float = 1.0) -> int:
         """Make the open group one update; the caller holds `lock`.
 
         Args:
             state_share: How far the state that is not trained moves to the reported one.
+            rate_scale: Multiplies the learning rate of this update, beside what each gradient was
+                staged with.
 
         Returns:
             The version that is there now.

@@ -104,7 +104,7 @@ def with_group_of_cut(
     """
     if not spec.resume or spec.kind is not JobKind.TRAIN:
         return spec
-    if spec.grads_to_wait is not None or spec.is_async:
+    if spec.grads_to_wait is not None or spec.batch_range is not None or spec.is_async:
         return spec
     kept = _newest_group(_searched(env))
     if kept is None or kept == spec.gradients_per_update:

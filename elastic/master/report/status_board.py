@@ -21,7 +21,9 @@ from elastic.platforms.base import (
     ReplicaRunner,
     StatusRefusedError,
 )
+from elastic.policy.elastic_batch import BatchChoice
 from elastic.policy.epochs import EpochResult
+from elastic.policy.gradient_noise import GradientNoise
 from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import told_id, told_phase
 from elastic.policy.size_speeds import SizeSpeeds
@@ -29,6 +31,7 @@ from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET
 from elastic.spec.status import (
     NO_MASTERS,
+    BatchStatus,
     BestStatus,
     CutShort,
     EpochAudit,
@@ -146,6 +149,15 @@ class StatusBoard:
     def earlier_rejected_gradients(self) -> int:
         """Those that earlier lives of the master have told of."""
         return self._base.progress.rejected_gradients
+
+    @property
+    def earlier_batch(self) -> tuple[int, GradientNoise] | None:
+        """The batch and the noise of its gradients that were told last; None where none were."""
+        told = self._batch()
+        if told is None:
+            return None
+        noise = GradientNoise(told.grad_sqr, told.grad_var, told.updates_measured)
+        return told.records, noise
 
     @property
     def job(self) -> RunningJob | None:
@@ -272,7 +284,7 @@ class StatusBoard:
             events=tuple(self._events),
             evaluation=self._evaluation(),
             tables=self._base.tables if self._tables is None else self._tables(),
-            scaling=_scaling(self._speeds),
+            scaling=_scaling(self._speeds, self._batch()),
             time_split=self.time.split(now_s if self._ended_s is None else self._ended_s),
         )
         return with_present_speed(status)
@@ -313,8 +325,17 @@ class StatusBoard:
         at_work = {session.replica for session in job.sessions.all()}
         nodes = {each.node for each in self.replicas if each.id in at_work} - {""}
         records = ledger.epoch * ledger.num_records + ledger.records_done
-        size = (len(at_work), len(nodes)) if is_working else None
-        self._speeds.look(time.monotonic(), size, records)
+        batch = None if job.updates.batch is None else job.updates.batch.batch
+        size = (len(at_work), len(nodes), batch) if is_working else None
+        if self._speeds.look(time.monotonic(), size, records) and size is not None:
+            job.updates.measured(self._speeds.told, size)
+
+    def _batch(self) -> BatchStatus | None:
+        """The batch, where it is chosen."""
+        if self._job is None:
+            return self._base.scaling.batch
+        choice = self._job.updates.batch
+        return None if choice is None else _batch_status(choice)
 
     def _counting(self) -> Ledger | None:
         """The ledger of the job's own records: of its one pass, else of training."""
@@ -439,18 +460,32 @@ class StatusBoard:
 
 
 def _speeds_of(told: ScalingStatus) -> SizeSpeeds:
-    speeds = (((each.workers, each.nodes), each.samples_per_s) for each in told.speeds)
+    speeds = (((each.workers, each.nodes, each.batch), each.samples_per_s) for each in told.speeds)
     return SizeSpeeds.of(speeds, told.rescale_s)
 
 
-def _scaling(speeds: SizeSpeeds) -> ScalingStatus:
+def _scaling(speeds: SizeSpeeds, batch: BatchStatus | None) -> ScalingStatus:
     rescale_s = speeds.rescale_s
     return ScalingStatus(
         speeds=tuple(
-            SizeSpeed(workers=workers, nodes=nodes, samples_per_s=round(each, 1))
-            for (workers, nodes), each in speeds.told.items()
+            SizeSpeed(workers=workers, nodes=nodes, samples_per_s=round(each, 1), batch=records)
+            for (workers, nodes, records), each in speeds.told.items()
         ),
         rescale_s=None if rescale_s is None else round(rescale_s, 1),
+        batch=batch,
+    )
+
+
+def _batch_status(choice: BatchChoice) -> BatchStatus:
+    noise, limits = choice.noise, choice.limits
+    return BatchStatus(
+        records=choice.batch,
+        minimum=limits.minimum,
+        maximum=limits.maximum,
+        grad_sqr=noise.sqr,
+        grad_var=noise.var,
+        updates_measured=noise.num_updates,
+        noise_scale=noise.scale,
     )
 
 

@@ -235,6 +235,10 @@ class Telemetry:
             values.append(("train/learning_rate", self._learning_rate))
         if window.loss is not None:
             values.append(("train/loss", window.loss))
+        if (chosen := job.updates.batch) is not None:
+            values.append(("train/batch", chosen.batch))
+            if (noise := chosen.noise.scale) is not None:
+                values.append(("train/noise_scale", noise))
         if self._spec.is_async:
             values += [
                 ("updates/staleness_mean", window.mean_staleness),
@@ -252,7 +256,7 @@ class Telemetry:
             return self._sample_of_pass(*self._pass)
         if job is None:
             return JobSample(self._counts(), board.master_restarts, workers=self._workers())
-        ledger = job.ledger
+        ledger, chosen = job.ledger, job.updates.batch
         return JobSample(
             self._counts(),
             board.master_restarts,
@@ -264,6 +268,8 @@ class Telemetry:
             self._workers(),
             {"queued": ledger.num_queued, "leased": ledger.num_leased},
             dict(board.metrics),
+            None if chosen is None else chosen.batch,
+            None if chosen is None else chosen.noise.scale,
         )
 
     def _sample_of_pass(self, job: RunningJob, ledger: Ledger) -> JobSample:

@@ -73,7 +73,7 @@ class Offer:
     def speed_at(self, replicas: int, nodes: int) -> Size:
         """Speed at any size, on so many nodes."""
         assert self.model is not None
-        return _size(self.model, self.job.telling.elastic_batch, replicas, nodes)
+        return size_at(self.model, self.job.telling.elastic_batch, replicas, nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _weighed(
     if model is None:
         return None
     offered = tuple(
-        _size(model, elastic, replicas, -(-replicas // per_node))
+        size_at(model, elastic, replicas, -(-replicas // per_node))
         for replicas in _sizes(*sizes, per_node, model.largest_seen)
     )
     least = min(size.replicas / size.samples_per_s for size in offered)
@@ -163,7 +163,8 @@ def _sizes(low: int, now: int, high: int, per_node: int, largest_seen: int) -> l
     return sorted(size for size in sizes if low <= size <= high)
 
 
-def _size(model: SpeedModel, elastic: ElasticBatch | None, replicas: int, nodes: int) -> Size:
+def size_at(model: SpeedModel, elastic: ElasticBatch | None, replicas: int, nodes: int) -> Size:
+    """The speed at a size, with the batch that trains fastest there where it may be chosen."""
     if elastic is None:
         return Size(replicas, model.samples_per_s(replicas, nodes))
     best, chosen = 0.0, elastic.min
@@ -181,12 +182,13 @@ def _size(model: SpeedModel, elastic: ElasticBatch | None, replicas: int, nodes:
 
 def batches_of(elastic: ElasticBatch, replicas: int) -> Sequence[int]:
     """Global batches to try: each replica has a sample, and `min` to `max` hold."""
-    low = max(elastic.min, replicas)
+    step = elastic.step
+    low = max(elastic.min, replicas * step)
     if low >= elastic.max:
         return (elastic.max,)
     count = 1 + math.ceil(math.log(elastic.max / low) / math.log(BATCH_STEP))
     ratio = (elastic.max / low) ** (1 / (count - 1))
-    return tuple(round(low * ratio**i) for i in range(count))
+    return tuple(dict.fromkeys(step * round(low * ratio**i / step) for i in range(count)))
 
 
 def efficiency(elastic: ElasticBatch, batch: int) -> float:

@@ -153,12 +153,14 @@ class ElasticBatch:
         max: The largest that the user allows.
         grad_sqr: Squared length of the mean gradient.
         grad_var: Variance of the gradient of a batch of `min`.
+        step: What batches are whole multiples of, and a replica computes at least.
     """
 
     min: int
     max: int
     grad_sqr: float
     grad_var: float
+    step: int = 1
 
 
 @dataclass(frozen=True, slots=True)

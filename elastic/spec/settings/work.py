@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from elastic.spec.batch_range import parse_batch_range
 from elastic.spec.kinds import EVALUATE, PREDICT, TRAIN, JobKind
 from elastic.spec.platforms import METRICS_PORT, PlatformName
 from elastic.spec.redis_url import parse_redis_url
@@ -57,6 +58,15 @@ def _check_redis_url(url: str) -> str:
 
 
 RedisUrl = Annotated[str, AfterValidator(_check_redis_url)]
+
+
+def _check_batch_range(text: str) -> str:
+    if text:
+        parse_batch_range(text)
+    return text
+
+
+BatchRangeText = Annotated[str, AfterValidator(_check_batch_range)]
 ShuffleName = Literal["records", "tasks", "none"]
 
 
@@ -212,6 +222,14 @@ class WorkSettings(BaseModel):
     grads_to_wait: Count | None = setting(
         None,
         "gradients averaged into one synchronous update; the maximum of num_workers by default",
+        group="Updates",
+        kinds=TRAIN,
+    )
+    elastic_batch: BatchRangeText = setting(
+        "",
+        "MIN:MAX, records of one synchronous update, of which the master chooses as many as train "
+        "fastest by the noise of the gradients; MIN is the batch that the learning rate is for, "
+        "and for a larger one the rate is raised",
         group="Updates",
         kinds=TRAIN,
     )

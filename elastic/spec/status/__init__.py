@@ -300,6 +300,30 @@ class SizeSpeed(_Published):
     workers: int = Field(description="Workers that took part.")
     nodes: int = Field(description="On how many nodes they were; 0 where nobody knows.")
     samples_per_s: float = Field(description="Records a second of all of them together.")
+    batch: int | None = Field(
+        default=None,
+        description="Records of an update then; `null` without `elastic_batch`.",
+    )
+
+
+class BatchStatus(_Published):
+    """The batch of a job whose master chooses it (`elastic_batch`)."""
+
+    records: int = Field(description="Records of an update now.")
+    minimum: int = Field(description="The smallest, which the learning rate is for.")
+    maximum: int = Field(description="The largest.")
+    grad_sqr: float = Field(
+        default=0.0, description="Squared length of the true gradient, as estimated."
+    )
+    grad_var: float = Field(
+        default=0.0, description="Variance of the gradient of one record, as estimated."
+    )
+    updates_measured: int = Field(default=0, description="Updates that both were estimated from.")
+    noise_scale: float | None = Field(
+        default=None,
+        description="Records of an update in which noise and gradient weigh the same: far smaller "
+        "batches waste nothing; `null` until it is known.",
+    )
 
 
 class ScalingStatus(_Published):
@@ -311,6 +335,9 @@ class ScalingStatus(_Published):
     rescale_s: float | None = Field(
         default=None,
         description="Seconds of work that a change of size costs; `null` before one was measured.",
+    )
+    batch: BatchStatus | None = Field(
+        default=None, description="The batch; `null` without `elastic_batch`."
     )
 
 

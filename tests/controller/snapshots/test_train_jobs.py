@@ -8,9 +8,16 @@ from elastic.platforms.kubernetes.objects.manifests import example_pod, record, 
 from elastic.platforms.kubernetes.objects.owners import ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission
-from elastic.policy.cluster.snapshot import Speed
+from elastic.policy.cluster.snapshot import ElasticBatch, Speed
 from elastic.spec.job import JobSpec
-from elastic.spec.status import JobPhase, JobStatus, Progress, ScalingStatus, SizeSpeed
+from elastic.spec.status import (
+    BatchStatus,
+    JobPhase,
+    JobStatus,
+    Progress,
+    ScalingStatus,
+    SizeSpeed,
+)
 
 NOW_S = 1_767_225_600.0
 SETTINGS = {
@@ -110,6 +117,27 @@ def test_what_it_tells_of_itself():
         1.5,
     )
     assert (telling.global_batch_size, telling.max_local_batch) == (48, 8)
+
+
+def test_it_tells_the_batch_that_its_master_chooses_and_by_what():
+    batch = BatchStatus(
+        records=64, minimum=32, maximum=128, grad_sqr=2.0, grad_var=320.0, updates_measured=50
+    )
+    speeds = (
+        SizeSpeed(workers=2, nodes=1, samples_per_s=70.0, batch=32),
+        SizeSpeed(workers=2, nodes=1, samples_per_s=90.0, batch=64),
+    )
+    told = {
+        "phase": JobPhase.RUNNING,
+        "progress": Progress(records_done=100, records_total=400),
+        "scaling": ScalingStatus(speeds=speeds, batch=batch),
+    }
+    telling = seen(told=told, elastic_batch="32:128").jobs[0].telling
+    assert telling.speeds == (Speed(2, 1, 70.0, 32), Speed(2, 1, 90.0, 64))
+    assert (telling.global_batch_size, telling.max_local_batch) == (64, 8)
+    assert telling.elastic_batch == ElasticBatch(32, 128, 2.0, 10.0, 8)
+    told["scaling"] = ScalingStatus(batch=batch.model_copy(update={"updates_measured": 1}))
+    assert seen(told=told, elastic_batch="32:128").jobs[0].telling.elastic_batch is None
 
 
 def test_before_it_tells_anything_nothing_is_known():

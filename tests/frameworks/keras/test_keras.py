@@ -205,6 +205,19 @@ def test_a_scaled_update_has_the_scaled_rate_once(rate):
 
 
 @pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (keras.optimizers.SGD, True),
+        (keras.optimizers.Adam, False),
+        (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5)), True),
+    ],
+)
+def test_steps_of_sgd_alone_are_in_proportion_to_the_gradient(make, expected):
+    model_def = make_def(optimizer=make)
+    assert FRAMEWORK.build_updater(model_def, build(model_def)).is_proportional() is expected
+
+
+@pytest.mark.parametrize(
     "wrapped",
     [
         lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5)),

@@ -256,6 +256,12 @@ def test_a_scaled_update_has_the_scaled_rate_once():
         np.testing.assert_allclose(value, before[name] - rate * 0.25 * gradients[name], atol=1e-7)
 
 
+@pytest.mark.parametrize(("name", "expected"), [("momentum", True), ("adam", False)])
+def test_steps_of_sgd_alone_are_in_proportion_to_the_gradient(name, expected):
+    model_def = make_def(optimizer=OPTIMIZERS[name])
+    assert FRAMEWORK.build_updater(model_def, build(model_def)).is_proportional() is expected
+
+
 def test_a_tensor_rate_is_scaled_and_given_back():
     model_def = make_def(optimizer=lambda p: torch.optim.SGD(p, lr=torch.tensor(0.5)))
     model = build(model_def)

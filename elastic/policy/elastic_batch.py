@@ -1,0 +1,139 @@
+"""How many records make an update, where the user lets the master choose: `--elastic_batch`.
+
+A larger batch makes fewer updates, and so more records a second; each of its records advances
+training less, by the noise of the gradients. Chosen is the batch with the greatest product of both,
+by the function that the policy `goodput` plans with.
+
+    MIN ──noise known──▶ another, to see its speed ──measured──▶ what is better by LEAST_GAIN ──▶ …
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from elastic.policy.cluster.offers import efficiency, size_at
+from elastic.policy.cluster.snapshot import ElasticBatch, Speed
+from elastic.policy.cluster.speed import FREE_TRIALS, SpeedModel, fit
+from elastic.policy.gradient_noise import GradientNoise, GroupGradients
+from elastic.spec.batch_range import BatchRange
+
+LEAST_GAIN: Final = 0.05
+"""What another batch has to promise: speeds that are measured twice differ by a few percent."""
+
+
+def elastic_batch(
+    limits: BatchRange, minibatch_size: int, noise: GradientNoise
+) -> ElasticBatch | None:
+    """A job's batch as policies see it; None before its noise is known."""
+    if not noise.is_known:
+        return None
+    sqr, var = max(0.0, noise.sqr), max(0.0, noise.var)
+    low, high = limits.minimum, limits.maximum
+    return ElasticBatch(low, high, sqr, var / low, minibatch_size)
+
+
+def rate_gain(batch: ElasticBatch, num_records: int) -> float:
+    """How many updates of the smallest batch one of so many records is worth, at least 1.
+
+    Source:
+        Johnson et al., "AdaScale SGD", ICML 2020.
+    """
+    scale = num_records / batch.min
+    return efficiency(batch, num_records) * scale if scale > 1 else 1.0
+
+
+@dataclass(slots=True)
+class BatchChoice:
+    """The batch of one job, and what it is chosen by.
+
+    Attributes:
+        limits: What the user allows.
+        minibatch_size: Records of one gradient; all batches are multiples.
+        is_proportional: Whether a step of the user's optimizer is in proportion to the gradient.
+        batch: Records of an update, from the next that begins.
+        noise: As measured so far.
+    """
+
+    limits: BatchRange
+    minibatch_size: int
+    is_proportional: bool
+    batch: int
+    noise: GradientNoise = field(default_factory=GradientNoise)
+
+    @classmethod
+    def begun(
+        cls,
+        limits: BatchRange,
+        minibatch_size: int,
+        is_proportional: bool,
+        earlier: tuple[int, GradientNoise] | None,
+    ) -> "BatchChoice":
+        """Begin with the smallest batch, or go on from what was told before.
+
+        Args:
+            limits: See the class.
+            minibatch_size: See the class.
+            is_proportional: See the class.
+            earlier: The batch and the noise that an earlier life of the master told; a batch that
+                is allowed no more is forgotten.
+        """
+        batch, noise = earlier or (limits.minimum, GradientNoise())
+        is_allowed = limits.minimum <= batch <= limits.maximum and not batch % minibatch_size
+        first = batch if is_allowed else limits.minimum
+        return cls(limits, minibatch_size, is_proportional, first, noise)
+
+    @property
+    def num_gradients(self) -> int:
+        """Gradients of an update."""
+        return self.batch // self.minibatch_size
+
+    @property
+    def told(self) -> ElasticBatch | None:
+        """As policies see it."""
+        return elastic_batch(self.limits, self.minibatch_size, self.noise)
+
+    def take(self, group: GroupGradients) -> None:
+        """Learn from the gradients of an update."""
+        self.noise = self.noise.after(group)
+
+    def rate_scale(self, num_records: int) -> float:
+        """What multiplies the user's learning rate in an update of so many records.
+
+        Optimizers that divide by a length of the gradients, as Adam does, get the root: their
+        noise is not in the step but in its direction.
+
+        Source:
+            Qiao et al., "Pollux", OSDI 2021, whose adaptdl scales so.
+        """
+        told = self.told
+        gain = 1.0 if told is None else rate_gain(told, num_records)
+        return gain if self.is_proportional else gain**0.5
+
+    def reconsider(self, speeds: Iterable[Speed], workers: int, nodes: int) -> str | None:
+        """Choose again, when a speed has been measured at the present size and batch.
+
+        Args:
+            speeds: All that were measured, each with its batch.
+            workers: That are at work.
+            nodes: That they are on.
+
+        Returns:
+            Why the batch is another one now, for people; None where it stays.
+        """
+        told = self.told
+        model = fit(tuple(speeds), self.batch, self.minibatch_size, FREE_TRIALS)
+        if told is None or model is None:
+            return None
+        best = size_at(model, told, workers, nodes)
+        gained = best.samples_per_s / self._present(model, told, workers, nodes) - 1
+        is_trial = model.local_batches_seen < 2
+        before, batch = self.batch, best.batch or self.batch
+        if batch == before or not (is_trial or gained > LEAST_GAIN):
+            return None
+        self.batch = batch
+        why = "to see how fast it is" if is_trial else f"{gained:.0%} more progress a second"
+        worth = efficiency(told, batch)
+        return f"updates of {batch} records instead of {before}, each worth {worth:.0%}: {why}"
+
+    def _present(self, model: SpeedModel, told: ElasticBatch, workers: int, nodes: int) -> float:
+        return model.samples_per_s(workers, nodes, self.batch) * efficiency(told, self.batch)

@@ -1,0 +1,58 @@
+"""`--elastic_batch`: the master chooses how many gradients make an update; each record counts."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.thread_job import ThreadJob, events, obedient_spec, run_job, write_records
+
+from elastic.checkpoints.cuts import read_cut
+from elastic.master.report.status_board import StatusBoard
+from elastic.policy import size_speeds
+
+NUM_RECORDS, NUM_EPOCHS = 40, 40
+BATCH = {"minibatch_size": 4, "elastic_batch": "8:40"}
+
+
+@pytest.fixture(autouse=True)
+def short_windows(monkeypatch):
+    monkeypatch.setattr(size_speeds, "WINDOW_S", 0.2)
+
+
+@pytest.mark.parametrize("num_workers", ["1", "3"])
+def test_the_batch_grows_and_each_record_counts_once(num_workers, tmp_path):
+    """Gradients that have nothing in common are all noise: the largest batch is as good as any."""
+    data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS, delay_ms=2)
+    spec = obedient_spec(data, num_epochs=NUM_EPOCHS, num_workers=num_workers, **BATCH)
+    status = run_job(spec, tmp_path)
+    (counts,) = read_cut(Path(status.checkpoint)).parameters.values()
+    assert np.array_equal(counts, np.full(NUM_RECORDS, NUM_EPOCHS))
+    assert status.progress.records_done == NUM_RECORDS * NUM_EPOCHS
+    assert status.progress.model_version < NUM_RECORDS * NUM_EPOCHS // 8
+    told = status.scaling.batch
+    assert (told.minimum, told.maximum) == (8, 40)
+    assert told.grad_var == pytest.approx(1.0, rel=1e-3)
+    assert events(status, "BatchChanged")[0] == (
+        "updates of 40 records instead of 8, each worth 100%: to see how fast it is"
+    )
+    assert {each.batch for each in status.scaling.speeds} >= {8, 40}
+
+
+def test_a_next_life_begins_with_the_batch_and_the_noise_that_were_told(tmp_path):
+    data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS, delay_ms=2)
+    spec = obedient_spec(data, num_epochs=5000, **BATCH)
+    with ThreadJob(spec, tmp_path) as job:
+        job.wait_until(lambda statuses: statuses and events(statuses[-1], "BatchChanged"))
+    before = job.runner.statuses[-1]
+    assert before.scaling.batch.records == 40
+    board = StatusBoard(spec, job.runner, before)
+    assert board.build().scaling == before.scaling
+    records, noise = board.earlier_batch
+    assert (records, noise.num_updates) == (40, before.scaling.batch.updates_measured)
+
+
+def test_without_it_nothing_is_measured(tmp_path):
+    data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS)
+    status = run_job(obedient_spec(data, num_workers=2), tmp_path)
+    assert status.scaling.batch is None
+    assert {each.batch for each in status.scaling.speeds} <= {None}

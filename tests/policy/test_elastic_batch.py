@@ -1,0 +1,136 @@
+"""The batch that a master chooses between those that its user allows."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic.policy.cluster.offers import offer_of
+from elastic.policy.cluster.snapshot import ElasticBatch, Group, Job, JobPhase, Speed, Telling
+from elastic.policy.elastic_batch import LEAST_GAIN, BatchChoice, elastic_batch, rate_gain
+from elastic.policy.gradient_noise import MEASURED, GradientNoise
+from elastic.spec.batch_range import BatchRange
+
+LIMITS = BatchRange(64, 512)
+NOISY = GradientNoise(1.0, 64_000.0, MEASURED)
+QUIET = GradientNoise(1.0, 1.0, MEASURED)
+LOST = GradientNoise(-1.0, 5.0, MEASURED)
+
+
+def choice(noise=NOISY, batch=64, is_proportional=True, size=16):
+    return BatchChoice(LIMITS, size, is_proportional, batch, noise)
+
+
+def test_before_the_noise_is_known_nothing_changes():
+    unknown = choice(GradientNoise(1.0, 64_000.0, MEASURED - 1))
+    assert unknown.reconsider([Speed(2, 1, 100.0, 64)], 2, 1) is None
+    assert (unknown.batch, unknown.rate_scale(512)) == (64, 1.0)
+
+
+def test_another_batch_is_tried_that_wastes_little():
+    noisy, quiet = choice(NOISY), choice(QUIET)
+    assert noisy.reconsider([Speed(2, 1, 100.0, 64)], 2, 1) == (
+        "updates of 512 records instead of 64, each worth 99%: to see how fast it is"
+    )
+    assert (noisy.batch, noisy.num_gradients) == (512, 32)
+    quiet.reconsider([Speed(2, 1, 100.0, 64)], 2, 1)
+    assert quiet.batch == 96
+    back = quiet.reconsider([Speed(2, 1, 100.0, 64), Speed(2, 1, 110.0, 96)], 2, 1)
+    assert (
+        back == "updates of 64 records instead of 96, each worth 100%: 36% more progress a second"
+    )
+
+
+def test_what_was_measured_decides():
+    seen = [Speed(2, 1, 100.0, 64), Speed(2, 1, 190.0, 512)]
+    better = choice(NOISY, 64)
+    assert "more progress a second" in better.reconsider(seen, 2, 1)
+    assert better.batch > 64
+    # Whose records are worth a third at 512: 64 is as good as twice as fast there.
+    worse = choice(GradientNoise(1.0, 64.0, MEASURED), 512)
+    assert worse.reconsider(seen, 2, 1)
+    assert worse.batch < 512
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.98, 1.02), st.lists(st.floats(0.98, 1.02), min_size=20, max_size=20))
+def test_speeds_that_are_measured_twice_do_not_move_it(start, wobbles):
+    """All batches are alike, but for what measuring gives."""
+    speeds = dict.fromkeys(range(64, 513, 16), 100.0 * start)
+    steady = choice(GradientNoise(1.0, 1e9, MEASURED), 256)
+    for wobble in wobbles:
+        speeds[steady.batch] = 100.0 * wobble
+        seen = [Speed(2, 1, each, batch) for batch, each in speeds.items()]
+        assert steady.reconsider(seen, 2, 1) is None
+
+
+def test_a_change_promises_something():
+    seen = [Speed(2, 1, 100.0, batch) for batch in range(64, 512, 16)]
+    noise = GradientNoise(0.0, 1e9, MEASURED)
+    little, enough = (choice(noise) for _ in range(2))
+    assert little.reconsider([*seen, Speed(2, 1, 100 * (LEAST_GAIN + 0.99), 512)], 2, 1) is None
+    assert enough.reconsider([*seen, Speed(2, 1, 100 * (LEAST_GAIN + 1.01), 512)], 2, 1)
+
+
+def test_each_worker_has_a_minibatch():
+    many = choice(QUIET)
+    seen = [Speed(8, 1, 100.0, 64), Speed(8, 1, 210.0, 128)]
+    assert many.reconsider(seen, 8, 1)
+    assert many.batch == 128
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([NOISY, QUIET, LOST]),
+    st.integers(1, 8),
+    st.lists(st.tuples(st.integers(4, 32), st.floats(1.0, 1000.0)), min_size=1, max_size=6),
+)
+def test_it_is_in_whole_minibatches_and_within_what_is_allowed(noise, workers, measured):
+    chosen = choice(noise)
+    for count, speed in measured:
+        chosen.reconsider([Speed(workers, 1, speed, count * 16)], workers, 1)
+        assert LIMITS.minimum <= chosen.batch <= LIMITS.maximum
+        assert chosen.batch == chosen.num_gradients * 16
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(32, 1024))
+def test_the_rate_grows_by_no_more_than_the_batch(sqr, var, num_records):
+    batch = ElasticBatch(64, 512, sqr, var)
+    gain = rate_gain(batch, num_records)
+    assert 1.0 - 1e-9 <= gain <= max(1.0, num_records / 64) * (1 + 1e-9)
+
+
+def test_the_rate_follows_the_optimizer():
+    assert choice(NOISY).rate_scale(256) == pytest.approx(4.0, rel=0.01)
+    assert choice(NOISY, is_proportional=False).rate_scale(256) == pytest.approx(2.0, rel=0.01)
+    assert choice(QUIET).rate_scale(256) == pytest.approx(1.0, rel=0.02)
+    assert choice(NOISY).rate_scale(16) == 1.0
+    # Without a gradient to be seen all is noise.
+    assert choice(LOST).rate_scale(256) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "batch", "noise"),
+    [
+        pytest.param(None, 64, GradientNoise(), id="begins-small"),
+        pytest.param((256, NOISY), 256, NOISY, id="goes-on"),
+        pytest.param((1024, NOISY), 64, NOISY, id="too-large-now"),
+        pytest.param((72, NOISY), 64, NOISY, id="other-minibatches-now"),
+    ],
+)
+def test_a_next_life_goes_on_with_what_was_told(earlier, batch, noise):
+    begun = BatchChoice.begun(LIMITS, 16, True, earlier)
+    assert (begun.batch, begun.noise) == (batch, noise)
+
+
+@pytest.mark.parametrize("noise", [NOISY, QUIET, LOST])
+def test_the_policy_of_the_cluster_would_choose_the_same(noise):
+    seen = (Speed(2, 1, 100.0, 64), Speed(2, 1, 180.0, 512))
+    own = choice(noise)
+    own.reconsider(seen, 2, 1)
+    telling = Telling(
+        seen, 1e6, global_batch_size=64, max_local_batch=16,
+        elastic_batch=elastic_batch(LIMITS, 16, noise),
+    )  # fmt: skip
+    workers = Group(1, 4, 2, {}, {}, {"n0": 2})
+    job = Job("a", "team", "train", workers, 0.0, JobPhase.RUNNING, telling=telling)
+    assert own.batch == offer_of(job, 8, 100.0).speed_at(2, 1).batch
