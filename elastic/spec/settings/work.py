@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from elastic.spec.kinds import EVALUATE, PREDICT, TRAIN, JobKind
 from elastic.spec.platforms import METRICS_PORT, PlatformName
+from elastic.spec.quantities import NANO, nanos_of
 from elastic.spec.redis_url import parse_redis_url
 from elastic.spec.settings import Place, WorkerRange, setting
 from elastic.spec.settings.cluster_forms import PodEnvs
@@ -57,6 +58,14 @@ def _check_redis_url(url: str) -> str:
 
 
 RedisUrl = Annotated[str, AfterValidator(_check_redis_url)]
+
+
+def _read_size(value: object) -> object:
+    """`64MiB` and the like as bytes, rounded up."""
+    return value if value is None else -(-nanos_of(str(value).removesuffix("B")) // NANO)
+
+
+Size = Annotated[int, BeforeValidator(_read_size, json_schema_input_type=int | str)]
 ShuffleName = Literal["records", "tasks", "none"]
 
 
@@ -277,6 +286,13 @@ class WorkSettings(BaseModel):
         group="Updates",
         gt=0,
         kinds=TRAIN,
+    )
+
+    embedding_threshold: Size | None = setting(
+        None,
+        "ordinary embedding layers of this size and more become tables of rows, as 64MiB; evaluate "
+        "and predict need the one of the training",
+        group="Model",
     )
 
     # -- workers and failures
