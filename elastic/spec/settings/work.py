@@ -279,6 +279,13 @@ class WorkSettings(BaseModel):
         group="Updates",
         kinds=TRAIN,
     )
+    embedding_redis_ca: str = setting(
+        "",
+        "file, where the master runs, with the certificates of who vouches for the Redis at a "
+        "rediss:// address (PEM); else those of the system",
+        group="Updates",
+        kinds=TRAIN,
+    )
     embedding_redis_patience: Number = setting(
         60.0,
         "seconds that the master waits for a Redis which does not answer, before the job goes back "
