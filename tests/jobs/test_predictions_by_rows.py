@@ -10,6 +10,7 @@ from support.single_pass import predicted_rows
 from support.thread_job import ZOO
 from support.zoo.embedded_regression_torch import NUM_IDS
 
+from elastic.embedding import KerasEmbedding
 from elastic.spec.job import JobSpec
 
 STORES = {
@@ -26,7 +27,9 @@ def torch_predictions(output, rows, ids):
 
 
 def keras_predictions(output, rows, ids):
-    kernel, bias = keras.models.load_model(output).get_layer("dense").get_weights()
+    classes = {"elastic>Embedding": KerasEmbedding}
+    model = keras.models.load_model(output, custom_objects=classes)
+    kernel, bias = model.get_layer("dense").get_weights()
     return rows[ids].sum(axis=1) @ kernel[:, 0] + bias[0]
 
 
@@ -57,7 +60,7 @@ def test_predictions_are_those_of_the_exported_files(framework, store, tmp_path)
     for source in ({"model": str(output)}, {"checkpoint_filename_for_init": checkpoint}):
         spec = JobSpec(
             kind="predict", platform="local", job_name="job", model_zoo=str(ZOO),
-            model_def=model_def, minibatch_size=8, num_workers=2, prediction_data_dir=str(data),
+            model_def=model_def, minibatch_size=8, num_workers=1, prediction_data_dir=str(data),
             prediction_outputs=str(tmp_path / "-".join(source)), **source,
         )  # fmt: skip
         with LocalJob(spec, tmp_path / "predicted" / next(iter(source))) as job:
