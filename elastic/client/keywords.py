@@ -56,6 +56,11 @@ class JobKeywords(TypedDict, total=False):
     # attempts a failing record gets
     max_task_failures: int | None
 
+    # -- Model
+    # ordinary embedding layers of this size and more become tables of rows, as 64MiB; evaluate and
+    # predict need the one of the training
+    embedding_threshold: int | None
+
     # -- Workers
     # workers: a number, or MIN:MAX, of which one machine begins with as many as it has cores
     num_workers: int | str | None

@@ -60,6 +60,19 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Replacement:
+    """What `--embedding_threshold` has made of a model's layers, by their names.
+
+    Attributes:
+        replaced: How the rows of each begin.
+        left: Why each of the others that are as large stays as it is.
+    """
+
+    replaced: Mapping[str, str]
+    left: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class MetricState:
     """A metric over some records, in a form that adds up exactly over any split of them.
 
@@ -105,6 +118,10 @@ class Model(Values, Protocol):
     @property
     def tables(self) -> Sequence[Table]:
         """Tables of the embeddings whose rows are elsewhere, by name; none of most models."""
+
+    @property
+    def replacement(self) -> Replacement | None:
+        """What a threshold has made of ordinary embedding layers; None where there was none."""
 
     def read_rows_from(self, reader: RowReader) -> None:
         """Have layers get their rows there; before this all rows have their first values.
@@ -230,11 +247,24 @@ class Framework(Protocol):
         """
 
     def build_model(
-        self, model_def: ModelDef, model_params: Mapping[str, Any], sample: Batch, seed: int
+        self,
+        model_def: ModelDef,
+        model_params: Mapping[str, Any],
+        sample: Batch,
+        seed: int,
+        embedding_threshold: int | None = None,
     ) -> Model:
         """Instantiate the user's model, with its variables made by a forward pass over `sample`.
 
         Equal seeds give equal initial parameters.
+
+        Args:
+            model_def: The user's module.
+            model_params: What the model is made with.
+            sample: A minibatch.
+            seed: Of the initial parameters.
+            embedding_threshold: Bytes from which on an ordinary embedding layer becomes a table of
+                rows; None to leave all as they are.
 
         Raises:
             ModelDefError: The model cannot be built or called; the user's exception is the cause.

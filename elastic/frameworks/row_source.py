@@ -56,6 +56,11 @@ class RowSource:
         self._reader: RowReader | None = None
         self._fault: Exception | None = None
         self._is_guarded = False
+        self._num_ids: int | None = None
+
+    def take_ids_below(self, num_ids: int) -> None:
+        """Refuse ids that are not from 0 to below this."""
+        self._num_ids = num_ids
 
     def name(self, name: str) -> None:
         """Give the table its name."""
@@ -66,7 +71,12 @@ class RowSource:
         self._reader = reader
 
     def read(self, ids: Ids) -> Values:
-        """Rows of these ids, which are strictly ascending; without a reader their first values."""
+        """Rows of these ids, which are strictly ascending; without a reader their first values.
+
+        Raises:
+            ModelDefError: The layer has no such ids.
+        """
+        self._check_range(ids)
         if self._reader is None or not len(ids):
             return first_rows(self.table, ids)
         try:
@@ -74,6 +84,16 @@ class RowSource:
         except Exception as error:
             self._fault = error
             raise
+
+    def _check_range(self, ids: Ids) -> None:
+        if self._num_ids is None or not len(ids):
+            return
+        for row_id in (int(ids[0]), int(ids[-1])):
+            if not 0 <= row_id < self._num_ids:
+                raise ModelDefError(
+                    f"the embedding {self.table.name!r} is given the id {row_id}, and has ids from "
+                    f"0 to {self._num_ids - 1}: give it more, or look what makes this id"
+                )
 
     def tell_to(self, reads: Reads | None) -> None:
         """Have reads noted there, or no more."""

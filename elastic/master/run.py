@@ -31,7 +31,7 @@ from elastic.master.prepare.preparation import (
 )
 from elastic.master.prepare.progress import Preparation
 from elastic.master.prepare.restoring import with_group_of_cut
-from elastic.master.prepare.tables import open_tables
+from elastic.master.prepare.tables import open_tables, told_of_tables
 from elastic.master.reception import Reception
 from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard
@@ -323,7 +323,11 @@ class Master:
 
     async def _build_store(self, sources: Sources, sample: Task) -> ParameterStore:
         spec, run, at = self._spec, self._preparation.run, self._preparation.at
-        return await run(partial(build_store, spec, sources, sample, at, self._watched))
+        store = await run(partial(build_store, spec, sources, sample, at, self._watched))
+        if self._is_first_life:
+            for kind, message in told_of_tables(spec, store.model):
+                self._board.note(kind, message)
+        return store
 
     async def _open(
         self, sources: Sources, store: ParameterStore, *, is_back: bool = False

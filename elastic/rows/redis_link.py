@@ -1,6 +1,7 @@
 """The connection to a Redis: opened again while there is patience, its refusals told."""
 
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,6 +131,14 @@ class RedisLink:
                 f"({_short(error)}): have its administrator allow it with `ACL SETUSER NAME "
                 "~elastic:* +@all -@dangerous +info`"
             ) from error
+        except redis.ConnectionError as error:
+            if not isinstance(error.__context__, ssl.SSLCertVerificationError):
+                raise
+            raise UserError(
+                f"the Redis at {self} shows a certificate that cannot be trusted "
+                f"({_short(error.__context__)}): name the certificates of who vouches for it by "
+                "--embedding_redis_ca, and it by a name that its certificate has"
+            ) from error
         except OutOfMemoryError as error:
             raise RedisRefusesError(
                 f"the Redis at {self} has no room for further rows of embeddings{self._room()}: "
@@ -165,8 +174,12 @@ class RedisLink:
 
 
 def _client(address: RedisAddress, patience_s: float) -> redis.Redis:
+    encrypted = {
+        "connection_class": PackedSslConnection,
+        "ssl_ca_data": address.authorities or None,
+    }
     pool = redis.ConnectionPool(
-        connection_class=PackedSslConnection if address.is_encrypted else PackedConnection,
+        **(encrypted if address.is_encrypted else {"connection_class": PackedConnection}),
         host=address.host,
         port=address.port,
         db=address.database,

@@ -94,6 +94,11 @@ class JobSpec(ClusterSettings, WorkSettings):
                 f"--embedding_store={self.embedding_store}: give --embedding_store redis, or leave "
                 "it out"
             )
+        if self.embedding_redis_ca and not self.embedding_redis_url.startswith("rediss:"):
+            problems.append(
+                f"--embedding_redis_ca={self.embedding_redis_ca} has no meaning without TLS: begin "
+                "--embedding_redis_url with rediss://, or leave it out"
+            )
         if problems:
             raise ValueError("\n".join(problems))
         return self

@@ -22,6 +22,7 @@ class RedisAddress:
         password: Empty for none.
         database: Its number.
         is_encrypted: It is called by TLS.
+        authorities: Certificates of who may vouch for it, as PEM; those of the system where empty.
     """
 
     host: str
@@ -30,6 +31,7 @@ class RedisAddress:
     password: str = ""
     database: int = 0
     is_encrypted: bool = False
+    authorities: str = ""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

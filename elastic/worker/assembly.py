@@ -60,7 +60,9 @@ def assemble(
         by_columns = model_def.takes_columns
         records = read_whole(readers[sample.kind], sample, by_columns=by_columns)
         batch = framework.make_batch(model_def, records, Mode(sample.kind))
-        model = framework.build_model(model_def, spec.model_params, batch, spec.seed)
+        model = framework.build_model(
+            model_def, spec.model_params, batch, spec.seed, spec.embedding_threshold
+        )
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model, session.total_steps) if local else None
         exchange = _exchange(spec, client)

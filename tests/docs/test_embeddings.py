@@ -69,6 +69,19 @@ def test_the_example_learns_and_its_rows_can_be_read(framework, export, tmp_path
     exec(example("reading").replace("model.safetensors", export), module)
     assert sorted(module["rows"]) == sorted(to_ids(ITEMS).tolist())
     assert {len(row) for row in module["rows"].values()} == {8}
+    if framework == "torch":
+        check_alone()
+
+
+def check_alone():
+    """What the page computes without this project is what the model has learned."""
+    module = {}
+    exec(example("alone"), module)
+    with Path("train.csv").open(newline="") as file:
+        records = list(csv.DictReader(file))[:200]
+    scores = [module["score"](int(each["user"]), to_ids([each["item"]])[0]) for each in records]
+    liked = [each["liked"] == "1" for each in records]
+    assert np.mean((np.array(scores) > 0) == liked) > 0.95
 
 
 def test_changes_are_read_as_the_page_says(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Whole jobs whose rows are in a Redis of the user's."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,14 @@ import pytest
 from support.datasets import prepared_dir
 from support.redis_servers import PASSWORD, redis_server
 from support.rows import check_counts, check_lives
-from support.thread_job import ZOO, ThreadJob, make_spec
+from support.thread_job import ZOO, ThreadJob, events, make_spec
+from support.tls_proxy import encrypting, write_certificate
 
 from elastic.checkpoints.cuts import read_cut
+from elastic.errors import UserError
 from elastic.rows import cached
-from elastic.spec.redis_url import PASSWORD_VARIABLE
+from elastic.rows.redis_link import RedisLink
+from elastic.spec.redis_url import PASSWORD_VARIABLE, parse_redis_url
 from elastic.spec.status import JobPhase
 
 NUM_RECORDS = 90
@@ -28,13 +32,14 @@ def server(tmp_path, monkeypatch):
 
 
 def spec_of(server, life=None, **settings):
+    url = f"redis://127.0.0.1:{server.address.port}"
+    settings = {"embedding_redis_url": url, **settings}
     return make_spec(
         "embedded_counting_torch.CustomModel",
         prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
         model_zoo=str(ZOO),
         model_params={"num_records": NUM_RECORDS, "life": life},
         embedding_store="redis",
-        embedding_redis_url=f"redis://127.0.0.1:{server.address.port}",
         **settings,
     )
 
@@ -51,6 +56,48 @@ def test_a_job_counts_each_record_and_leaves_nothing_behind(updates, server, tmp
     assert status.phase is JobPhase.SUCCEEDED, status
     check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, 2)
     assert keys_of(server) == [STRANGER]
+
+
+def test_an_encrypted_server_is_used_where_its_certificate_is_trusted(server, tmp_path):
+    chain, key = write_certificate(tmp_path)
+    with encrypting(server.address.port, chain, key) as port:
+        url = f"rediss://127.0.0.1:{port}"
+        spec = spec_of(server, embedding_redis_url=url, embedding_redis_ca=str(chain))
+        status = ThreadJob(spec, tmp_path / "cuts").run()
+    assert status.phase is JobPhase.SUCCEEDED, status
+    check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, 1)
+
+
+@pytest.mark.parametrize(("host", "is_known"), [("127.0.0.1", False), ("127.0.0.2", True)])
+def test_another_certificate_ends_the_job_at_once(host, is_known, server, tmp_path):
+    """Where nobody vouches for it, or not for this address."""
+    chain, key = write_certificate(tmp_path, host)
+    with encrypting(server.address.port, chain, key) as port:
+        address = parse_redis_url(f"rediss://127.0.0.1:{port}", PASSWORD)
+        address = replace(address, authorities=chain.read_text() if is_known else "")
+        link = RedisLink(lambda: address, 3600.0)
+        with pytest.raises(UserError, match="shows a certificate that cannot be trusted"):
+            link.call(lambda client: client.ping())
+
+
+def test_authorities_that_are_none_are_refused(server, tmp_path):
+    (tmp_path / "empty.pem").write_text("nothing")
+    url = f"rediss://127.0.0.1:{server.address.port}"
+    for path in ("empty.pem", "missing.pem"):
+        spec = spec_of(server, embedding_redis_url=url, embedding_redis_ca=str(tmp_path / path))
+        status = ThreadJob(spec, tmp_path / "cuts").run()
+        assert status.phase is JobPhase.FAILED
+        assert f"{path} cannot be read where the master runs" in status.message
+
+
+def test_a_model_without_tables_needs_no_server_and_is_told_so(server, tmp_path):
+    spec = spec_of(server)
+    params = {"num_records": NUM_RECORDS, "has_table": False}
+    job = ThreadJob(spec.model_copy(update={"model_params": params}), tmp_path / "cuts")
+    status = job.run()
+    assert status.phase is JobPhase.SUCCEEDED, status
+    (told,) = events(status, "EmbeddingStoreUnused")
+    assert told.endswith("--embedding_store redis is for nothing: leave it out")
 
 
 def test_no_more_rows_than_are_asked_for_are_in_the_server(server, tmp_path):

@@ -15,6 +15,7 @@ WAYS = {
     "2-servers": {"embedding_store": "ps", "num_ps": 2},
     "3-servers": {"embedding_store": "ps", "num_ps": 3},
     "memory": {"embedding_store": "memory"},
+    "redis": {"embedding_store": "redis"},
 }
 
 
@@ -37,13 +38,35 @@ def trained(folder, way, **settings):
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("2-servers", "3-servers"), ("memory", "2-servers"), ("2-servers", "memory")],
+    [
+        ("2-servers", "3-servers"),
+        ("memory", "2-servers"),
+        ("2-servers", "memory"),
+        ("2-servers", "redis"),
+        ("redis", "memory"),
+    ],
 )
 def test_a_checkpoint_is_loaded_wherever_rows_are_then(before, after, tmp_path):
     checkpoint, cut = trained(tmp_path / "first", before)
     check_counts(cut, NUM_RECORDS, 1)
     _, cut = trained(tmp_path / "second", after, checkpoint_filename_for_init=checkpoint)
     check_counts(cut, NUM_RECORDS, 2)
+
+
+def test_a_job_is_resumed_from_store_to_store_as_if_there_were_one(tmp_path):
+    """Rows, slots and parameters are those of a job in memory, bit by bit."""
+    ways = ["memory", "redis", "3-servers", "2-servers", "redis", "memory"]
+    for num_epochs, way in enumerate(ways, 1):
+        settings = {"num_epochs": num_epochs, "resume": num_epochs > 1}
+        _, cut = trained(tmp_path / "resumed", way, num_workers=1, **settings)
+    _, expected = trained(tmp_path / "whole", "memory", num_workers=1, num_epochs=len(ways))
+    check_counts(cut, NUM_RECORDS, len(ways))
+    found, wanted = rows_of(cut.rows), rows_of(expected.rows)
+    assert {row_id: row.tobytes() for row_id, row in found.items()} == {
+        row_id: row.tobytes() for row_id, row in wanted.items()
+    }
+    for name, values in expected.parameters.items():
+        assert cut.parameters[name].tobytes() == values.tobytes()
 
 
 @pytest.mark.parametrize("settings", [{"grads_to_wait": 2}, {"use_async": True}])

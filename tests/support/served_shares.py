@@ -19,6 +19,8 @@ from elastic.master.parameters.shares import cut_out
 from elastic.master.parameters.store import ParameterStore
 from elastic.policy.replicas import ReplicaId
 from elastic.ps.servicer import ServerServicer
+from elastic.rows.base import RowGradient
+from elastic.rows.placement import spread_rows
 from elastic.rpc.layout import Layout
 from elastic.rpc.server import SERVER_OPTIONS, ServerHandler
 from elastic.rpc.server_client import Gradient, ServerClient
@@ -147,8 +149,9 @@ class Shares:
     async def give(self, session, sequence, gradients, state, num_records, **changes):
         """Stage a gradient on all servers; gives what each says of it."""
         era = self.strategy.era
-        said = []
-        for place, client in zip(self.strategy.directions().servers, self._clients, strict=True):
+        said, of_servers = [], spread(changes.get("rows", {}), len(self._clients))
+        servers = self.strategy.directions().servers
+        for place, client, rows in zip(servers, self._clients, of_servers, strict=True):
             parts = cut_out(place.share.parameters, gradients)
             others = cut_out(place.share.state, state)
             layout, arrays = Layout.of(parts, others), [*parts.values(), *others.values()]
@@ -162,18 +165,32 @@ class Shares:
                 len(parts),
                 arrays,
                 dropped=changes.get("dropped", ()),
+                rows=rows,
             )
             said.append(await asyncio.to_thread(client.stage, gradient))
         return said
 
     async def update(self, *given, scale=1.0, state_share=1.0, rate_scale=1.0):
-        """Make an update of `(gradients, state, num_records)`."""
+        """Make an update of `(gradients, state, num_records)`, or with gradients of rows behind."""
         async with self.strategy.lock:
-            for number, (gradients, state, num_records) in enumerate(given):
+            for number, (gradients, state, num_records, *rows) in enumerate(given):
                 session, sequence = f"s{number}", self.strategy.version + 1
-                assert all(await self.give(session, sequence, gradients, state, num_records))
+                more = {"rows": rows[0]} if rows else {}
+                assert all(
+                    await self.give(session, sequence, gradients, state, num_records, **more)
+                )
                 self.strategy.stage(Staged(session, sequence, num_records, is_staged=True), scale)
             return await self.strategy.commit(state_share, rate_scale)
+
+
+def spread(rows, num_servers):
+    """Of gradients of rows what each server gets."""
+    found = [{} for _ in range(num_servers)]
+    for table, gradient in rows.items():
+        places = spread_rows(table, gradient.ids, num_servers)
+        for server, each in zip(found, places, strict=True):
+            server[table] = RowGradient(gradient.ids[each], gradient.values[each])
+    return found
 
 
 async def update(store, *given, scale=1.0, state_share=1.0, rate_scale=1.0):

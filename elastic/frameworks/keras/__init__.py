@@ -20,6 +20,7 @@ from elastic.frameworks.keras.callbacks import served
 from elastic.frameworks.keras.embedding import sources_of
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel, total_loss
+from elastic.frameworks.keras.replacing import replace_layers
 from elastic.frameworks.keras.share import KerasShare
 from elastic.frameworks.keras.updater import KerasUpdater
 from elastic.frameworks.row_source import reading
@@ -66,7 +67,12 @@ class KerasFramework:
         return Batch(element, None, num_examples(element))
 
     def build_model(
-        self, model_def: ModelDef, model_params: Mapping[str, Any], sample: Batch, seed: int
+        self,
+        model_def: ModelDef,
+        model_params: Mapping[str, Any],
+        sample: Batch,
+        seed: int,
+        embedding_threshold: int | None = None,
     ) -> Model:
         """Instantiate the model and run it over the sample once."""
         keras.utils.set_random_seed(seed % 2**32)
@@ -76,9 +82,14 @@ class KerasFramework:
             raise ModelDefError(
                 f"the model function returned a {type(model).__name__}: return a keras.Model"
             )
+        check = partial(self._check_forward, model, model_def)
         if sample.num_examples:
-            check = partial(self._check_forward, model, model_def)
             sample = part_that_runs(sample, rows, check)
+        replacement = None
+        if embedding_threshold is not None:
+            replacement = replace_layers(model, embedding_threshold)
+            if replacement.replaced and sample.num_examples:
+                check(sample)
         if not model.trainable_variables and sources_of(model):
             raise embeddings_alone(type(model).__name__)
         if not model.trainable_variables:
@@ -86,7 +97,7 @@ class KerasFramework:
                 f"the model {type(model).__name__} has no variables to train: give it layers, or "
                 "set trainable"
             )
-        return KerasModel(model, model_def, sample)
+        return KerasModel(model, model_def, sample, replacement)
 
     def build_updater(
         self, model_def: ModelDef, model: Model, total_steps: int | None = None

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastic.errors import CheckpointError, ModelDefError
-from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
+from elastic.frameworks.base import Array, Batch, MetricState, Replacement, StepResult, Tensors
 from elastic.frameworks.keras.embedding import (
     dense_rows,
     row_gradients,
@@ -127,14 +127,24 @@ def _update(metric: Any, labels: Any, predictions: Any) -> list[Any]:
 class KerasModel:
     """One Keras model; arrays that it gives out never change."""
 
-    def __init__(self, model: Any, model_def: ModelDef, sample: Batch) -> None:
+    def __init__(
+        self,
+        model: Any,
+        model_def: ModelDef,
+        sample: Batch,
+        replacement: Replacement | None = None,
+    ) -> None:
         """Take a model whose variables exist.
 
         Args:
+            model: Of Keras.
+            model_def: The user's module.
             sample: Builds metrics that make their variables at their first update, and tells an
                 export what features look like.
+            replacement: What was made of its layers.
         """
         self.model = model
+        self.replacement = replacement
         self._loss = model_def.loss
         self._eval_metrics_fn = model_def.eval_metrics_fn
         self._sample = sample

@@ -12,6 +12,7 @@ from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array, Batch, Model, Updater, Values
 from elastic.frameworks.torch.arrays import as_tensor, size_of
 from elastic.frameworks.torch.model import TorchModel, seed_everything
+from elastic.frameworks.torch.replacing import replace_layers
 from elastic.frameworks.torch.share import TorchShare
 from elastic.frameworks.torch.updater import TorchUpdater
 from elastic.frameworks.user_code import (
@@ -65,7 +66,12 @@ class TorchFramework:
         return Batch(stacked, None, len(examples))
 
     def build_model(
-        self, model_def: ModelDef, model_params: Mapping[str, Any], sample: Batch, seed: int
+        self,
+        model_def: ModelDef,
+        model_params: Mapping[str, Any],
+        sample: Batch,
+        seed: int,
+        embedding_threshold: int | None = None,
     ) -> Model:
         """Instantiate the module and run it over the sample once."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -79,7 +85,12 @@ class TorchFramework:
         module.to(device)
         if sample.num_examples:
             TorchModel(module, model_def, device).check_forward(sample)
-        model = TorchModel(module, model_def, device)
+        replacement = None
+        if embedding_threshold is not None:
+            replacement = replace_layers(module, embedding_threshold)
+            if replacement.replaced and sample.num_examples:
+                TorchModel(module, model_def, device).check_forward(sample)
+        model = TorchModel(module, model_def, device, replacement)
         if not model.trained and model.tables:
             raise embeddings_alone(type(module).__name__)
         if not model.trained:

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 
 from elastic.errors import CheckpointError, ModelDefError
-from elastic.frameworks.base import Array, Batch, MetricState, StepResult, Tensors
+from elastic.frameworks.base import Array, Batch, MetricState, Replacement, StepResult, Tensors
 from elastic.frameworks.row_source import reading, recording
 from elastic.frameworks.tensors import check_fit, disk_error, mean_state
 from elastic.frameworks.torch.arrays import fill, map_tensors, to_array, to_device
@@ -25,8 +25,15 @@ from elastic.spec.model_def import ModelDef
 class TorchModel:
     """One module on one device; its arrays are views of its memory where that is the CPU's."""
 
-    def __init__(self, module: torch.nn.Module, model_def: ModelDef, device: torch.device) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        model_def: ModelDef,
+        device: torch.device,
+        replacement: Replacement | None = None,
+    ) -> None:
         self.module = module
+        self.replacement = replacement
         self._loss = model_def.loss
         self._eval_metrics_fn = model_def.eval_metrics_fn
         self._metrics: TorchMetrics | None = None

@@ -1,8 +1,11 @@
 """Which store of rows a job has."""
 
 import os
+import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from elastic.errors import JobSpecError
@@ -67,8 +70,29 @@ def never_reached(error: RowsLostError) -> JobSpecError:
 def _where(spec: JobSpec, token: str, ring: ServerRing | None) -> Callable[[], RedisAddress | None]:
     if ring is None:
         address = parse_redis_url(spec.embedding_redis_url, os.environ.get(PASSWORD_VARIABLE, ""))
+        address = replace(address, authorities=_authorities(spec.embedding_redis_ca))
         return lambda: address
     return partial(_announced, ring, own_password(token))
+
+
+def _authorities(path: str) -> str:
+    """The certificates of a file.
+
+    Raises:
+        JobSpecError: It cannot be read, or has none.
+    """
+    if not path:
+        return ""
+    try:
+        text = Path(path).read_text("ascii")
+        # Whoever connects would say it of the Redis.
+        ssl.create_default_context(cadata=text)
+    except (OSError, UnicodeDecodeError, ssl.SSLError) as error:
+        raise JobSpecError(
+            f"--embedding_redis_ca={path} cannot be read where the master runs ({error}): name a "
+            "file with certificates as PEM"
+        ) from error
+    return text
 
 
 def _announced(ring: ServerRing, password: str) -> RedisAddress | None:

@@ -281,11 +281,19 @@ class WithRows(Generic[C]):
             )
 
     async def _hold(self, reader: Hashable) -> None:
-        store = self.tables.store
-        version = store.version
+        version = self.tables.store.version
         with self._losing():
-            await self._run(partial(store.hold, version))
+            await self._run(partial(self._hold_and_measure, version))
         self._held.setdefault(reader, []).append(version)
+
+    def _hold_and_measure(self, version: int) -> None:
+        self.tables.store.hold(version)
+        if self.tables.store.is_durable:
+            # The last checkpoint holds too, so that the sizes of a job that has ended are its last.
+            self._measure()
+
+    def _measure(self) -> None:
+        self._sizes, self._measured_s = self.tables.sizes(), time.monotonic()
 
     def _release_rows(self, reader: Hashable) -> None:
         for version in self._held.pop(reader, ()):
@@ -306,7 +314,7 @@ class WithRows(Generic[C]):
         for each in let_go:
             self.tables.store.let_go(each)
         if self.tables.store.is_durable and time.monotonic() > self._measured_s + MEASURED_EACH_S:
-            self._sizes, self._measured_s = self.tables.sizes(), time.monotonic()
+            self._measure()
 
     @contextmanager
     def _losing(self) -> Iterator[None]:

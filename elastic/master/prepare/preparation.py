@@ -178,7 +178,9 @@ def build_store(
     name = sources.model_def.module_name
     batch = sample_batch(framework, sources.model_def, sources.reader, sample, spec.kind.mode)
     at(f"model of {name}")
-    model = framework.build_model(sources.model_def, spec.model_params, batch, spec.seed)
+    model = framework.build_model(
+        sources.model_def, spec.model_params, batch, spec.seed, spec.embedding_threshold
+    )
     is_trained = spec.kind is JobKind.TRAIN
     if is_trained:
         at(f"optimizer of {name}")

@@ -7,6 +7,8 @@ from pathlib import Path
 from elastic.checkpoints.rows import CutRows, read_rows
 from elastic.checkpoints.table_files import exported_tables
 from elastic.errors import CheckpointError, JobSpecError
+from elastic.frameworks.base import Model
+from elastic.frameworks.replacing import told_of
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.tables import Tables
 from elastic.master.prepare.preparation import checkpoint_path
@@ -85,6 +87,18 @@ def _check_lives(tables: Sequence[Table]) -> None:
                 "id gets a row that stays: take --embedding_store memory or redis, which do as it "
                 f"says, or leave {' and '.join(asked)} out"
             )
+
+
+def told_of_tables(spec: JobSpec, model: Model) -> Sequence[tuple[str, str]]:
+    """Events about what the job's settings come to with its model: their kinds and messages."""
+    told = [] if model.replacement is None else [*told_of(model.replacement)]
+    if spec.kind is JobKind.TRAIN and spec.embedding_store != "memory" and not model.tables:
+        unused = (
+            "the model has no table of embeddings, and --embedding_store "
+            f"{spec.embedding_store} is for nothing: leave it out"
+        )
+        told.append(("EmbeddingStoreUnused", unused))
+    return told
 
 
 def begin_tables(spec: JobSpec, model_def: ModelDef, tables: Tables, version: int = 0) -> None:

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from elastic.spec.batch_range import parse_batch_range
 from elastic.spec.kinds import EVALUATE, PREDICT, TRAIN, JobKind
 from elastic.spec.platforms import METRICS_PORT, PlatformName
+from elastic.spec.quantities import NANO, nanos_of
 from elastic.spec.redis_url import parse_redis_url
 from elastic.spec.settings import Place, WorkerRange, setting
 from elastic.spec.settings.cluster_forms import PodEnvs
@@ -67,6 +68,14 @@ def _check_batch_range(text: str) -> str:
 
 
 BatchRangeText = Annotated[str, AfterValidator(_check_batch_range)]
+
+
+def _read_size(value: object) -> object:
+    """`64MiB` and the like as bytes, rounded up."""
+    return value if value is None else -(-nanos_of(str(value).removesuffix("B")) // NANO)
+
+
+Size = Annotated[int, BeforeValidator(_read_size, json_schema_input_type=int | str)]
 ShuffleName = Literal["records", "tasks", "none"]
 
 
@@ -288,6 +297,13 @@ class WorkSettings(BaseModel):
         group="Updates",
         kinds=TRAIN,
     )
+    embedding_redis_ca: str = setting(
+        "",
+        "file, where the master runs, with the certificates of who vouches for the Redis at a "
+        "rediss:// address (PEM); else those of the system",
+        group="Updates",
+        kinds=TRAIN,
+    )
     embedding_redis_patience: Number = setting(
         60.0,
         "seconds that the master waits for a Redis which does not answer, before the job goes back "
@@ -295,6 +311,13 @@ class WorkSettings(BaseModel):
         group="Updates",
         gt=0,
         kinds=TRAIN,
+    )
+
+    embedding_threshold: Size | None = setting(
+        None,
+        "ordinary embedding layers of this size and more become tables of rows, as 64MiB; evaluate "
+        "and predict need the one of the training",
+        group="Model",
     )
 
     # -- workers and failures

@@ -1,0 +1,198 @@
+"""Rows on servers do what rows in one process do: read, held, scanned, and brought from a cut."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from support.rows import rows_of
+from support.served_shares import Shares, gradient_of, store_of
+
+from elastic.checkpoints.rows import CutRows
+from elastic.master.parameters.server_rows import ServerRows
+from elastic.master.parameters.servers_with_rows import ServersWithRows
+from elastic.master.parameters.tables import Share, Tables
+from elastic.rows.base import RowGradient, Table
+from elastic.rows.kernels import kernel_of
+from elastic.rows.memory import MemoryRows
+from elastic.rows.placement import spread_rows
+from elastic.rows.store import Change
+from elastic.rpc.client import VersionGoneError
+from elastic.rpc.server_rows import WantedRows
+
+PATIENCE_S = 300.0
+RATE = 0.1
+OPTIMIZER = partial(torch.optim.Adagrad, lr=RATE)
+TABLES = (Table("deep", 3, "uniform(0.05)"), Table("wide", 1, "zeros"))
+IDS = np.array([-(2**63), -9, -1, 0, 1, 2, 3, 5, 8, 13, 2**40, 2**63 - 1])
+
+
+class RowShares(Shares):
+    """Servers that have the rows too.
+
+    Attributes:
+        begins_with: Rows that they are brought; None for none.
+    """
+
+    begins_with = None
+
+    async def begin_era(self, store):
+        rows = ServerRows()
+        self.tables = Tables(rows, TABLES, kernel_of(store.updater.row_rule()))
+        self.tables.open()
+        self.tables.begin(0, self.begins_with)
+        self.strategy = ServersWithRows(
+            store, self.ring, self.rules, lambda _: None, tables=self.tables, rows=rows
+        )
+        await self.strategy.start()
+
+    def values_at(self, version):
+        """Values of the table `deep` as a worker reads them of a version."""
+        found = np.empty((len(IDS), 3), np.float32)
+        places = spread_rows("deep", IDS, len(self._clients))
+        for client, each in zip(self._clients, places, strict=True):
+            wanted = WantedRows("deep", IDS[each], 3, version)
+            found[each] = client.read_rows(self.strategy.era, wanted).values
+        return found
+
+
+class Both:
+    """The same updates of servers and of one process, whose rows are compared bit by bit."""
+
+    def __init__(self, shares, store, seed):
+        self.shares, self._store = shares, store
+        self.one = Tables(MemoryRows(), TABLES, kernel_of(store.updater.row_rule()))
+        self.one.open()
+        self.one.begin(0, shares.begins_with)
+        self._rng = np.random.default_rng(seed)
+        self.held = []
+
+    async def update(self):
+        version = self.shares.strategy.version + 1
+        given = [(*gradient_of(self._store, version), 2 + each, self._rows()) for each in range(2)]
+        assert await self.shares.update(*given) == version
+        shares = [Share(rows, num_records) for *_, num_records, rows in given]
+        self.one.store.commit(version, self.one.changes(shares, RATE, version))
+
+    async def hold(self):
+        version = self.one.store.version
+        self.one.store.hold(version)
+        async with self.shares.strategy.lock:
+            self.held.append((version, await self.shares.strategy.hold_rows()))
+
+    async def let_go(self):
+        if self.held:
+            version, rows = self.held.pop(self._rng.integers(len(self.held)))
+            rows.let_go()
+            self.one.store.let_go(version)
+
+    async def check(self):
+        await asyncio.to_thread(self._check)
+
+    def _check(self):
+        for table in TABLES:
+            for version in [None, *(each for each, _ in self.held)]:
+                found = self.shares.tables.read(table.name, IDS, version)
+                wanted = self.one.read(table.name, IDS, version)
+                assert found.tobytes() == wanted.tobytes(), (table.name, version)
+            for version, rows in self.held:
+                wanted = rows_of(self.one.of_version(version, lambda: None), table.name)
+                found = rows_of(rows, table.name)
+                assert found.keys() == wanted.keys()
+                assert all(found[each].tobytes() == wanted[each].tobytes() for each in wanted)
+        for ours, others in zip(self.shares.strategy.sizes(), self.one.sizes(), strict=True):
+            assert ours == others
+
+    def _rows(self):
+        return {table.name: self._gradient(table.dim) for table in TABLES}
+
+    def _gradient(self, dim):
+        ids = np.sort(self._rng.choice(IDS, self._rng.integers(0, len(IDS)), replace=False))
+        return RowGradient(ids, self._rng.normal(size=(len(ids), dim)).astype(np.float32))
+
+
+def run(scenario):
+    asyncio.run(asyncio.wait_for(scenario, PATIENCE_S))
+
+
+@asynccontextmanager
+async def served(num_servers, seed, begins_with=None):
+    store = store_of("torch", OPTIMIZER)
+    shares = RowShares("torch", OPTIMIZER, num_servers)
+    shares.begins_with = begins_with
+    async with shares.serve(store):
+        yield Both(shares, store, seed)
+
+
+@pytest.mark.parametrize("num_servers", [1, 3])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_is_updated_held_and_let_go_they_have_the_same_rows(num_servers, seed):
+    async def scenario():
+        rng = np.random.default_rng(seed)
+        async with served(num_servers, seed) as both:
+            for step in rng.choice(["update", "update", "hold", "let_go"], 24):
+                await getattr(both, step)()
+                await both.check()
+
+    run(scenario())
+
+
+def begun():
+    """Rows with slots, as a cut has them, in two parts."""
+    values = np.arange(len(IDS) * 6, dtype=np.float32).reshape(-1, 6)
+    half = len(IDS) // 2
+    parts = [Change(IDS[:half], values[:half]), Change(IDS[half:], values[half:])]
+    tables = Tables(
+        MemoryRows(), TABLES, kernel_of(store_of("torch", OPTIMIZER).updater.row_rule())
+    )
+    return CutRows(tables.forms, lambda table: parts if table == "deep" else [])
+
+
+@pytest.mark.parametrize("num_servers", [1, 3])
+def test_they_go_on_from_the_rows_of_a_cut(num_servers):
+    async def scenario():
+        async with served(num_servers, 3, begun()) as both:
+            await both.hold()
+            await both.check()
+            for _ in range(3):
+                await both.update()
+                await both.check()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("num_servers", [1, 3])
+def test_an_older_version_is_read_beside_the_newest_until_it_is_released(num_servers):
+    async def scenario():
+        async with served(num_servers, 4) as both:
+            strategy, mirror = both.shares.strategy, store_of("torch", OPTIMIZER).model
+            await both.update()
+            async with strategy.lock:
+                await strategy.keep_values(
+                    "reader", 77, mirror.parameters(), mirror.state(), begun()
+                )
+            await both.update()
+            found = await asyncio.to_thread(both.shares.values_at, 77)
+            assert found.tolist() == [[6.0 * row, 6 * row + 1, 6 * row + 2] for row in range(12)]
+            await both.check()
+            strategy.release("reader")
+            await both.update()
+            with pytest.raises(VersionGoneError, match="77 are not held"):
+                await asyncio.to_thread(both.shares.values_at, 77)
+
+    run(scenario())
+
+
+def test_rows_of_another_size_are_refused_and_nothing_is_staged():
+    async def scenario():
+        async with served(2, 5) as both:
+            gradients = gradient_of(store_of("torch", OPTIMIZER), 1)
+            wrong = {"deep": RowGradient(IDS, np.ones((len(IDS), 2), np.float32))}
+            with pytest.raises(Exception, match="a gradient of 2 numbers a row of table 'deep'"):
+                await both.shares.give("s0", 1, *gradients, 3, rows=wrong)
+            await both.update()
+            await both.check()
+
+    run(scenario())
