@@ -1,4 +1,4 @@
-"""A gradient pushed until it is accepted and applied, against one raw TCP stream; and encrypted."""
+"""A gradient pushed until it is accepted and applied, against one raw TCP stream; encrypted, rounded."""
 
 import socket
 import time
@@ -41,7 +41,10 @@ class Pusher:
         share_memory: bool,
         version: Version,
         certificate: Certificate | None = None,
+        *,
+        narrows: bool = False,
     ) -> None:
+        self._narrows = narrows
         self._client = MasterClient(
             lambda: address, TOKEN, PATIENCE_S, share_memory, certificate=certificate
         )
@@ -87,7 +90,9 @@ class Pusher:
             model_version=self._version.number,
         )
         self._next += 1
-        reply = self._client.report_gradient(self._session, header, self._gradients, {})
+        reply = self._client.report_gradient(
+            self._session, header, self._gradients, {}, narrows=self._narrows
+        )
         assert reply.verdict == pb.ReportGradientReply.VERDICT_ACCEPTED
         self._version.number = reply.model_version
 
@@ -121,7 +126,7 @@ def run(size: Size) -> list[Ratio]:
         master = stack.enter_context(
             Server(
                 "benchmarks.master_process",
-                *("--payload_mb", size.payload_mb, "--num_tasks", 4),
+                *("--payload_mb", size.payload_mb, "--num_tasks", 5),
                 *("--records_per_task", 10**6),
             )
         )
@@ -134,18 +139,20 @@ def run(size: Size) -> list[Ratio]:
             Pusher(address, 0, gradients, True, version),
             Pusher(address, 1, gradients, False, version),
             Pusher(encrypted, 2, gradients, False, version, CERTIFICATE),
+            Pusher(address, 3, gradients, False, version, narrows=True),
+            Pusher(encrypted, 4, gradients, False, version, CERTIFICATE, narrows=True),
         ]
         for pusher in pushers:
             stack.callback(pusher.close)
         clear_s, tls_s = take_turns(
             size.rounds,
-            *(partial(path.cpu_s_per_gb, size.num_pushes, master) for path in pushers[1:]),
+            *(partial(path.cpu_s_per_gb, size.num_pushes, master) for path in pushers[1:3]),
         )
-        shared, tcp_1, chunked, tcp_2, by_tls = take_turns(
+        shared, tcp_1, chunked, tcp_2, by_tls, rounded, rounded_tls = take_turns(
             size.rounds,
             *(
                 partial(path.gb_per_s, size.num_pushes)
-                for path in (pushers[0], tcp, pushers[1], tcp, pushers[2])
+                for path in (pushers[0], tcp, pushers[1], tcp, *pushers[2:])
             ),
         )
     return [
@@ -163,7 +170,19 @@ def run(size: Size) -> list[Ratio]:
             Series("ReportGradient, in clear", "s/GB", clear_s),
             None,
         ),
+        _rounded(f"push + apply, {size.payload_mb} MB, chunks, bfloat16", rounded, chunked),
+        _rounded(f"push + apply, {size.payload_mb} MB, chunks, TLS, bfloat16", rounded_tls, by_tls),
     ]
+
+
+def _rounded(name: str, narrow: tuple[float, ...], wide: tuple[float, ...]) -> Ratio:
+    """Of float32 numbers that are pushed as bfloat16, to the same ones pushed as they are."""
+    return Ratio(
+        name,
+        Series("--wire_dtype bfloat16", "GB/s of float32", narrow),
+        Series("--wire_dtype float32", "GB/s", wide),
+        None,
+    )
 
 
 def _ratio(name: str, pushed: tuple[float, ...], tcp: tuple[float, ...]) -> Ratio:

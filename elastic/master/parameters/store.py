@@ -122,9 +122,10 @@ class VersionStore(Generic[V]):
 
     async def commit(self, state_share: float = 1.0) -> int:
         """See `Strategy`."""
-        group, self._group = self._group, self._group.successor()
+        # The average may begin the memory in which the next one is made.
+        gradients, state, scale = self._group.mean()
+        self._group = self._group.successor()
         self.applied_learning_rate = self.learning_rate
-        gradients, state, scale = group.mean()
         update = partial(self._apply, gradients, state, scale, state_share)
         if not self._is_read:
             await self._run("update", update)
