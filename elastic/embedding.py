@@ -14,14 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from elastic.errors import ModelDefError
+from elastic.rows.base import RowDtype
 from elastic.rows.ids import to_ids
 
 if TYPE_CHECKING:
     from elastic.frameworks.keras.embedding import Embedding as KerasEmbedding
     from elastic.frameworks.torch.embedding import Embedding as TorchEmbedding
-    from elastic.rows.base import RowDtype
 
-__all__ = ["Embedding", "KerasEmbedding", "TorchEmbedding", "to_ids"]
+__all__ = ["Embedding", "KerasEmbedding", "RowDtype", "TorchEmbedding", "to_ids"]
 
 _FRAMEWORKS: Final = {"torch": "torch", "keras": "keras", "tensorflow": "keras"}
 _LAYERS: Final = {
@@ -39,7 +39,7 @@ def Embedding(  # noqa: N802 - for its callers it is a class
     admit_after: int = 1,
     expire_after: int | None = None,
     max_rows: int | None = None,
-    row_dtype: "RowDtype" = "float32",
+    row_dtype: RowDtype = "float32",
 ) -> Any:
     """Make the layer of the framework that the caller's module uses.
 
