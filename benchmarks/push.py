@@ -1,11 +1,12 @@
-"""A gradient pushed until it is accepted and applied, against one raw TCP stream; and encrypted."""
+"""A gradient pushed until it is applied, against one raw TCP stream; encrypted, and rounded."""
 
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from elastic.spec.certificate import Certificate
 
 BAR: Final = Bar(first=0.3, goal=0.8)
 PATIENCE_S: Final = 5.0
+
+Pair: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+"""What was measured of gradients that are rounded, and that are not."""
 
 
 @dataclass(slots=True)
@@ -41,7 +45,10 @@ class Pusher:
         share_memory: bool,
         version: Version,
         certificate: Certificate | None = None,
+        *,
+        narrows: bool = False,
     ) -> None:
+        self._narrows = narrows
         self._client = MasterClient(
             lambda: address, TOKEN, PATIENCE_S, share_memory, certificate=certificate
         )
@@ -87,7 +94,9 @@ class Pusher:
             model_version=self._version.number,
         )
         self._next += 1
-        reply = self._client.report_gradient(self._session, header, self._gradients, {})
+        reply = self._client.report_gradient(
+            self._session, header, self._gradients, {}, narrows=self._narrows
+        )
         assert reply.verdict == pb.ReportGradientReply.VERDICT_ACCEPTED
         self._version.number = reply.model_version
 
@@ -121,7 +130,7 @@ def run(size: Size) -> list[Ratio]:
         master = stack.enter_context(
             Server(
                 "benchmarks.master_process",
-                *("--payload_mb", size.payload_mb, "--num_tasks", 4),
+                *("--payload_mb", size.payload_mb, "--num_tasks", 5),
                 *("--records_per_task", 10**6),
             )
         )
@@ -134,18 +143,20 @@ def run(size: Size) -> list[Ratio]:
             Pusher(address, 0, gradients, True, version),
             Pusher(address, 1, gradients, False, version),
             Pusher(encrypted, 2, gradients, False, version, CERTIFICATE),
+            Pusher(address, 3, gradients, False, version, narrows=True),
+            Pusher(encrypted, 4, gradients, False, version, CERTIFICATE, narrows=True),
         ]
         for pusher in pushers:
             stack.callback(pusher.close)
-        clear_s, tls_s = take_turns(
+        clear_s, tls_s, rounded_s, rounded_tls_s = take_turns(
             size.rounds,
             *(partial(path.cpu_s_per_gb, size.num_pushes, master) for path in pushers[1:]),
         )
-        shared, tcp_1, chunked, tcp_2, by_tls = take_turns(
+        shared, tcp_1, chunked, tcp_2, by_tls, rounded, rounded_tls = take_turns(
             size.rounds,
             *(
                 partial(path.gb_per_s, size.num_pushes)
-                for path in (pushers[0], tcp, pushers[1], tcp, pushers[2])
+                for path in (pushers[0], tcp, pushers[1], tcp, *pushers[2:])
             ),
         )
     return [
@@ -163,7 +174,25 @@ def run(size: Size) -> list[Ratio]:
             Series("ReportGradient, in clear", "s/GB", clear_s),
             None,
         ),
+        *_rounded(f"{size.payload_mb} MB, chunks", (rounded, chunked), (rounded_s, clear_s)),
+        *_rounded(
+            f"{size.payload_mb} MB, chunks, TLS", (rounded_tls, by_tls), (rounded_tls_s, tls_s)
+        ),
     ]
+
+
+def _rounded(path: str, gb_per_s: Pair, cpu_s_per_gb: Pair) -> Iterator[Ratio]:
+    """Of float32 numbers that are pushed as bfloat16, to the same ones pushed as they are."""
+    for what, unit, (narrow, wide) in (
+        ("bfloat16", "GB/s", gb_per_s),
+        ("bfloat16, processor time", "s/GB", cpu_s_per_gb),
+    ):
+        yield Ratio(
+            f"push + apply, {path}, {what}",
+            Series("--wire_dtype bfloat16, of float32", unit, narrow),
+            Series("--wire_dtype float32", unit, wide),
+            None,
+        )
 
 
 def _ratio(name: str, pushed: tuple[float, ...], tcp: tuple[float, ...]) -> Ratio:

@@ -14,13 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from elastic.errors import ModelDefError
+from elastic.rows.base import RowDtype
 from elastic.rows.ids import to_ids
 
 if TYPE_CHECKING:
     from elastic.frameworks.keras.embedding import Embedding as KerasEmbedding
     from elastic.frameworks.torch.embedding import Embedding as TorchEmbedding
 
-__all__ = ["Embedding", "KerasEmbedding", "TorchEmbedding", "to_ids"]
+__all__ = ["Embedding", "KerasEmbedding", "RowDtype", "TorchEmbedding", "to_ids"]
 
 _FRAMEWORKS: Final = {"torch": "torch", "keras": "keras", "tensorflow": "keras"}
 _LAYERS: Final = {
@@ -38,6 +39,7 @@ def Embedding(  # noqa: N802 - for its callers it is a class
     admit_after: int = 1,
     expire_after: int | None = None,
     max_rows: int | None = None,
+    row_dtype: RowDtype = "float32",
 ) -> Any:
     """Make the layer of the framework that the caller's module uses.
 
@@ -52,6 +54,8 @@ def Embedding(  # noqa: N802 - for its callers it is a class
         admit_after: An id gets a row in the update in which it comes for the so-manieth time.
         expire_after: Rows go that were in none of so many updates; None for never.
         max_rows: Where there would be more, those go that were in the fewest updates.
+        row_dtype: What is stored of a row's numbers: `float32`, `bfloat16`, or `int8` with a scale
+            for each row.
 
     Raises:
         ModelDefError: An argument has no such value, or the framework cannot be told.
@@ -60,7 +64,8 @@ def Embedding(  # noqa: N802 - for its callers it is a class
     namespace = sys._getframe(1).f_globals  # noqa: SLF001 - there is no public way to the caller
     kind = {"torch": "TorchEmbedding", "keras": "KerasEmbedding"}[_framework_of(namespace)]
     layer = _layer(kind)
-    return layer(dim, combiner, initializer, name, padding_id, admit_after, expire_after, max_rows)
+    life = admit_after, expire_after, max_rows
+    return layer(dim, combiner, initializer, name, padding_id, *life, row_dtype)
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ an export of any version in between, gives the same.
 
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -141,7 +141,8 @@ def _rows(path: Path) -> CutRows:
 
 
 def _tables(rows: CutRows) -> list[Table]:
-    return [form.table for form in rows.forms if form.table.dim]
+    # Values are compared as everybody sees them, however they are stored.
+    return [replace(form.table, row_dtype="float32") for form in rows.forms if form.table.dim]
 
 
 def _write(folder: Path, table: Table, older: CutRows, newer: CutRows) -> TableDelta:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elastic.errors import CheckpointError
 from elastic.policy.training_ledger import TRAINING_FORMAT
+from elastic.rows.base import RowDtype
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -93,6 +94,7 @@ class TableEntry(_Form):
     initializer: str
     slots: list[str]
     notes: list[str] = []
+    row_dtype: RowDtype = "float32"
     file: Annotated[str, Field(pattern=r"^rows-\d+\.bin$")] | None = None
     digest: FileDigest | None = None
 

@@ -153,9 +153,10 @@ def _entry(form: TableForm) -> dict[str, Any]:
         "slots": list(form.slots),
         # A version before reads the others.
         **({"notes": list(form.notes)} if form.notes else {}),
+        **({"row_dtype": table.row_dtype} if table.row_dtype != "float32" else {}),
     }
 
 
 def _form(entry: TableEntry) -> TableForm:
-    table = Table(entry.name, entry.dim, entry.initializer)
+    table = Table(entry.name, entry.dim, entry.initializer, row_dtype=entry.row_dtype)
     return TableForm(table, tuple(entry.slots), tuple(entry.notes))

@@ -6,6 +6,7 @@ installed it is `TABLE.npz` with arrays of these names. Rows that nobody has cha
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ import numpy as np
 from elastic.checkpoints.rows import CutRows
 from elastic.errors import CheckpointError
 from elastic.rows.base import Table, Values
+from elastic.rows.precision import unpacked
 from elastic.rows.store import Change, TableForm
 
 PARQUET: Final = ".parquet"
@@ -69,11 +71,12 @@ def exported_tables(export: Path, tables: Sequence[Table]) -> CutRows:
     """
     paths = {table.name: _path_of(rows_folder(export), table) for table in tables}
     dims = {table.name: table.dim for table in tables}
+    forms = tuple(TableForm(replace(table, row_dtype="float32")) for table in tables)
 
     def scan(name: str) -> Iterator[Change]:
         return _read(paths[name], dims[name])
 
-    return CutRows(tuple(TableForm(table) for table in tables), scan)
+    return CutRows(forms, scan)
 
 
 def file_name(table: Table, suffix: str) -> str:
@@ -93,9 +96,10 @@ def _path_of(folder: Path, table: Table) -> Path:
 
 
 def values_of(table: Table, rows: CutRows) -> Iterator[Change]:
-    """All rows of a table without their slots."""
+    """All rows of a table as float32, without their slots."""
+    stored = next(form.table for form in rows.forms if form.table.name == table.name)
     for part in rows.scan(table.name):
-        yield Change(part.ids, np.ascontiguousarray(part.values[:, : table.dim]))
+        yield Change(part.ids, unpacked(stored, part.values))
 
 
 def write_parquet(path: Path, parts: Iterable[Change]) -> None:

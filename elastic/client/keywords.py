@@ -216,6 +216,9 @@ class TrainKeywords(JobKeywords, total=False):
     # parameter servers over which the parameters are spread, each with the user's optimizer
     num_ps: int | None
     num_ps_pods: int | None
+    # what float32 gradients are sent as to another machine; bfloat16 is half the bytes, and rounds
+    # them
+    wire_dtype: Literal["float32", "bfloat16"] | None
     # where rows of embeddings are: in the master's memory, on the parameter servers (ps), or in a
     # Redis, that of embedding_redis_url or one that the job brings along
     embedding_store: Literal["memory", "redis", "ps"] | None

@@ -8,7 +8,17 @@ from typing import Any, Final
 import numpy as np
 
 from elastic.errors import ModelDefError
-from elastic.rows.base import CANDIDATES, Ids, Life, RowGradient, RowReader, Table, Values
+from elastic.rows.base import (
+    CANDIDATES,
+    ROW_DTYPES,
+    Ids,
+    Life,
+    RowDtype,
+    RowGradient,
+    RowReader,
+    Table,
+    Values,
+)
 from elastic.rows.initializers import first_rows, parse
 
 COMBINERS: Final = ("sum", "mean", "sqrtn")
@@ -156,7 +166,12 @@ def recording(sources: Sequence[RowSource], watch: Callable[[Any], Any]) -> Iter
 
 
 def checked_table(
-    dim: int, combiner: str | None, initializer: str, name: str | None, life: Life
+    dim: int,
+    combiner: str | None,
+    initializer: str,
+    name: str | None,
+    life: Life,
+    row_dtype: RowDtype = "float32",
 ) -> Table:
     """The table that a layer's arguments ask for.
 
@@ -175,7 +190,11 @@ def checked_table(
     for argument in ("expire_after", "max_rows"):
         if getattr(life, argument) is not None:
             _check_number(argument, getattr(life, argument))
-    return Table(name or UNNAMED, dim, initializer, life)
+    if row_dtype not in ROW_DTYPES:
+        raise ModelDefError(
+            f"an embedding has row_dtype={row_dtype!r}: take {', '.join(ROW_DTYPES)}"
+        )
+    return Table(name or UNNAMED, dim, initializer, life, row_dtype)
 
 
 def _check_number(argument: str, value: object) -> None:

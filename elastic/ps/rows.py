@@ -154,10 +154,10 @@ class ServedRows:
         tables, store = self._newest
         if version in self._old:
             (tables, store), version = self._old[version], None
-        dim = tables.table(request.table).dim
+        num_words = tables.table(request.table).num_words
         if request.as_stored:
             return store.read(request.table, ids, version)
-        found = store.read_values(request.table, ids, dim, version)
+        found = store.read_values(request.table, ids, num_words, version)
         return Rows(tables.begun(request.table, ids, found), found.is_there)
 
     async def scan(self, request: pb.ScanRowsRequest) -> pb.ScanRowsReply:

@@ -6,7 +6,7 @@ exists nowhere: its values follow from its table and its id alone (`initializers
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,15 @@ class Life:
         return self.expire_after is not None or self.max_rows is not None
 
 
+RowDtype: TypeAlias = Literal["float32", "bfloat16", "int8"]
+"""What a store keeps of a number of a row."""
+
+ROW_DTYPES: Final[Mapping[str, int]] = {"float32": 4, "bfloat16": 2, "int8": 1}
+"""By name, the bytes of a number."""
+
+WORD_BYTES: Final = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table, as its layer declares it.
@@ -50,12 +59,20 @@ class Table:
         dim: Numbers of a row.
         initializer: How a row begins, in the words of `initializers.parse`: `uniform(0.05)`.
         life: Of its rows.
+        row_dtype: What is stored of their values, which are float32 to everybody else.
     """
 
     name: str
     dim: int
     initializer: str
     life: Life = Life()
+    row_dtype: RowDtype = "float32"
+
+    @property
+    def num_words(self) -> int:
+        """Words of a stored row that are its values; of int8 one more, their scale."""
+        scale = 1 if self.row_dtype == "int8" else 0
+        return scale + -(-self.dim * ROW_DTYPES[self.row_dtype] // WORD_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ Words: TypeAlias = NDArray[np.uint64]
 """Numbers of 64 bits, of any shape."""
 
 _WORD_BYTES: Final = 8
+_STEP: Final = 0x9E3779B97F4A7C15
 _EMPTY_TEXT: Final = 0xCBF29CE484222325
 
 
@@ -58,6 +59,14 @@ def mixed(words: Words) -> Words:
     words *= np.uint64(0x94D049BB133111EB)
     words ^= words >> np.uint64(31)
     return words
+
+
+def random_words(seed: str, ids: Ids, width: int) -> Words:
+    """Random words of shape (ids, width), each of the seed, its id and its place."""
+    key = mixed(to_ids([seed]).view(np.uint64))
+    rows = mixed(mixed(ids.view(np.uint64)) ^ key)
+    places = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(_STEP)
+    return mixed(rows[:, np.newaxis] + places)
 
 
 def _of_one_kind(array: NDArray[Any]) -> NDArray[Any]:

@@ -14,10 +14,9 @@ import numpy as np
 
 from elastic.errors import ModelDefError
 from elastic.rows.base import Ids, Table, Values
-from elastic.rows.ids import Words, mixed, to_ids
+from elastic.rows.ids import Words, random_words
 
 _FORM: Final = re.compile(r"\s*(\w+)\s*(?:\(\s*([^()]*?)\s*\))?\s*")
-_STEP: Final = 0x9E3779B97F4A7C15
 _LANES: Final = 3
 """Words of which a normal number is made, four pieces of 16 bits each."""
 
@@ -65,7 +64,7 @@ def first_rows(table: Table, ids: Ids) -> Values:
     initializer = parse(table.initializer)
 
     def draw(num_words: int) -> Words:
-        return _words(table.name, ids, table.dim * num_words)
+        return random_words(table.name, ids, table.dim * num_words)
 
     return RULES[initializer.kind](draw, len(ids), table.dim, initializer.number)
 
@@ -76,14 +75,6 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return number if np.isfinite(number) else None
-
-
-def _words(name: str, ids: Ids, width: int) -> Words:
-    """Random words of shape (ids, width), each of its table, id and place."""
-    key = mixed(to_ids([name]).view(np.uint64))
-    rows = mixed(mixed(ids.view(np.uint64)) ^ key)
-    places = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(_STEP)
-    return mixed(rows[:, np.newaxis] + places)
 
 
 def _uniform(draw: Draw, num_rows: int, dim: int, scale: float) -> Values:

@@ -1,9 +1,10 @@
 """Where rows are kept: one interface, and what every implementation promises.
 
 A store has the rows of all tables at one version, that of the parameters, each with the optimizer's
-slots behind its values: `width` numbers, of which the first `dim` are the row. The last `num_notes`
-are the bits of integers, by which it is decided which rows go (`life`). The master alone changes
-it. Rows that nobody has changed are not there, and neither are those that were removed.
+slots behind its values: `width` words, of which the first are the row (`precision`). The last
+`num_notes` are the bits of integers, by which it is decided which rows go (`life`). A store changes
+no bit of a word. The master alone changes rows. Those that nobody has changed are not there, and
+neither are those that were removed.
 
 Versions that somebody still reads are *held*: a cut, an evaluation. A store keeps of them what
 later commits overwrite, and no copy of a table.
@@ -52,7 +53,7 @@ class TableForm:
     @property
     def width(self) -> int:
         """Words of a stored row."""
-        return self.table.dim * (1 + len(self.slots)) + self.num_notes
+        return self.table.num_words + self.table.dim * len(self.slots) + self.num_notes
 
     @property
     def num_notes(self) -> int:

@@ -302,8 +302,18 @@ class MasterClient:
         header: pb.GradientHeader,
         gradients: Mapping[str, Array],
         state: Mapping[str, Array],
+        *,
+        narrows: bool = False,
     ) -> pb.ReportGradientReply:
-        """Push a gradient and the non-trained state; the reply may wait for the update."""
+        """Push a gradient and the non-trained state; the reply may wait for the update.
+
+        Args:
+            session: Of this worker.
+            header: Of the report.
+            gradients: By name, as the model has them.
+            state: Not trained, by name.
+            narrows: Round float32 gradients to bfloat16 where they are sent.
+        """
         header.session = session.key
         arrays = [*gradients.values(), *state.values()]
         shared = self._share(gradients, state, arrays) if session.shares_memory else None
@@ -314,6 +324,8 @@ class MasterClient:
             reply = self._call("ReportGradient", lambda: single, BULK_TIMEOUT_S, is_single=True)
             return reply
         layout = Layout.of(gradients, state)
+        if narrows:
+            layout = layout.narrowed(len(gradients))
         header.gradients.extend(specs_to_proto(layout.specs[: len(gradients)]))
         header.state.extend(specs_to_proto(layout.specs[len(gradients) :]))
         first = pb.GradientChunk(header=header)

@@ -196,14 +196,16 @@ class LoadHeader(_message.Message):
     def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer_values: _Optional[str] = ..., total_steps: _Optional[int] = ..., is_synchronous: bool = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., row_rule: _Optional[_Union[RowRule, _Mapping]] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("name", "dim", "initializer")
+    __slots__ = ("name", "dim", "initializer", "row_dtype")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIM_FIELD_NUMBER: _ClassVar[int]
     INITIALIZER_FIELD_NUMBER: _ClassVar[int]
+    ROW_DTYPE_FIELD_NUMBER: _ClassVar[int]
     name: str
     dim: int
     initializer: str
-    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ...) -> None: ...
+    row_dtype: str
+    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., row_dtype: _Optional[str] = ...) -> None: ...
 
 class RowRule(_message.Message):
     __slots__ = ("kind", "numbers")
@@ -505,14 +507,16 @@ class RowsChunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class RowGradient(_message.Message):
-    __slots__ = ("table", "ids", "values")
+    __slots__ = ("table", "ids", "values", "dtype")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
     table: str
     ids: bytes
     values: bytes
-    def __init__(self, table: _Optional[str] = ..., ids: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
+    dtype: str
+    def __init__(self, table: _Optional[str] = ..., ids: _Optional[bytes] = ..., values: _Optional[bytes] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class GradientHeader(_message.Message):
     __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity", "metrics", "is_staged", "rows")

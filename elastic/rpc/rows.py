@@ -8,7 +8,7 @@ import numpy as np
 from elastic.errors import TrainingError
 from elastic.rows.base import Ids, RowGradient, RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.layout import CHUNK_BYTES
+from elastic.rpc.layout import CHUNK_BYTES, DTYPES
 from elastic.rpc.wire import encode_data
 
 MAX_GRADIENT_BYTES: Final = 60 << 20
@@ -22,6 +22,8 @@ ONE_MESSAGE_BYTES: Final = 4 << 20
 
 _ID: Final = np.dtype("<i8")
 _VALUE: Final = np.dtype("<f4")
+_NARROW: Final = DTYPES["bfloat16"]
+_SENT_AS: Final = {"float32": _VALUE, "bfloat16": _NARROW}
 
 
 class RowsError(ValueError):
@@ -47,13 +49,19 @@ def ids_from_bytes(data: bytes) -> Ids:
     return ids
 
 
-def gradients_to_proto(rows: RowGradients) -> list[pb.RowGradient]:
+def gradients_to_proto(rows: RowGradients, *, narrows: bool = False) -> list[pb.RowGradient]:
     """Encode the gradients of rows.
+
+    Args:
+        rows: By table.
+        narrows: Round them to bfloat16.
 
     Raises:
         TrainingError: They are more than one message holds.
     """
-    size_bytes = sum(each.ids.nbytes + each.values.nbytes for each in rows.values())
+    name_of_dtype = "bfloat16" if narrows else "float32"
+    dtype = _SENT_AS[name_of_dtype]
+    size_bytes = sum(each.ids.nbytes + each.values.size * dtype.itemsize for each in rows.values())
     if size_bytes > MAX_GRADIENT_BYTES:
         num_rows = sum(len(each.ids) for each in rows.values())
         raise TrainingError(
@@ -65,32 +73,38 @@ def gradients_to_proto(rows: RowGradients) -> list[pb.RowGradient]:
         pb.RowGradient(
             table=name,
             ids=ids_to_bytes(each.ids),
-            values=each.values.astype(_VALUE, copy=False).tobytes(),
+            values=each.values.astype(dtype, copy=False).tobytes(),
+            dtype=name_of_dtype,
         )
         for name, each in rows.items()
     ]
 
 
 def gradients_from_proto(messages: Iterable[pb.RowGradient]) -> dict[str, RowGradient]:
-    """Decode the gradients of rows, as views of what has come.
+    """Decode the gradients of rows, as float32; those that came so as views.
 
     Raises:
-        RowsError: A table comes twice, ids do not ascend, or values are not whole rows.
+        RowsError: A table comes twice, ids do not ascend, or values are not whole rows of a known
+            dtype.
     """
     rows: dict[str, RowGradient] = {}
     for message in messages:
         if message.table in rows:
             raise RowsError(f"two gradients of table {message.table!r}")
         ids = ids_from_bytes(message.ids)
-        rows[message.table] = RowGradient(ids, _rows_of(message.values, len(ids)))
+        dtype = _SENT_AS.get(message.dtype or "float32")
+        if dtype is None:
+            raise RowsError(f"gradients of rows as {message.dtype!r}")
+        rows[message.table] = RowGradient(ids, _rows_of(message.values, len(ids), dtype))
     return rows
 
 
-def _rows_of(data: bytes, num_rows: int) -> Values:
-    num_values, rest = divmod(len(data), _VALUE.itemsize)
+def _rows_of(data: bytes, num_rows: int, dtype: np.dtype[Any]) -> Values:
+    num_values, rest = divmod(len(data), dtype.itemsize)
     if rest or num_values % max(num_rows, 1) or (num_values and not num_rows):
         raise RowsError(f"{len(data)} bytes are no {num_rows} rows")
-    return np.frombuffer(data, _VALUE).reshape(num_rows, -1 if num_rows else 0)
+    values = np.frombuffer(data, dtype).astype(_VALUE, copy=False)
+    return values.reshape(num_rows, -1 if num_rows else 0)
 
 
 def is_one_message(dim: int, num_rows: int) -> bool:

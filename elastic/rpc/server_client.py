@@ -70,10 +70,12 @@ class Gradient:
     """One worker's share of a gradient for a server.
 
     Attributes:
+        layout: Of what is sent, whose first `num_parameters` tensors are gradients.
         arrays: Gradients, then the state that is not trained; in the server's order.
         shared: Where they lie already, in memory that the server can map.
         dropped: What was staged before and refused.
         rows: Gradients of the rows of embeddings that the server has.
+        narrows_rows: Whether these are rounded to bfloat16.
     """
 
     era: str
@@ -87,6 +89,7 @@ class Gradient:
     shared: SharedHandle | None = None
     dropped: Sequence[int] = ()
     rows: RowGradients = field(default_factory=dict)
+    narrows_rows: bool = False
 
 
 class ServerClient:
@@ -407,7 +410,7 @@ def _stage_header(gradient: Gradient) -> pb.StageHeader:
         drop=gradient.dropped,
         gradients=specs_to_proto(specs[:split]),
         state=specs_to_proto(specs[split:]),
-        rows=gradients_to_proto(gradient.rows),
+        rows=gradients_to_proto(gradient.rows, narrows=gradient.narrows_rows),
     )
     if gradient.shared is not None:
         header.shared.CopyFrom(gradient.shared)

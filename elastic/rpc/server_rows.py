@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
-from elastic.rows.base import Ids, Table, Values
+from elastic.rows.base import Ids, RowDtype, Table, Values
 from elastic.rows.kernels import RowRule
 from elastic.rows.store import Change, Rows
 from elastic.rpc import elastic_pb2 as pb
@@ -149,12 +149,18 @@ def rows_scanned(reply: pb.ScanRowsReply, width: int) -> tuple[Change, int | Non
 
 def table_to_proto(table: Table) -> pb.Table:
     """Encode what a table is."""
-    return pb.Table(name=table.name, dim=table.dim, initializer=table.initializer)
+    return pb.Table(
+        name=table.name,
+        dim=table.dim,
+        initializer=table.initializer,
+        row_dtype=table.row_dtype,
+    )
 
 
 def table_from_proto(message: pb.Table) -> Table:
     """Decode what a table is."""
-    return Table(message.name, message.dim, message.initializer)
+    row_dtype = cast("RowDtype", message.row_dtype or "float32")
+    return Table(message.name, message.dim, message.initializer, row_dtype=row_dtype)
 
 
 def rule_to_proto(rule: RowRule) -> pb.RowRule:

@@ -79,10 +79,15 @@ def assemble(
 
 
 def _exchange(spec: JobSpec, client: MasterClient) -> Exchange:
-    if spec.num_ps:
-        keeps_rows = spec.embedding_store == "ps"
-        return ServerExchange(client, is_synchronous=not spec.is_async, keeps_rows=keeps_rows)
-    return MasterExchange(client)
+    narrows = spec.wire_dtype == "bfloat16"
+    if not spec.num_ps:
+        return MasterExchange(client, narrows=narrows)
+    return ServerExchange(
+        client,
+        is_synchronous=not spec.is_async,
+        keeps_rows=spec.embedding_store == "ps",
+        narrows=narrows,
+    )
 
 
 def _rows(spec: JobSpec, client: MasterClient, exchange: Exchange) -> MasterRows | RowsOnServers:

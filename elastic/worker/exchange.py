@@ -72,9 +72,15 @@ class Exchange(Protocol):
 class MasterExchange:
     """The master has everything."""
 
-    def __init__(self, client: MasterClient) -> None:
-        """Take the connection to it."""
+    def __init__(self, client: MasterClient, *, narrows: bool = False) -> None:
+        """Take the connection to it.
+
+        Args:
+            client: The connection.
+            narrows: Round float32 gradients to bfloat16 where they are not handed over in memory.
+        """
         self._client = client
+        self._narrows = narrows
         self._session: Session | None = None
 
     def begin(self, session: Session) -> None:
@@ -93,8 +99,11 @@ class MasterExchange:
         rows: RowGradients = NO_ROWS,
     ) -> pb.ReportGradientReply:
         """See `Exchange`."""
-        header.rows.extend(gradients_to_proto(rows))
-        return self._client.report_gradient(self._current, header, gradients, state)
+        narrows = self._narrows and not self._current.shares_memory
+        header.rows.extend(gradients_to_proto(rows, narrows=narrows))
+        return self._client.report_gradient(
+            self._current, header, gradients, state, narrows=narrows
+        )
 
     def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
         """See `Exchange`."""
@@ -134,7 +143,12 @@ class ServerExchange:
     """
 
     def __init__(
-        self, client: MasterClient, *, is_synchronous: bool, keeps_rows: bool = False
+        self,
+        client: MasterClient,
+        *,
+        is_synchronous: bool,
+        keeps_rows: bool = False,
+        narrows: bool = False,
     ) -> None:
         """Take the connection to the master, who says where the servers are.
 
@@ -142,10 +156,12 @@ class ServerExchange:
             is_synchronous: All servers have to be at one version before it is computed on. Else a
                 gradient may be of one that is half a newer one, and counts as of the older.
             keeps_rows: The servers have the rows of embeddings as well, and else the master.
+            narrows: Round float32 gradients to bfloat16 where they are not handed over in memory.
         """
         self._client = client
         self._is_synchronous = is_synchronous
         self._keeps_rows = keeps_rows
+        self._narrows = narrows
         self._session: Session | None = None
         self._links: list[_Link] = []
         self._threads: ThreadPoolExecutor | None = None
@@ -202,7 +218,8 @@ class ServerExchange:
         if self._keeps_rows:
             shares = _spread(rows, len(self._links))
         else:
-            header.rows.extend(gradients_to_proto(rows))
+            narrows = self._narrows and not self._current.shares_memory
+            header.rows.extend(gradients_to_proto(rows, narrows=narrows))
         stage = partial(self._stage, header, gradients, state, shares)
         header.is_staged = all(self._each(self._links, stage))
         # All servers have dropped these by now.
@@ -311,20 +328,24 @@ class ServerExchange:
             names = [each.name for each in (*held.parameters, *held.state)]
             link.layout = Layout.of(dict(zip(names, arrays, strict=True)))
         memory = self._shared(link, header.model_version) if link.place.shares_memory else None
+        layout, narrows = link.layout, self._narrows and not link.place.shares_memory
         if memory is not None:
-            link.layout.fill(memory.data, arrays)
+            layout.fill(memory.data, arrays)
+        elif narrows:
+            layout = layout.narrowed(len(held.parameters))
         gradient = Gradient(
             session.era,
             session.key,
             header.sequence,
             header.model_version,
             header.end - header.start,
-            link.layout,
+            layout,
             len(held.parameters),
             arrays,
             None if memory is None else memory.handle(),
             tuple(self._refused),
             rows[link.index],
+            narrows,
         )
         return link.client.stage(gradient)
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from elastic.embedding import Embedding, to_ids
+from elastic.embedding import Embedding, RowDtype, to_ids
 
 
 class Layout(NamedTuple):
@@ -56,11 +56,13 @@ LAYOUTS = (
 class CustomModel(keras.Model):
     """A factorization machine beside a network with two hidden layers, over the same rows."""
 
-    def __init__(self, dim: int = 8, hidden: int = 64, **kwargs: Any) -> None:
+    def __init__(
+        self, dim: int = 8, hidden: int = 64, row_dtype: RowDtype = "float32", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.dim, self.hidden = dim, hidden
+        self.dim, self.hidden, self.row_dtype = dim, hidden, row_dtype
         # The weight of a category's value, and then its vector: one table, so one read a step.
-        self.rows = Embedding(1 + dim, initializer="normal(0.01)", name="rows")
+        self.rows = Embedding(1 + dim, initializer="normal(0.01)", name="rows", row_dtype=row_dtype)
         self.flat = keras.layers.Flatten()
         self.deep = keras.Sequential(
             [
@@ -82,7 +84,8 @@ class CustomModel(keras.Model):
         return tf.reduce_sum(weights, axis=1) + pairs / 2 + deep[:, 0]
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "dim": self.dim, "hidden": self.hidden}
+        own = {"dim": self.dim, "hidden": self.hidden, "row_dtype": self.row_dtype}
+        return {**super().get_config(), **own}
 
 
 def loss(labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elastic.embedding import Embedding, to_ids
+from elastic.embedding import Embedding, RowDtype, to_ids
 
 
 class Layout(NamedTuple):
@@ -57,10 +57,10 @@ NUM_BINS = 1000
 class CustomModel(nn.Module):
     """A factorization machine beside a network with two hidden layers, over the same rows."""
 
-    def __init__(self, dim: int = 8, hidden: int = 64) -> None:
+    def __init__(self, dim: int = 8, hidden: int = 64, row_dtype: RowDtype = "float32") -> None:
         super().__init__()
         # The weight of a category's value, and then its vector: one table, so one read a step.
-        self.rows = Embedding(1 + dim, initializer="normal(0.01)")
+        self.rows = Embedding(1 + dim, initializer="normal(0.01)", row_dtype=row_dtype)
         self.deep = nn.Sequential(
             nn.LazyLinear(hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
             nn.Linear(hidden, 1),

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from support.datasets import prepared_dir
 from support.local_job import LocalJob, make_spec
-from support.rows import check_counts, rows_of
+from support.rows import check_counts, counted_parts, rows_of
 from support.thread_job import ZOO
 
-from elastic.checkpoints.table_files import exported_tables
+from elastic.checkpoints.table_files import exported_tables, values_of
 from elastic.rows.base import Table
 
 NUM_RECORDS = 90
@@ -19,13 +19,13 @@ WAYS = {
 }
 
 
-def trained(folder, way, **settings):
+def trained(folder, way, life=None, **settings):
     """The checkpoint of a job, and its cut."""
     spec = make_spec(
         "embedded_counting_torch.CustomModel",
         prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
         model_zoo=str(ZOO),
-        model_params={"num_records": NUM_RECORDS},
+        model_params={"num_records": NUM_RECORDS, "life": life or {}},
         **WAYS[way],
         **settings,
     )
@@ -67,6 +67,35 @@ def test_a_job_is_resumed_from_store_to_store_as_if_there_were_one(tmp_path):
     }
     for name, values in expected.parameters.items():
         assert cut.parameters[name].tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize(("before", "after"), [("2-servers", "memory"), ("memory", "2-servers")])
+def test_rows_in_fewer_bits_count_each_record_wherever_they_are(before, after, tmp_path):
+    """The counts are numbers of which both dtypes have all that come."""
+    first = tmp_path / "first"
+    checkpoint, cut = trained(first, before, life={"row_dtype": "int8"})
+    assert cut.rows.forms[0].table.row_dtype == "int8"
+    values = values_in(cut)
+    assert np.stack(list(values.values())) == pytest.approx(1.0, abs=1e-3)
+    _, cut = trained(
+        tmp_path / "second",
+        after,
+        life={"row_dtype": "bfloat16"},
+        checkpoint_filename_for_init=checkpoint,
+    )
+    assert np.abs(counted_parts(cut, NUM_RECORDS) - 2).max() < 1e-3
+    values = values_in(cut)
+    assert sorted(values) == list(range(NUM_RECORDS))
+    assert np.stack(list(values.values())) == pytest.approx(2.0, rel=0.02)
+
+
+def values_in(cut):
+    """The rows of a cut as everybody sees them."""
+    [form] = cut.rows.forms
+    found = {}
+    for part in values_of(form.table, cut.rows):
+        found |= zip(part.ids.tolist(), part.values, strict=True)
+    return found
 
 
 @pytest.mark.parametrize("settings", [{"grads_to_wait": 2}, {"use_async": True}])

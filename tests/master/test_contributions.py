@@ -77,6 +77,20 @@ def test_one_gradient_alone_is_passed_through_untouched():
     assert gradient is array
 
 
+def test_what_was_rounded_on_its_way_is_summed_and_applied_in_float32():
+    """Also with one beside it that was not, and alone in the memory of the group before."""
+    exact, rounded = np.float32([1 / 3, 1e-3]), np.float32([1 / 3, 1e-3]).astype(DTYPES["bfloat16"])
+    group = _group({"a": exact}, {})
+    for arrays in ([rounded], [exact, rounded], [rounded, rounded, rounded], [rounded]):
+        for array in arrays:
+            group.add(Contribution([array], [], 7))
+        [mean], _, _ = group.mean()
+        assert mean.dtype == np.float32
+        expected = np.mean([array.astype(np.float64) for array in arrays], axis=0)
+        np.testing.assert_allclose(mean, expected, rtol=1e-6)
+        group = group.successor()
+
+
 @pytest.mark.parametrize("weights", [[32, 32], [32, 32, 32], [7, 32]])
 def test_whole_numbers_average_exactly(weights):
     """What the counting model's gradients have to, for sums that add up."""

@@ -1,6 +1,7 @@
 """Rows beside the parameters: one update changes both by the average of its records, or neither."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -333,3 +334,72 @@ def test_a_job_that_begins_with_rows_begins_their_slots():
     np.testing.assert_array_equal(found.values[:, :2], changes["items"].values[:, :2])
     assert not found.values[:, 2:].any()
     assert changes["items"].values[:, 2:].any()
+
+
+NARROW = ["bfloat16", "int8"]
+
+
+@pytest.mark.parametrize("row_dtype", NARROW)
+def test_rows_in_fewer_bits_follow_those_in_float32(row_dtype):
+    """Slots are the same; a job that goes back to a cut has all as it was, bit by bit."""
+
+    def trained(tables, steps):
+        for step in steps:
+            share = Share({"items": gradient(5, 7, value=1.0 + step % 3)}, 1)
+            changes = tables.changes([share], RATE / 10, step)
+            tables.store.commit(step, changes)
+        return tables
+
+    narrow = replace(ITEMS, row_dtype=row_dtype)
+    tables, wide = (
+        trained(opened(narrow, "adam"), range(1, 11)),
+        trained(opened(kind="adam"), range(1, 11)),
+    )
+    ids = np.array([5, 7, 9], np.int64)
+    found, wanted = tables.read("items", ids), wide.read("items", ids)
+    np.testing.assert_allclose(found[:2], wanted[:2], atol=0.1 * np.abs(wanted).max())
+    np.testing.assert_array_equal(found[2], wanted[2])
+    np.testing.assert_array_equal(
+        tables.store.read("items", ids).values[:, narrow.num_words :],
+        wide.store.read("items", ids).values[:, ITEMS.dim :],
+    )
+    cut = held(tables)
+    again = opened(narrow, "adam")
+    again.go_back(10, cut)
+    for each in (tables, again):
+        trained(each, range(11, 14))
+    assert (
+        again.store.read("items", ids).values.tobytes()
+        == tables.store.read("items", ids).values.tobytes()
+    )
+
+
+@pytest.mark.parametrize("row_dtype", NARROW)
+def test_a_job_goes_on_with_rows_of_another_dtype(row_dtype):
+    narrow = replace(ITEMS, row_dtype=row_dtype)
+    ids = np.array([5, 7], np.int64)
+    for before, after in ((ITEMS, narrow), (narrow, ITEMS)):
+        first_job, goes_on, begins = (opened(each, "adam") for each in (before, after, after))
+        first_job.store.commit(1, first_job.changes([Share({"items": gradient(5, 7)}, 1)], RATE, 1))
+        goes_on.go_back(1, held(first_job))
+        begins.begin(1, held(first_job))
+        wanted = first_job.read("items", ids)
+        for each in (goes_on, begins):
+            np.testing.assert_allclose(each.read("items", ids), wanted, rtol=0.02, atol=0.02)
+        slots = goes_on.store.read("items", ids).values[:, after.num_words :]
+        assert (
+            slots.tobytes()
+            == first_job.store.read("items", ids).values[:, before.num_words :].tobytes()
+        )
+        assert not begins.store.read("items", ids).values[:, after.num_words :].any()
+
+
+@pytest.mark.parametrize(
+    ("row_dtype", "num_bytes"), [("float32", 24), ("bfloat16", 20), ("int8", 24)]
+)
+def test_the_bytes_of_a_row_are_told_as_they_are_stored(row_dtype, num_bytes):
+    """Of 2 numbers, one slot and the id: of so few int8 spares nothing, for it has a scale."""
+    tables = opened(replace(ITEMS, row_dtype=row_dtype), "adagrad")
+    tables.store.commit(1, tables.changes([Share({"items": gradient(5)}, 1)], RATE, 1))
+    (size,) = tables.sizes()
+    assert (size.rows, size.size_bytes) == (1, num_bytes)

@@ -57,6 +57,24 @@ def test_bfloat16_and_large_tensors_are_cut_at_chunk_size():
     assert got_big.ctypes.data % ALIGNMENT == got_half.ctypes.data % ALIGNMENT == 0
 
 
+def test_gradients_are_rounded_to_the_nearest_even_number_on_their_way():
+    odd = [np.nan, np.inf, -np.inf, -0.0, 1 + 2**-8, 1 + 3 * 2**-8]
+    many = np.random.default_rng(5).normal(size=700_001).astype(np.float32)
+    arrays = [np.array(odd, np.float32), many, np.array([7]), np.array([1.1], np.float32)]
+    wide = Layout.of({f"t{i}": array for i, array in enumerate(arrays)})
+    narrow = wide.narrowed(3)
+    assert [s.dtype for s in narrow.specs] == ["bfloat16", "bfloat16", "int64", "float32"]
+    assembler = Assembler(narrow)
+    for pieces in iter_chunks(narrow, arrays):
+        assembler.add(b"".join(pieces))
+    got_odd, got_many, got_count, got_state = assembler.finish()
+    expected = [np.nan, np.inf, -np.inf, -0.0, 1, 1 + 2**-6]
+    np.testing.assert_array_equal(got_odd.astype(np.float64), expected)
+    assert np.signbit(got_odd[3])
+    assert np.abs(np.float32(got_many) / many - 1).max() <= 2**-8
+    assert (got_count, got_state) == (arrays[2], arrays[3])
+
+
 def test_the_order_of_bytes_is_that_of_the_machine():
     big = np.arange(6, dtype=">f4").reshape(2, 3)
     layout = Layout.of({"x": big})

@@ -23,6 +23,15 @@ def test_gradients_come_out_as_they_were_sent():
     assert not len(found["users"].ids)
 
 
+def test_gradients_that_are_rounded_are_float32_again_and_half_the_bytes():
+    values = np.float32([[1 / 3, np.inf], [np.nan, -2.0]])
+    [message] = wire.gradients_to_proto({"items": RowGradient(np.arange(2), values)}, narrows=True)
+    assert len(message.values) == 8
+    found = wire.gradients_from_proto([message])["items"].values
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, values, rtol=2**-8)
+
+
 IDS = np.array([1, 2], "<i8").tobytes()
 WRONG = {
     "cut-ids": ([pb.RowGradient(table="t", ids=IDS[:9])], "9 bytes are no ids of 8 bytes each"),
@@ -31,6 +40,7 @@ WRONG = {
     "uneven": ([pb.RowGradient(table="t", ids=IDS, values=bytes(12))], "12 bytes are no 2 rows"),
     "cut-value": ([pb.RowGradient(table="t", ids=IDS, values=bytes(7))], "7 bytes are no 2 rows"),
     "no-ids": ([pb.RowGradient(table="t", values=bytes(8))], "8 bytes are no 0 rows"),
+    "dtype": ([pb.RowGradient(table="t", dtype="int8")], "gradients of rows as 'int8'"),
     "twice": ([pb.RowGradient(table="t")] * 2, "two gradients of table 't'"),
 }
 

@@ -94,6 +94,23 @@ class RowStoreContract:
         make(store, deep=Change(np.asarray([1]), values))
         assert store.read("deep", np.asarray([1])).values.tobytes() == values.tobytes()
 
+    def test_it_keeps_every_bit_wherever_rows_go(self, store):
+        """Some words are numbers of half the size or a quarter, and not one of them is changed."""
+        bits = np.random.default_rng(6).integers(0, 2**32, (500, DIM), np.uint32)
+        bits[0] = [0x7F800001, 0xFF812345, 0x7FFFFFFF, 0xFFFFFFFF, 1, 0x80000000, 0, 0x7FC00000]
+        change = Change(np.arange(500), bits.view(np.float32))
+        make(store, deep=change)
+        store.hold(1)
+        make(store, deep=rows_of(range(400), 5))
+        held = store.read("deep", change.ids, 1)
+        parts = list(store.scan("deep", 1))
+        order = np.argsort(np.concatenate([part.ids for part in parts]))
+        whole = np.concatenate([part.values for part in parts])[order]
+        store.load(7, {"deep": parts})
+        loaded = store.read("deep", change.ids)
+        for values in (held.values, whole, loaded.values):
+            assert values.tobytes() == bits.tobytes()
+
     def test_tables_have_nothing_to_do_with_each_other(self, store):
         make(store, deep=rows_of([1], 5), wide=rows_of([1, 2], 6, 1))
         assert numbers(store, [1, 2]) == [5, None]

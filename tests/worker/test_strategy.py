@@ -49,14 +49,22 @@ class WorkerOf:
     """One worker's strategy and model, beside the client that leases its tasks."""
 
     def __init__(
-        self, address, index, share_memory=True, updater=None, get_model_steps=1, num_ps=0
+        self,
+        address,
+        index,
+        share_memory=True,
+        updater=None,
+        get_model_steps=1,
+        num_ps=0,
+        narrows=False,
     ):
         self._index = index
         self.client = MasterClient(lambda: address, TOKEN, 5.0, share_memory=share_memory)
         self.model = Model(num_ps > 0)
-        exchange = MasterExchange(self.client)
+        exchange = MasterExchange(self.client, narrows=narrows)
         if num_ps:
-            exchange = ServerExchange(self.client, is_synchronous=updater is None)
+            is_synchronous = updater is None
+            exchange = ServerExchange(self.client, is_synchronous=is_synchronous, narrows=narrows)
         self.exchange = exchange
         self.strategy = PulledParameters(exchange, self.model, updater, get_model_steps)
         self.begin()
@@ -86,6 +94,7 @@ def play(
     share_memory=True,
     get_model_steps=1,
     updater=None,
+    narrows=False,
     **settings,
 ):
     """Play a scenario of workers in a thread, against a fresh master that waits for no group."""
@@ -99,7 +108,15 @@ def play(
 
             def workers():
                 made = [
-                    WorkerOf(peer.address, index, share_memory, updater, get_model_steps, num_ps)
+                    WorkerOf(
+                        peer.address,
+                        index,
+                        share_memory,
+                        updater,
+                        get_model_steps,
+                        num_ps,
+                        narrows,
+                    )
                     for index in range(num_workers)
                 ]
                 try:
@@ -129,6 +146,23 @@ def test_what_was_accepted_is_in_what_is_filled_next(share_memory, num_ps):
         assert worker.model.counts.tolist() == newest(master).tolist()
 
     play(scenario, num_ps=num_ps, share_memory=share_memory)
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_gradients_are_rounded_where_they_are_sent_and_state_never(share_memory, num_ps):
+    def scenario(master, worker):
+        worker.strategy.fill()
+        contribution = worker.compute(0)
+        for gradient in contribution.result.gradients.values():
+            # Counts are gradients by the least of them, and bfloat16 has no 1001.
+            gradient[:], gradient[0] = -1001, -1
+        contribution.result.state["steps"][...] = 1001
+        worker.strategy.contribute(contribution)
+        assert set(newest(master).tolist()) == {1, 1001 if share_memory else 1000}
+        worker.strategy.fill()
+        assert worker.model.steps == 1001
+
+    play(scenario, num_ps=num_ps, share_memory=share_memory, narrows=True)
 
 
 def test_who_was_late_computes_again_on_the_version_that_now_is(num_ps):

@@ -13,7 +13,7 @@ from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array
 from elastic.frameworks.keras.variables import to_array
 from elastic.frameworks.row_source import Reads, RowSource, check_names, checked_table, merged
-from elastic.rows.base import Ids, Life, RowGradient, Values
+from elastic.rows.base import Ids, Life, RowDtype, RowGradient, Values
 from elastic.rows.ids import to_ids
 
 RowTensors: TypeAlias = Mapping[str, Sequence[tuple[Any, Any]]]
@@ -38,6 +38,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         admit_after: int = 1,
         expire_after: int | None = None,
         max_rows: int | None = None,
+        row_dtype: RowDtype = "float32",
         **options: Any,
     ) -> None:
         """Declare a table.
@@ -54,6 +55,8 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             admit_after: An id gets a row in the update in which it comes for the so-manieth time.
             expire_after: Rows go that were in none of so many updates; None for never.
             max_rows: Where there would be more, those go that were in the fewest updates.
+            row_dtype: What is stored of a row's numbers: `float32`, `bfloat16`, or `int8` with a
+                scale for each row. They are float32 wherever they are computed with.
             options: Of any Keras layer, such as `dtype`.
 
         Raises:
@@ -61,7 +64,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         """
         super().__init__(name=name, **options)
         life = Life(admit_after, expire_after, max_rows)
-        self.source = RowSource(checked_table(dim, combiner, initializer, name, life))
+        self.source = RowSource(checked_table(dim, combiner, initializer, name, life, row_dtype))
         self.combiner = combiner
         self.padding_id = padding_id
         self.is_named = name is not None
@@ -100,6 +103,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             "combiner": self.combiner,
             "initializer": self.source.table.initializer,
             "padding_id": self.padding_id,
+            "row_dtype": self.source.table.row_dtype,
             **asdict(self.source.table.life),
         }
         table = {"table": self.source.table.name} if self.is_named or self.is_in_model else {}

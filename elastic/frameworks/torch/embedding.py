@@ -19,7 +19,7 @@ from elastic.frameworks.row_source import (
     merged,
 )
 from elastic.frameworks.torch.arrays import to_array
-from elastic.rows.base import Ids, Life, RowGradient, Values
+from elastic.rows.base import Ids, Life, RowDtype, RowGradient, Values
 from elastic.rows.ids import to_ids
 
 Weights: TypeAlias = torch.Tensor | NDArray[Any] | Sequence[Any]
@@ -44,6 +44,7 @@ class Embedding(torch.nn.Module):
         admit_after: int = 1,
         expire_after: int | None = None,
         max_rows: int | None = None,
+        row_dtype: RowDtype = "float32",
     ) -> None:
         """Declare a table.
 
@@ -59,13 +60,15 @@ class Embedding(torch.nn.Module):
             admit_after: An id gets a row in the update in which it comes for the so-manieth time.
             expire_after: Rows go that were in none of so many updates; None for never.
             max_rows: Where there would be more, those go that were in the fewest updates.
+            row_dtype: What is stored of a row's numbers: `float32`, `bfloat16`, or `int8` with a
+                scale for each row. They are float32 wherever they are computed with.
 
         Raises:
             ModelDefError: One of these has no such value.
         """
         super().__init__()
         life = Life(admit_after, expire_after, max_rows)
-        self.source = RowSource(checked_table(dim, combiner, initializer, name, life))
+        self.source = RowSource(checked_table(dim, combiner, initializer, name, life, row_dtype))
         self.combiner = combiner
         self.padding_id = padding_id
         self._is_named = name is not None

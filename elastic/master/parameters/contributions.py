@@ -32,6 +32,7 @@ class Contribution:
     Its arrays are borrowed: whoever reads them after the reply reads those of the next one.
 
     Attributes:
+        gradients: As they came: bfloat16 where a worker has rounded those of float32.
         buffer: Where they lie, if that is not the worker's own memory.
     """
 
@@ -57,6 +58,7 @@ class GradientReceiver:
         self._parameters = parameters
         self._state = state
         self._whole = whole
+        self._narrow = whole.narrowed(len(parameters.specs))
         self._mappings: dict[str, Mappings] = {}
         self._free: list[Bytes] = []
 
@@ -66,23 +68,20 @@ class GradientReceiver:
         Raises:
             LayoutError: They are not the model's tensors.
         """
-        if incoming.gradients is not None:
-            incoming.gradients.require(self._parameters, "gradient")
-        if incoming.state is not None:
-            incoming.state.require(self._state, "state")
+        layout = self._layout_of(incoming)
         if incoming.shared is not None:
             data = self._map(incoming.session, incoming.shared)
-            return self._contribution(incoming, data, None)
+            return self._contribution(incoming, layout.views(data), None)
         buffer = self._free.pop() if self._free else aligned_empty(self._whole.size_bytes)
-        assembler = Assembler(self._whole, buffer)
+        assembler = Assembler(layout, buffer)
         try:
             async for chunk in incoming.chunks:
                 assembler.add(chunk)
-            assembler.finish()
+            arrays = assembler.finish()
         except BaseException:
             self._keep(buffer)
             raise
-        return self._contribution(incoming, buffer, buffer)
+        return self._contribution(incoming, arrays, buffer)
 
     def give_back(self, contribution: Contribution) -> None:
         """Its gradient is applied, summed up or refused, so its memory is free."""
@@ -90,8 +89,25 @@ class GradientReceiver:
             self._keep(contribution.buffer)
             contribution.buffer = None
 
-    def _contribution(self, incoming: Incoming, data: Bytes, buffer: Bytes | None) -> Contribution:
-        arrays = self._whole.views(data)
+    def _layout_of(self, incoming: Incoming) -> Layout:
+        """What is announced: the model's tensors, or the same with rounded gradients.
+
+        Raises:
+            LayoutError: It is neither.
+        """
+        split = len(self._parameters.specs)
+        if incoming.state is not None:
+            incoming.state.require(self._state, "state")
+        if incoming.gradients is None:
+            return self._whole
+        if incoming.gradients.specs == self._narrow.specs[:split]:
+            return self._narrow
+        incoming.gradients.require(self._parameters, "gradient")
+        return self._whole
+
+    def _contribution(
+        self, incoming: Incoming, arrays: Sequence[Array], buffer: Bytes | None
+    ) -> Contribution:
         split = len(self._parameters.specs)
         return Contribution(arrays[:split], arrays[split:], incoming.num_records, buffer=buffer)
 
@@ -117,8 +133,8 @@ class GradientReceiver:
 
 
 class WeightedSum:
-    """The average so far. One gradient alone is passed through untouched; half floats are summed
-    in float32.
+    """The average so far. One gradient alone is passed through untouched, or made as wide as its
+    parameter where it was rounded on its way; half floats are summed in float32.
     """
 
     def __init__(self, parameters: Layout, state: Layout, *, is_measured: bool = False) -> None:
@@ -180,6 +196,8 @@ class WeightedSum:
         """Gradients, state and the learning-rate scale of the update; to be asked once."""
         first = self._first
         assert first is not None
+        if not self._unit and self._is_rounded(first):
+            self._started(first)
         if self._totals is None or not self._unit:
             return list(first.gradients), list(first.state), first.learning_rate_scale
         weight = self.num_records // self._unit
@@ -190,6 +208,12 @@ class WeightedSum:
         if self._squares is not None:
             self._squares.end(means[: self._split])
         return means[: self._split], means[self._split :], first.learning_rate_scale
+
+    def _is_rounded(self, contribution: Contribution) -> bool:
+        return any(
+            array.dtype != spec.numpy_dtype
+            for array, spec in zip(contribution.gradients, self._layouts[0].specs, strict=True)
+        )
 
     def _started(self, first: Contribution) -> list[Array]:
         """The totals, which begin with the first gradient."""
@@ -253,10 +277,8 @@ def _accumulate(total: Array, array: Array, weight: int) -> None:
         # Integers here are counters (batches seen); they have no meaningful average.
         np.maximum(total, array, out=total)
         return
-    if array.dtype != total.dtype:
-        array = array.astype(total.dtype)
     # Minibatches are of one size but for the last of a task.
-    total += array if weight == 1 else array * total.dtype.type(weight)
+    total += array if weight == 1 else np.multiply(array, weight, dtype=total.dtype)
 
 
 def _divided(total: Array, weight: int, spec: TensorSpec) -> Array:

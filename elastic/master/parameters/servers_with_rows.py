@@ -23,6 +23,7 @@ from elastic.master.parameters.tables import Tables
 from elastic.platforms.fences import NO_FENCE, Fence
 from elastic.rows.base import Table
 from elastic.rows.placement import spread_rows
+from elastic.rows.precision import repacked
 from elastic.rows.store import Change
 from elastic.rpc.client import BULK_TIMEOUT_S
 from elastic.rpc.server_client import Commit, Committed, LoadedShare, ServerClient
@@ -155,7 +156,7 @@ class ServersWithRows(ServerParameters):
         """Bring the values of a version, without slots; of a table without rows the word."""
         rows = self._old[version]
         for table in self.tables.tables:
-            await self._put(table.name, _values(rows, table), version)
+            await self._put(table.name, _values(rows, table, version), version)
 
     async def _put(self, table: str, parts: Iterable[Change], old: int | None = None) -> None:
         """Bring a server its rows of a table.
@@ -192,8 +193,9 @@ class ServersWithRows(ServerParameters):
         await self._all(put)
 
 
-def _values(rows: CutRows, table: Table) -> Iterator[Change]:
+def _values(rows: CutRows, table: Table, version: int) -> Iterator[Change]:
     """Values alone, and a part without rows at the least."""
-    yield Change(np.empty(0, np.int64), np.empty((0, table.dim), np.float32))
+    yield Change(np.empty(0, np.int64), np.empty((0, table.num_words), np.float32))
+    was = next(form.table for form in rows.forms if form.table.name == table.name)
     for part in rows.scan(table.name):
-        yield Change(part.ids, np.ascontiguousarray(part.values[:, : table.dim]))
+        yield Change(part.ids, np.ascontiguousarray(repacked(table, was, part, version)))

@@ -129,9 +129,10 @@ class VersionStore(Generic[V]):
 
     async def commit(self, state_share: float = 1.0, rate_scale: float = 1.0) -> int:
         """See `Strategy`."""
-        group, self._group = self._group, self._group.successor()
+        # The average may begin the memory in which the next one is made.
+        group, (gradients, state, scale) = self._group, self._group.mean()
+        self._group = group.successor()
         self.applied_learning_rate = self.learning_rate
-        gradients, state, scale = group.mean()
         if self._on_group is not None and group.gradients is not None:
             self._on_group(group.gradients)
         update = partial(self._apply, gradients, state, scale * rate_scale, state_share)

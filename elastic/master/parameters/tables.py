@@ -17,6 +17,7 @@ from elastic.rows.base import CANDIDATES, Ids, Life, RowGradient, RowGradients, 
 from elastic.rows.initializers import first_rows
 from elastic.rows.kernels import Kernel
 from elastic.rows.life import NOTES, Leaving, is_due, leaving, note, noted, notes_after, without
+from elastic.rows.precision import numbers_of, put_numbers, repacked, unpacked
 from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids
 from elastic.spec.status import TableStatus
 
@@ -112,7 +113,7 @@ class Tables:
             found: Their rows, the slots of which may be left out; may be changed.
         """
         table = self.table(name)
-        values = np.ascontiguousarray(found.values[:, : table.dim])
+        values = unpacked(table, found.values)
         is_new = ~found.is_there
         if is_new.any():
             values[is_new] = first_rows(table, ids[is_new])
@@ -175,9 +176,12 @@ class Tables:
             ids, values = ids[has_row], values[has_row]
             found = Rows(found.values[has_row], found.is_there[has_row])
         rows, is_new = found.values, ~found.is_there
+        numbers = numbers_of(form, rows)
         if is_new.any():
-            rows[is_new] = self._begun(form, first_rows(table, ids[is_new]), 0, step)
-        self._kernel.update(rows[:, : form.width - form.num_notes], values, learning_rate, step)
+            first = first_rows(table, ids[is_new])
+            numbers[is_new] = np.concatenate([first, self._kernel.begin(*first.shape)], axis=1)
+        self._kernel.update(numbers, values, learning_rate, step)
+        put_numbers(form, rows, numbers, ids, step)
         if form.notes:
             note(rows, step)
         return changes | {table.name: Change(ids, rows)}
@@ -209,14 +213,13 @@ class Tables:
             if table.name in self._gone:
                 self._gone[table.name].add(gone)
 
-    def _begun(self, form: TableForm, values: Values, count: int, step: int) -> Values:
-        """Stored rows of these values, whose slots have seen no update."""
+    def _begun(self, form: TableForm, values: Values, step: int) -> Values:
+        """Stored rows of these stored values, whose slots have seen no update."""
         if self._kernel is None:
             return values
-        parts = [values, self._kernel.begin(*values.shape)]
+        parts = [values, self._kernel.begin(len(values), form.table.dim)]
         if form.notes:
-            notes = np.tile(np.array([count, step], np.int32), (len(values), 1))
-            parts.append(notes.view(np.float32))
+            parts.append(_new_notes(len(values), step))
         return np.concatenate(parts, axis=1)
 
     # -- cuts ----------------------------------------------------------------------------------
@@ -266,33 +269,35 @@ class Tables:
         """
         if rows is not None:
             _check_tables(self.tables, rows.forms)
-            rows = replace(rows, forms=self.forms, scan=partial(self._anew, rows.scan, version))
+            rows = replace(rows, forms=self.forms, scan=partial(self._anew, rows, version))
         self._load(version, rows)
 
-    def _anew(
-        self, scan: Callable[[str], Iterable[Change]], version: int, name: str
-    ) -> Iterator[Change]:
+    def _anew(self, rows: CutRows, version: int, name: str) -> Iterator[Change]:
         form = self._by_name.get(name)
         if form is None:
             # Ids are counted anew.
             return
-        for part in scan(name):
-            values = np.ascontiguousarray(part.values[:, : form.table.dim])
-            yield Change(part.ids, self._begun(form, values, 1, version))
+        was = _named(name, rows.forms).table
+        for part in rows.scan(name):
+            values = np.ascontiguousarray(repacked(form.table, was, part, version))
+            yield Change(part.ids, self._begun(form, values, version))
 
     def _kept(self, rows: CutRows, version: int, name: str) -> Iterator[Change]:
-        """Rows of a cut, whose layers may have asked for another life."""
-        form = next(form for form in self.forms if form.table.name == name)
-        was = next((each for each in rows.forms if each.table.name == name), None)
-        if was is None:
+        """Rows of a cut, whose layers may have asked for another life, or another dtype."""
+        form = _named(name, self.forms)
+        if name not in [each.table.name for each in rows.forms]:
             return
+        was = _named(name, rows.forms)
         for part in rows.scan(name):
+            end = was.width - was.num_notes
+            kept = [
+                repacked(form.table, was.table, part, version),
+                part.values[:, was.table.num_words : end],
+            ]
             if form.notes == was.notes:
-                yield part
-                continue
-            numbers = part.values[:, : was.width - was.num_notes]
-            notes = np.tile(np.array([1, version], np.int32), (len(part.ids), 1))
-            kept = [numbers, notes.view(np.float32)] if form.notes else [numbers]
+                kept.append(part.values[:, end:])
+            elif form.notes:
+                kept.append(_new_notes(len(part.ids), version))
             yield Change(part.ids, np.concatenate(kept, axis=1))
 
     def _load(self, version: int, rows: CutRows | None) -> None:
@@ -339,6 +344,15 @@ class NewestRows:
         return self._tables.read(table.name, ids)
 
 
+def _named(name: str, forms: Iterable[TableForm]) -> TableForm:
+    return next(form for form in forms if form.table.name == name)
+
+
+def _new_notes(num_rows: int, step: int) -> Values:
+    """The notes of rows that were in one update, as words."""
+    return np.tile(np.array([1, step], np.int32), (num_rows, 1)).view(np.float32)
+
+
 def _form(table: Table, kernel: Kernel | None) -> TableForm:
     if kernel is None:
         return TableForm(table)
@@ -363,9 +377,11 @@ class _Gone:
 
 
 def _check_tables(own: Sequence[Table], others: Sequence[TableForm]) -> None:
-    # The life of rows may change, and ids that are only counted are no table of the model.
-    wanted = [replace(table, life=Life()) for table in own]
-    given = [replace(form.table, life=Life()) for form in others if form.table.dim]
+    # How rows live and are stored may change; ids that are only counted are no table of the model.
+    wanted = [replace(table, life=Life(), row_dtype="float32") for table in own]
+    given = [
+        replace(form.table, life=Life(), row_dtype="float32") for form in others if form.table.dim
+    ]
     if wanted != given:
         raise CheckpointError(
             f"its tables of embeddings are {_told(given)}, this model's are {_told(wanted)}"

@@ -49,6 +49,7 @@ def _read_strategy(value: object) -> object:
 StrategyName = Annotated[
     Literal["master", "ps"], BeforeValidator(_read_strategy, json_schema_input_type=str)
 ]
+WireDtypeName = Literal["float32", "bfloat16"]
 EmbeddingStoreName = Literal["memory", "redis", "ps"]
 
 
@@ -283,6 +284,13 @@ class WorkSettings(BaseModel):
         kinds=TRAIN,
     )
 
+    wire_dtype: WireDtypeName = setting(
+        "float32",
+        "what float32 gradients are sent as to another machine; bfloat16 is half the bytes, and "
+        "rounds them",
+        group="Updates",
+        kinds=TRAIN,
+    )
     embedding_store: EmbeddingStoreName = setting(
         "memory",
         "where rows of embeddings are: in the master's memory, on the parameter servers (ps), or "

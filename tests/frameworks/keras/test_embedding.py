@@ -306,6 +306,13 @@ def test_a_saved_model_loads_again(tmp_path):
     again.load_export(path)
 
 
+def test_a_layer_of_a_file_stores_its_rows_as_before():
+    layer = Embedding(4, name="items", row_dtype="int8", dtype="float16")
+    again = Embedding.from_config(layer.get_config())
+    assert again.source.table == layer.source.table
+    assert (again.source.table.row_dtype, again.compute_dtype) == ("int8", "float16")
+
+
 def test_a_saved_model_without_python_is_refused(tmp_path):
     model = built(lambda: Net(Embedding(DIM)), batch_of(REPEATED))
     with pytest.raises(ModelDefError, match=r"SavedModel.*--output.*\.keras"):
@@ -318,6 +325,7 @@ def test_a_saved_model_without_python_is_refused(tmp_path):
         ({"dim": 0}, "dim 0"),
         ({"dim": 2, "combiner": "max"}, "'max': take sum, mean or sqrtn"),
         ({"dim": 2, "initializer": "glorot"}, r"'glorot'.*uniform\(0.05\)"),
+        ({"dim": 2, "row_dtype": "float16"}, "'float16': take float32, bfloat16, int8"),
     ],
 )
 def test_arguments_are_checked(options, told):

@@ -315,6 +315,7 @@ def test_a_copy_has_the_table_too():
         ({"dim": 2.0}, "dim 2.0"),
         ({"dim": 2, "combiner": "max"}, "'max': take sum, mean or sqrtn"),
         ({"dim": 2, "initializer": "glorot"}, r"'glorot'.*uniform\(0.05\)"),
+        ({"dim": 2, "row_dtype": "float16"}, "'float16': take float32, bfloat16, int8"),
         ({"dim": 2, "padding_id": 0.5}, "float64"),
     ],
 )
