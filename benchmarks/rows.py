@@ -30,13 +30,19 @@ from elastic.rows.redis_link import RedisLink
 from elastic.rows.redis_store import RedisRows
 from elastic.rows.store import Change, RowStore, TableForm
 from elastic.spec.redis_url import RedisAddress
+from elastic.worker.rows import RowsUsedAgain
+from elastic.worker.strategy import NoRows
 
 READ_BARS: Final = {"memory": Bar(first=3.0, goal=10.0), "redis": Bar(first=0.8, goal=1.0)}
 UPDATE_BARS: Final = {"memory": Bar(first=3.0, goal=10.0), "redis": Bar(first=0.5, goal=0.8)}
 SERVED_BAR: Final = Bar(first=3.0, goal=5.0)
+KEPT_BAR: Final = Bar(first=1.0, goal=3.0)
 DIMS: Final = (16, 64)
 IDS_A_STEP: Final = 6_656
 """Of a minibatch of 256 with 26 categories."""
+
+STALENESS: Final = 8
+"""Updates for which a worker uses a row again."""
 
 RULE: Final = RowRule("adam", {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-8})
 PASSWORD: Final = "of-a-benchmark"
@@ -57,6 +63,7 @@ def run(size: Size) -> list[Ratio]:
                 *_measure_reads(size, at, dim),
                 *_measure_updates(size, at, dim),
                 *_measure_served(size, at, dim),
+                *_measure_kept(size, at, dim),
             )
         ]
 
@@ -148,6 +155,52 @@ def _measure_served(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
                 name = f"rows {what}, {dim} float32, {kind} ids, one server"
                 ratios.append(_ratio(name, ("a parameter server", "redis"), values, SERVED_BAR))
     return ratios
+
+
+def _measure_kept(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
+    """A worker that uses rows again, and reads the others from a parameter server."""
+    table = Table("bench", dim, "zeros")
+    form = TableForm(table, kernel_of(RULE).slots)
+    everything = partial(_all_rows, size, form)
+    with served_rows(form, RULE, everything) as served, _bare(size, at, TableForm(table)) as bare:
+        reader = _Updated(served, table)
+        return [
+            _ratio(
+                f"rows read, {dim} float32, {kind} ids, used again for {STALENESS} updates",
+                ("RowsUsedAgain.read", "MGET"),
+                take_turns(
+                    size.rounds,
+                    partial(_rows_s, reader.read, ids),
+                    partial(_rows_s, bare.read, ids),
+                ),
+                KEPT_BAR,
+            )
+            for kind, ids in _drawn(size).items()
+        ]
+
+
+class _Updated:
+    """Reads as a worker does whose model has another version each time."""
+
+    def __init__(self, served: ServedRows, table: Table) -> None:
+        self._table = table
+        self._version = 0
+        self._rows = RowsUsedAgain(_OfServer(served), [table], STALENESS)
+
+    def read(self, ids: Ids) -> Values:
+        self._version += 1
+        self._rows.read_at(None, self._version)
+        return self._rows.read(self._table, ids)
+
+
+class _OfServer(NoRows):
+    """Rows of the newest version, and no session."""
+
+    def __init__(self, served: ServedRows) -> None:
+        self._served = served
+
+    def read(self, table: Table, ids: Ids) -> Values:  # noqa: ARG002 - there is but one
+        return self._served.read(ids)
 
 
 def _update_served(served: ServedRows, dim: int, ids: Ids) -> None:

@@ -103,21 +103,20 @@ class RowsUsedAgain:
 
         Args:
             rows: Who has them.
-            tables: Of the model.
+            tables: Of the model, at least one.
             staleness: How many updates a row may lack, > 0.
         """
         self._rows = rows
         self._tables = tables
         self._staleness = staleness
-        self._kept: dict[str, AgedRows] = {}
+        self._kept = _none_kept(tables)
         self._is_newest = True
         self._beside = 0
 
     def begin(self, session: Session) -> None:
         """Forget all rows: they may be of updates that a job which goes back has never made."""
         self._rows.begin(session)
-        room = KEPT_BYTES // max(len(self._tables), 1)
-        self._kept = {table.name: AgedRows(table.dim, room) for table in self._tables}
+        self._kept = _none_kept(self._tables)
 
     def read_at(self, version: int | None, beside: int) -> None:
         """See `RowsOfVersions`: a version that is named is read as it is."""
@@ -136,3 +135,8 @@ class RowsUsedAgain:
             kept.put(asked, found, self._beside)
             values[is_missing] = found
         return values
+
+
+def _none_kept(tables: Sequence[Table]) -> dict[str, AgedRows]:
+    room = KEPT_BYTES // len(tables)
+    return {table.name: AgedRows(table.dim, room) for table in tables}
