@@ -9,11 +9,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import redis
@@ -41,10 +41,13 @@ DIMS: Final = (16, 64)
 IDS_A_STEP: Final = 6_656
 """Of a minibatch of 256 with 26 categories."""
 
-STALENESS: Final = 8
+STALENESS: Final = 64
 """Updates for which a worker uses a row again."""
 
 RULE: Final = RowRule("adam", {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-8})
+Reading: TypeAlias = Callable[[Ids], Values]
+"""Reads the rows of some ids."""
+
 PASSWORD: Final = "of-a-benchmark"
 PATIENCE_S: Final = 30.0
 PART_ROWS: Final = 8_192
@@ -163,20 +166,28 @@ def _measure_kept(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
     form = TableForm(table, kernel_of(RULE).slots)
     everything = partial(_all_rows, size, form)
     with served_rows(form, RULE, everything) as served, _bare(size, at, TableForm(table)) as bare:
-        reader = _Updated(served, table)
         return [
             _ratio(
                 f"rows read, {dim} float32, {kind} ids, used again for {STALENESS} updates",
                 ("RowsUsedAgain.read", "MGET"),
-                take_turns(
-                    size.rounds,
-                    partial(_rows_s, reader.read, ids),
-                    partial(_rows_s, bare.read, ids),
-                ),
+                _turns_of_new_ids(size, _Updated(served, table).read, bare.read, kind),
                 KEPT_BAR,
             )
-            for kind, ids in _drawn(size).items()
+            for kind in _drawn(size)
         ]
+
+
+def _turns_of_new_ids(
+    size: Size, ours: Reading, theirs: Reading, kind: str
+) -> list[tuple[float, ...]]:
+    """Rows a second of both, of other minibatches each round: an id comes again by chance."""
+    of_all = replace(size, num_reads=size.num_reads * (1 + size.rounds))
+    steps = _drawn(of_all)[kind]
+    rounds = [steps[at : at + size.num_reads] for at in range(0, len(steps), size.num_reads)]
+    mine, others = iter(rounds), iter(rounds)
+    return take_turns(
+        size.rounds, lambda: _rows_s(ours, next(mine)), lambda: _rows_s(theirs, next(others))
+    )
 
 
 class _Updated:

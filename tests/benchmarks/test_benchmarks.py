@@ -136,7 +136,7 @@ def test_rows():
         "rows read, 16 float32, uniform ids, redis",
         "rows read, 16 float32, Zipf ids, memory",
     ]
-    assert len(ratios) == 24
+    assert len(ratios) == 28
     check(ratios, TINY.rounds)
 
 
