@@ -66,7 +66,6 @@ def run(size: Size) -> list[Ratio]:
                 *_measure_reads(size, at, dim),
                 *_measure_updates(size, at, dim),
                 *_measure_served(size, at, dim),
-                *_measure_kept(size, at, dim),
             )
         ]
 
@@ -141,7 +140,11 @@ def _measure_served(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
     form = TableForm(Table("bench", dim, "zeros"), kernel.slots)
     drawn, everything = _drawn(size), partial(_all_rows, size, form)
     ratios = []
-    with _stores(size, at, form) as stores, served_rows(form, RULE, everything) as served:
+    with (
+        _stores(size, at, form) as stores,
+        _bare(size, at, TableForm(form.table)) as bare,
+        served_rows(form, RULE, everything) as served,
+    ):
         redis_rows = stores["redis"]
         for kind, ids in drawn.items():
             read = take_turns(
@@ -157,24 +160,21 @@ def _measure_served(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
             for what, values in (("read", read), ("updated by Adam", update)):
                 name = f"rows {what}, {dim} float32, {kind} ids, one server"
                 ratios.append(_ratio(name, ("a parameter server", "redis"), values, SERVED_BAR))
+        ratios += _measure_kept(size, served, bare, form.table)
     return ratios
 
 
-def _measure_kept(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
+def _measure_kept(size: Size, served: ServedRows, bare: _Bare, table: Table) -> list[Ratio]:
     """A worker that uses rows again, and reads the others from a parameter server."""
-    table = Table("bench", dim, "zeros")
-    form = TableForm(table, kernel_of(RULE).slots)
-    everything = partial(_all_rows, size, form)
-    with served_rows(form, RULE, everything) as served, _bare(size, at, TableForm(table)) as bare:
-        return [
-            _ratio(
-                f"rows read, {dim} float32, {kind} ids, used again for {STALENESS} updates",
-                ("RowsUsedAgain.read", "MGET"),
-                _turns_of_new_ids(size, _Updated(served, table).read, bare.read, kind),
-                KEPT_BAR,
-            )
-            for kind in _drawn(size)
-        ]
+    return [
+        _ratio(
+            f"rows read, {table.dim} float32, {kind} ids, used again for {STALENESS} updates",
+            ("RowsUsedAgain.read", "MGET"),
+            _turns_of_new_ids(size, _Updated(served, table).read, bare.read, kind),
+            KEPT_BAR,
+        )
+        for kind in _drawn(size)
+    ]
 
 
 def _turns_of_new_ids(
