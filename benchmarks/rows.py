@@ -9,11 +9,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import redis
@@ -30,15 +30,24 @@ from elastic.rows.redis_link import RedisLink
 from elastic.rows.redis_store import RedisRows
 from elastic.rows.store import Change, RowStore, TableForm
 from elastic.spec.redis_url import RedisAddress
+from elastic.worker.rows import RowsUsedAgain
+from elastic.worker.strategy import NoRows
 
 READ_BARS: Final = {"memory": Bar(first=3.0, goal=10.0), "redis": Bar(first=0.8, goal=1.0)}
 UPDATE_BARS: Final = {"memory": Bar(first=3.0, goal=10.0), "redis": Bar(first=0.5, goal=0.8)}
 SERVED_BAR: Final = Bar(first=3.0, goal=5.0)
+KEPT_BAR: Final = Bar(first=1.0, goal=3.0)
 DIMS: Final = (16, 64)
 IDS_A_STEP: Final = 6_656
 """Of a minibatch of 256 with 26 categories."""
 
+STALENESS: Final = 64
+"""Updates for which a worker uses a row again."""
+
 RULE: Final = RowRule("adam", {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-8})
+Reading: TypeAlias = Callable[[Ids], Values]
+"""Reads the rows of some ids."""
+
 PASSWORD: Final = "of-a-benchmark"
 PATIENCE_S: Final = 30.0
 PART_ROWS: Final = 8_192
@@ -131,7 +140,11 @@ def _measure_served(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
     form = TableForm(Table("bench", dim, "zeros"), kernel.slots)
     drawn, everything = _drawn(size), partial(_all_rows, size, form)
     ratios = []
-    with _stores(size, at, form) as stores, served_rows(form, RULE, everything) as served:
+    with (
+        _stores(size, at, form) as stores,
+        _bare(size, at, TableForm(form.table)) as bare,
+        served_rows(form, RULE, everything) as served,
+    ):
         redis_rows = stores["redis"]
         for kind, ids in drawn.items():
             read = take_turns(
@@ -147,7 +160,58 @@ def _measure_served(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
             for what, values in (("read", read), ("updated by Adam", update)):
                 name = f"rows {what}, {dim} float32, {kind} ids, one server"
                 ratios.append(_ratio(name, ("a parameter server", "redis"), values, SERVED_BAR))
+        ratios += _measure_kept(size, served, bare, form.table)
     return ratios
+
+
+def _measure_kept(size: Size, served: ServedRows, bare: _Bare, table: Table) -> list[Ratio]:
+    """A worker that uses rows again, and reads the others from a parameter server."""
+    return [
+        _ratio(
+            f"rows read, {table.dim} float32, {kind} ids, used again for {STALENESS} updates",
+            ("RowsUsedAgain.read", "MGET"),
+            _turns_of_new_ids(size, _Updated(served, table).read, bare.read, kind),
+            KEPT_BAR,
+        )
+        for kind in _drawn(size)
+    ]
+
+
+def _turns_of_new_ids(
+    size: Size, ours: Reading, theirs: Reading, kind: str
+) -> list[tuple[float, ...]]:
+    """Rows a second of both, of other minibatches each round: an id comes again by chance."""
+    of_all = replace(size, num_reads=size.num_reads * (1 + size.rounds))
+    steps = _drawn(of_all)[kind]
+    rounds = [steps[at : at + size.num_reads] for at in range(0, len(steps), size.num_reads)]
+    mine, others = iter(rounds), iter(rounds)
+    return take_turns(
+        size.rounds, lambda: _rows_s(ours, next(mine)), lambda: _rows_s(theirs, next(others))
+    )
+
+
+class _Updated:
+    """Reads as a worker does whose model has another version each time."""
+
+    def __init__(self, served: ServedRows, table: Table) -> None:
+        self._table = table
+        self._version = 0
+        self._rows = RowsUsedAgain(_OfServer(served), [table], STALENESS)
+
+    def read(self, ids: Ids) -> Values:
+        self._version += 1
+        self._rows.read_at(None, self._version)
+        return self._rows.read(self._table, ids)
+
+
+class _OfServer(NoRows):
+    """Rows of the newest version, and no session."""
+
+    def __init__(self, served: ServedRows) -> None:
+        self._served = served
+
+    def read(self, table: Table, ids: Ids) -> Values:  # noqa: ARG002 - there is but one
+        return self._served.read(ids)
 
 
 def _update_served(served: ServedRows, dim: int, ids: Ids) -> None:

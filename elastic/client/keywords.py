@@ -228,6 +228,9 @@ class TrainKeywords(JobKeywords, total=False):
     # seconds that the master waits for a Redis which does not answer, before the job goes back to
     # its newest cut
     embedding_redis_patience: float | None
+    # let workers use a row that they have read for so many updates more, before they read it again;
+    # 0 has them read the rows of each minibatch
+    embedding_staleness: int | None
 
     # -- Checkpoints
     # folder for checkpoints that are kept; without it they are in the job's own folder

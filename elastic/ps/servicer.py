@@ -181,9 +181,11 @@ class ServerServicer:
             parameters=specs_to_proto(specs[:split]),
             state=specs_to_proto(specs[split:]),
         )
-        handle = packed.buffer.handle() if request.shares_memory else None
-        if handle is not None:
-            header.shared.CopyFrom(handle)
+        if request.shares_memory:
+            # One message whatever comes, which a worker receives for less than a stream.
+            handle = packed.buffer.handle()
+            if handle is not None:
+                header.shared.CopyFrom(handle)
             yield pb.ModelChunk(header=header)
             return
         try:

@@ -140,22 +140,39 @@ class ServerClient:
             at_least=at_least,
             shares_memory=shares_memory,
         )
-        method = SERVER_METHODS["Pull"]
-        call = self._channel.unary_stream(method.path, method.encode_request, method.decode_reply)
         try:
-            stream = call(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
-            header = _sound(next(stream)).header
-            if header.unchanged:
-                return PulledShare(header.model_version)
-            layout = layout_from_proto(header.parameters, header.state)
-            if header.HasField("shared"):
-                return PulledShare(header.model_version, None, header.shared, layout)
-            assembler = Assembler(layout)
-            for chunk in stream:
-                assembler.add(chunk)
-            return PulledShare(header.model_version, assembler.finish())
+            return self._pulled_shared(request) or self._pulled(request)
         except grpc.RpcError as error:
             raise _translated(error) from error
+
+    def _pulled_shared(self, request: pb.PullRequest) -> PulledShare | None:
+        """The share where it lies; None where it has to be sent."""
+        if not request.shares_memory:
+            return None
+        method = SERVER_METHODS["Pull"]
+        # One message each way: gRPC would start threads for a stream.
+        call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
+        header = _sound(call(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)).header
+        if header.unchanged:
+            return PulledShare(header.model_version)
+        if header.HasField("shared"):
+            layout = layout_from_proto(header.parameters, header.state)
+            return PulledShare(header.model_version, None, header.shared, layout)
+        # The server has no memory left to share.
+        request.shares_memory = False
+        return None
+
+    def _pulled(self, request: pb.PullRequest) -> PulledShare:
+        method = SERVER_METHODS["Pull"]
+        call = self._channel.unary_stream(method.path, method.encode_request, method.decode_reply)
+        stream = call(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+        header = _sound(next(stream)).header
+        if header.unchanged:
+            return PulledShare(header.model_version)
+        assembler = Assembler(layout_from_proto(header.parameters, header.state))
+        for chunk in stream:
+            assembler.add(chunk)
+        return PulledShare(header.model_version, assembler.finish())
 
     def read_rows(self, era: str, wanted: WantedRows) -> Rows:
         """Rows that the server has, which may be views of what has come.

@@ -18,7 +18,7 @@ from elastic.worker.exchange import Exchange, MasterExchange, ServerExchange
 from elastic.worker.loop import Parts
 from elastic.worker.meter import StepMeter
 from elastic.worker.prediction import Outputs, open_processor
-from elastic.worker.rows import MasterRows, RowsOnServers
+from elastic.worker.rows import MasterRows, Rows, RowsOnServers, RowsUsedAgain
 from elastic.worker.step import Trainer
 from elastic.worker.strategy import PulledParameters
 
@@ -69,6 +69,8 @@ def assemble(
         rows = None
         if model.tables:
             rows = _rows(spec, client, exchange)
+            if spec.embedding_staleness:
+                rows = RowsUsedAgain(rows, model.tables, spec.embedding_staleness)
             model.read_rows_from(rows)
         strategy = PulledParameters(exchange, model, updater, spec.get_model_steps, meter, rows)
         trainer = Trainer(strategy, model, spec.seed, meter, spec.train_metrics)
@@ -90,7 +92,7 @@ def _exchange(spec: JobSpec, client: MasterClient) -> Exchange:
     )
 
 
-def _rows(spec: JobSpec, client: MasterClient, exchange: Exchange) -> MasterRows | RowsOnServers:
+def _rows(spec: JobSpec, client: MasterClient, exchange: Exchange) -> Rows:
     if spec.embedding_store == "ps" and isinstance(exchange, ServerExchange):
         return RowsOnServers(exchange)
     return MasterRows(client)

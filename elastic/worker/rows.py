@@ -1,12 +1,23 @@
 """Rows of embeddings for a worker's model: asked of who has them while the model computes."""
 
+from collections.abc import Sequence
+from typing import Final, Protocol
+
 import numpy as np
 
-from elastic.rows.base import Ids, Table, Values
+from elastic.rows.aged import AgedRows
+from elastic.rows.base import Ids, RowReader, Table, Values
 from elastic.rpc.client import MasterClient, Session, VersionGoneError
 from elastic.rpc.rows import IDS_A_CALL
 from elastic.worker.exchange import ServerExchange
-from elastic.worker.strategy import LeaseLostError
+from elastic.worker.strategy import LeaseLostError, RowsOfVersions
+
+KEPT_BYTES: Final = 64 << 20
+"""Of rows of all tables that a worker keeps to use them again."""
+
+
+class Rows(RowReader, RowsOfVersions, Protocol):
+    """What a model reads and a strategy steers."""
 
 
 class MasterRows:
@@ -26,8 +37,8 @@ class MasterRows:
         """Take the session that all calls are of from now on."""
         self._session, self._version = session, None
 
-    def read_at(self, version: int | None) -> None:
-        """Read rows of one version from now on, the newest for None."""
+    def read_at(self, version: int | None, beside: int) -> None:  # noqa: ARG002 - newer ones will do
+        """See `RowsOfVersions`."""
         self._version = version
 
     def read(self, table: Table, ids: Ids) -> Values:
@@ -64,8 +75,8 @@ class RowsOnServers:
         """Read the newest rows, in a session that the connections have begun."""
         self._version = None
 
-    def read_at(self, version: int | None) -> None:
-        """Read rows of one version from now on, the newest for None."""
+    def read_at(self, version: int | None, beside: int) -> None:  # noqa: ARG002 - newer ones will do
+        """See `RowsOfVersions`."""
         self._version = version
 
     def read(self, table: Table, ids: Ids) -> Values:
@@ -78,3 +89,54 @@ class RowsOnServers:
             return self._exchange.read_rows(table, ids, self._version)
         except VersionGoneError as error:
             raise LeaseLostError from error
+
+
+class RowsUsedAgain:
+    """Uses rows that were read a few updates ago, and asks for the others.
+
+    What was read beside parameters of a version lacks no update up to that. So a row that is used
+    lacks, of those that the parameters have, at most the last `staleness`.
+    """
+
+    def __init__(self, rows: Rows, tables: Sequence[Table], staleness: int) -> None:
+        """Keep nothing yet.
+
+        Args:
+            rows: Who has them.
+            tables: Of the model, at least one.
+            staleness: How many updates a row may lack, > 0.
+        """
+        self._rows = rows
+        self._tables = tables
+        self._staleness = staleness
+        self._kept = _none_kept(tables)
+        self._is_newest = True
+        self._beside = 0
+
+    def begin(self, session: Session) -> None:
+        """Forget all rows: they may be of updates that a job which goes back has never made."""
+        self._rows.begin(session)
+        self._kept = _none_kept(self._tables)
+
+    def read_at(self, version: int | None, beside: int) -> None:
+        """See `RowsOfVersions`: a version that is named is read as it is."""
+        self._rows.read_at(version, beside)
+        self._is_newest, self._beside = version is None, beside
+
+    def read(self, table: Table, ids: Ids) -> Values:
+        """See `RowReader`."""
+        if not self._is_newest:
+            return self._rows.read(table, ids)
+        kept = self._kept[table.name]
+        values, is_missing = kept.read(ids, self._beside - self._staleness)
+        if is_missing.any():
+            asked = ids[is_missing]
+            found = self._rows.read(table, asked)
+            kept.put(asked, found, self._beside)
+            values[is_missing] = found
+        return values
+
+
+def _none_kept(tables: Sequence[Table]) -> dict[str, AgedRows]:
+    room = KEPT_BYTES // len(tables)
+    return {table.name: AgedRows(table.dim, room) for table in tables}

@@ -104,8 +104,13 @@ class RowsOfVersions(Protocol):
     def begin(self, session: Session) -> None:
         """Take the session that all calls are of from now on."""
 
-    def read_at(self, version: int | None) -> None:
-        """Read rows of one version from now on, the newest for None."""
+    def read_at(self, version: int | None, beside: int) -> None:
+        """Say what the model is filled with, and which rows go with it.
+
+        Args:
+            version: Of which rows are read from now on, the newest for None.
+            beside: Of the parameters.
+        """
 
 
 class NoRows:
@@ -114,7 +119,7 @@ class NoRows:
     def begin(self, session: Session) -> None:
         """See `RowsOfVersions`."""
 
-    def read_at(self, version: int | None) -> None:
+    def read_at(self, version: int | None, beside: int) -> None:
         """See `RowsOfVersions`."""
 
 
@@ -174,7 +179,6 @@ class PulledParameters:
 
     def fill(self) -> None:
         """Pull when the last answer, or the number of own steps, asks for it."""
-        self._rows.read_at(None)
         if self._is_stale or self._steps_since_pull >= self._get_model_steps:
             self._pull(None)
             self._is_stale = False
@@ -183,13 +187,14 @@ class PulledParameters:
             # depend on how its minibatches were spread over workers. With local updates the state
             # goes its own way until the next pull, as the parameters do.
             self._model.load(None, self._state)
+        self._rows.read_at(None, self.version)
 
     def fill_version(self, version: int | None) -> None:
         try:
             self._pull(version)
         except VersionGoneError as error:
             raise LeaseLostError from error
-        self._rows.read_at(version)
+        self._rows.read_at(version, self.version)
         self._is_stale = True
 
     def contribute(self, contribution: Contribution) -> Outcome:

@@ -153,7 +153,7 @@ def test_rows(monkeypatch):
         "rows read, 16 float32, uniform ids, redis",
         "rows read, 16 float32, Zipf ids, memory",
     ]
-    assert len(ratios) == 12
+    assert len(ratios) == 14
     check(ratios, TINY.rounds)
 
 

@@ -16,6 +16,7 @@ MODES = {
     "sync-1": {"grads_to_wait": 1},
     "sync-2": {"grads_to_wait": 2},
     "async": {"use_async": True},
+    "used-again": {"use_async": True, "embedding_staleness": 3},
 }
 NUM_SEEDS = 20
 NUM_DRAWN = 1

@@ -16,6 +16,7 @@ from elastic.rpc import rows as wire
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobPhase
+from elastic.worker.rows import MasterRows
 
 NUM_RECORDS = 100
 
@@ -209,6 +210,27 @@ def test_local_updates_are_refused(tmp_path):
     status = run_job(counting_spec(use_async=True, get_model_steps=2), tmp_path)
     assert status.phase is JobPhase.FAILED
     assert "leave --get_model_steps out" in status.message
+
+
+def test_rows_used_again_are_asked_for_once_and_still_count_once(tmp_path, monkeypatch):
+    """One worker alone, which uses what it has read to the end."""
+    asked, read = [], MasterRows.read
+
+    def read_noted(self, table, ids):
+        asked.extend(ids.tolist())
+        return read(self, table, ids)
+
+    monkeypatch.setattr(MasterRows, "read", read_noted)
+    spec = counting_spec(num_workers=1, num_epochs=3, embedding_staleness=10_000)
+    check_counts(cut_of(succeeded(spec, tmp_path)), NUM_RECORDS, 3)
+    assert sorted(asked) == list(range(NUM_RECORDS))
+
+
+def test_staleness_of_a_model_without_tables_is_refused(tmp_path):
+    params = {"num_records": NUM_RECORDS, "has_table": False}
+    status = run_job(counting_spec(model_params=params, embedding_staleness=2), tmp_path)
+    assert (status.phase, status.progress.records_done) == (JobPhase.FAILED, 0)
+    assert "--embedding_staleness=2 is about rows of embeddings, and the model" in status.message
 
 
 def test_lives_of_rows_on_servers_are_refused(tmp_path):

@@ -98,7 +98,9 @@ def values_in(cut):
     return found
 
 
-@pytest.mark.parametrize("settings", [{"grads_to_wait": 2}, {"use_async": True}])
+@pytest.mark.parametrize(
+    "settings", [{"grads_to_wait": 2}, {"use_async": True, "embedding_staleness": 4}]
+)
 def test_evaluations_read_rows_of_their_version_while_training_goes_on(settings, tmp_path):
     """In what is exported at the end, parameters and rows are of one version as well."""
     data = prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz"

@@ -9,6 +9,7 @@ import pytest
 from support.served_master import NUM_RECORDS, TOKEN, ServedMaster, counts_of, parts_of
 
 from elastic.frameworks.base import StepResult
+from elastic.master.parameters.versions import ModelBuffer
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 from elastic.rpc.messages import task_from_proto
@@ -163,6 +164,20 @@ def test_gradients_are_rounded_where_they_are_sent_and_state_never(share_memory,
         assert worker.model.steps == 1001
 
     play(scenario, num_ps=num_ps, share_memory=share_memory, narrows=True)
+
+
+def test_versions_are_sent_by_who_has_no_memory_left_to_share(num_ps, monkeypatch):
+    """The worker can map what is shared, and finds nothing that is."""
+    monkeypatch.setattr(ModelBuffer, "handle", lambda _: None)
+
+    def scenario(master, worker):
+        for start in (0, SIZE):
+            assert worker.contribute(start).is_accepted
+        worker.strategy.fill()
+        assert worker.model.counts.tolist() == newest(master).tolist()
+        assert sum(worker.model.counts) == 2 * SIZE
+
+    play(scenario, num_ps=num_ps)
 
 
 def test_who_was_late_computes_again_on_the_version_that_now_is(num_ps):

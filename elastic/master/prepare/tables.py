@@ -44,6 +44,11 @@ def open_tables(
     """
     tables = store.model.tables
     if not tables:
+        if spec.embedding_staleness:
+            raise JobSpecError(
+                f"--embedding_staleness={spec.embedding_staleness} is about rows of embeddings, "
+                "and the model has none: leave it out, or use elastic.embedding.Embedding"
+            )
         return None
     _check_settings(spec, model_def, ", ".join(table.name for table in tables))
     where = f", in {spec.embedding_redis_url}" if spec.embedding_redis_url else ""

@@ -320,6 +320,14 @@ class WorkSettings(BaseModel):
         gt=0,
         kinds=TRAIN,
     )
+    embedding_staleness: Whole = setting(
+        0,
+        "let workers use a row that they have read for so many updates more, before they read it "
+        "again; 0 has them read the rows of each minibatch",
+        group="Updates",
+        ge=0,
+        kinds=TRAIN,
+    )
 
     embedding_threshold: Size | None = setting(
         None,
