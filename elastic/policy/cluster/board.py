@@ -89,16 +89,18 @@ class JobSeats:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """One replica that was given a node, or that was taken from one.
+    """Replicas that were given a node, or that were taken from one.
 
     Attributes:
         node: Its number; the name of one that takes no pods.
+        count: How many; 1 where they have cards.
     """
 
     seats: Seats
     node: int | str
     card: str | None
     is_added: bool
+    count: int = 1
 
 
 class Board:
@@ -145,11 +147,11 @@ class Board:
         """Whether the rules of such a pod let it run there."""
         return self.rooms.pool_of[node][0] in shape.pools
 
-    def add(self, seats: Seats, node: int, card: str | None = None) -> None:
-        """Put one more on a node."""
-        name = self.rooms.take(seats.shape, node, _user(seats), card)
-        self._count(seats, node, name, 1)
-        self._journal.append(_Move(seats, node, name, is_added=True))
+    def add(self, seats: Seats, node: int, card: str | None = None, count: int = 1) -> None:
+        """Put one more on a node, or several without cards."""
+        name = self.rooms.take(seats.shape, node, _user(seats), card, count)
+        self._count(seats, node, name, count)
+        self._journal.append(_Move(seats, node, name, is_added=True, count=count))
 
     def remove(self, seats: Seats, node: int) -> None:
         """Take one from a node; of several cards the one that is nearest to being free."""
@@ -174,7 +176,8 @@ class Board:
         """How many more each group has since then; without those that have as many."""
         changes: dict[Seats, int] = {}
         for move in self._journal[mark:]:
-            changes[move.seats] = changes.get(move.seats, 0) + (1 if move.is_added else -1)
+            by = move.count if move.is_added else -move.count
+            changes[move.seats] = changes.get(move.seats, 0) + by
         return {seats: change for seats, change in changes.items() if change}
 
     def return_needless(self, mark: int) -> None:
@@ -193,7 +196,7 @@ class Board:
                 _add(seats.outside, node, 1)
                 seats.placed += 1
             elif move.is_added:
-                self._take_off(seats, node, move.card)
+                self._take_off(seats, node, move.card, move.count)
             else:
                 self.rooms.take(seats.shape, node, _user(seats), move.card)
                 self._count(seats, node, move.card, 1)
@@ -208,9 +211,9 @@ class Board:
         named = {self.rooms.nodes[node].name: cards for node, cards in seats.cards.items()}
         return {name: dict(sorted(named[name].items())) for name in sorted(named)}
 
-    def _take_off(self, seats: Seats, node: int, card: str | None) -> None:
-        self.rooms.give_back(seats.shape, node, card)
-        self._count(seats, node, card, -1)
+    def _take_off(self, seats: Seats, node: int, card: str | None, count: int = 1) -> None:
+        self.rooms.give_back(seats.shape, node, card, count)
+        self._count(seats, node, card, -count)
 
     def _count(self, seats: Seats, node: int, card: str | None, by: int) -> None:
         seats.placed += by

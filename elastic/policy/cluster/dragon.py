@@ -155,7 +155,7 @@ class _Planning:
             return any(free.add_on(job.workers, node) for node in near_servers(job))
 
         def add_anywhere(job: JobSeats) -> bool:
-            return free.add(job.workers, near_servers(job))
+            return bool(free.add(job.workers, near_servers(job)))
 
         self._grow_by(add_next_to_servers, "next to its servers")
         self._grow_by(add_anywhere, "the cluster has been idle")

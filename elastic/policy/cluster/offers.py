@@ -8,11 +8,10 @@ that has run long will run long.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
-from elastic.policy.cluster.snapshot import ElasticBatch, Job, Placement, Speed
-from elastic.policy.cluster.speed import FREE_TRIALS, OVERLAPS, SpeedModel, fit
+from elastic.policy.cluster.snapshot import ElasticBatch, Job, Placement
+from elastic.policy.cluster.speed import FREE_TRIALS, OVERLAPS, Seen, SpeedModel, fit_all
 
 EXPLORED: Final = 2
 """A job may grow to so many times the largest size it was seen at: beyond, its speed is a guess."""
@@ -90,28 +89,25 @@ class _Weighed:
     modest: int
 
 
-def offer_of(job: Job, per_node: int, now_s: float) -> Offer:
-    """Weigh a job.
+def offers_of(jobs: Sequence[Job], per_node: Sequence[int], now_s: float) -> list[Offer]:
+    """Weigh jobs.
 
     Args:
-        job: To be weighed.
-        per_node: How many of its replicas an empty node holds, at least 1.
+        jobs: To be weighed.
+        per_node: How many replicas of each an empty node holds, at least 1.
         now_s: The time.
     """
-    telling, workers = job.telling, job.workers
-    weighed = _weighed(
-        telling.speeds,
-        telling.global_batch_size,
-        telling.max_local_batch,
-        telling.elastic_batch,
-        (workers.min, min(workers.max, max(workers.min, workers.placed)), workers.max),
-        per_node,
-    )
+    told = [_told(job, most) for job, most in zip(jobs, per_node, strict=True)]
+    weighed = _weighed(told)
+    return [_offer(job, each, now_s) for job, each in zip(jobs, weighed, strict=True)]
+
+
+def _offer(job: Job, weighed: _Weighed | None, now_s: float) -> Offer:
     if weighed is None:
-        return Offer(job, None, (), 0.0, 0.0, workers.min)
+        return Offer(job, None, (), 0.0, 0.0, job.workers.min)
     least = weighed.least
-    if telling.remaining_samples is not None:
-        remaining = max(0.0, telling.remaining_samples)
+    if job.telling.remaining_samples is not None:
+        remaining = max(0.0, job.telling.remaining_samples)
         work_s = remaining * least
     else:
         # By way of samples two jobs of the same guess would differ by rounding, and take turns.
@@ -120,23 +116,63 @@ def offer_of(job: Job, per_node: int, now_s: float) -> Offer:
     return Offer(job, weighed.model, weighed.sizes, remaining, work_s, weighed.modest)
 
 
-@lru_cache(maxsize=1 << 16)
-def _weighed(
-    speeds: tuple[Speed, ...],
-    batch: int | None,
-    max_local_batch: int | None,
-    elastic: ElasticBatch | None,
-    sizes: tuple[int, int, int],
-    per_node: int,
-) -> _Weighed | None:
-    """A function of its arguments alone, kept since most jobs are the same at the next plan."""
-    overlaps = OVERLAPS if elastic is None else FREE_TRIALS
-    model = fit(speeds, batch, max_local_batch, overlaps)
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """All that the speeds of a job are learned from, and the sizes that it can have."""
+
+    seen: Seen
+    elastic: ElasticBatch | None
+    sizes: tuple[int, int, int]
+    per_node: int
+
+
+def _told(job: Job, per_node: int) -> _Told:
+    telling, workers = job.telling, job.workers
+    low, high = workers.min, workers.max
+    return _Told(
+        Seen(telling.speeds, telling.global_batch_size, telling.max_local_batch),
+        telling.elastic_batch,
+        (low, min(high, max(low, workers.placed)), high),
+        per_node,
+    )
+
+
+_WEIGHED: Final[dict[_Told, _Weighed | None]] = {}
+"""What a function of its key alone came to, since most jobs are the same at the next plan."""
+
+_MOST_WEIGHED: Final = 1 << 16
+
+
+def _weighed(told: Sequence[_Told]) -> list[_Weighed | None]:
+    """All that nobody has asked for before are learned together, which is much quicker."""
+    found = [_WEIGHED.get(each) for each in told]
+    missing = [each for each, known in zip(told, found, strict=True) if known is None]
+    if not missing:
+        return found
+    new: dict[_Told, _Weighed | None] = dict.fromkeys(missing)
+    for overlaps, is_elastic in ((OVERLAPS, False), (FREE_TRIALS, True)):
+        alike = [each for each in new if (each.elastic is not None) is is_elastic]
+        new.update(
+            zip(
+                alike,
+                map(_weigh, alike, fit_all([each.seen for each in alike], overlaps)),
+                strict=True,
+            )
+        )
+    while len(_WEIGHED) + len(new) > _MOST_WEIGHED and _WEIGHED:
+        # The oldest: those of jobs that still run come back at once.
+        del _WEIGHED[next(iter(_WEIGHED))]
+    _WEIGHED.update(new)
+    return [known or new[each] for each, known in zip(told, found, strict=True)]
+
+
+def _weigh(told: _Told, model: SpeedModel | None) -> _Weighed | None:
     if model is None:
         return None
+    per_node, elastic = told.per_node, told.elastic
     offered = tuple(
         size_at(model, elastic, replicas, -(-replicas // per_node))
-        for replicas in _sizes(*sizes, per_node, model.largest_seen)
+        for replicas in _sizes(*told.sizes, per_node, model.largest_seen)
     )
     least = min(size.replicas / size.samples_per_s for size in offered)
     good = [
@@ -144,7 +180,7 @@ def _weighed(
         for size in offered
         if size.replicas <= per_node and size.samples_per_s * least >= GOOD_USE * size.replicas
     ]
-    return _Weighed(model, offered, least, max(good, default=sizes[0]))
+    return _Weighed(model, offered, least, max(good, default=told.sizes[0]))
 
 
 def _sizes(low: int, now: int, high: int, per_node: int, largest_seen: int) -> list[int]:

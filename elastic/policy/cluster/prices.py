@@ -76,21 +76,37 @@ class Behind:
         return Price(PRICE * self.jobs * share, at_most - self._modest, self._modest_mean)
 
 
-def cost_s(offer: Offer, size: Size, price: Price, rescale_s: float | None, now_s: float) -> float:
-    """What a size of a job costs, itself and others, until its work is done.
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What sizes of a job cost, itself and others, until its work is done.
 
-    Args:
-        offer: The job.
-        size: Its size then.
+    Attributes:
         price: What each second costs.
-        rescale_s: What a change costs; None where nothing changes.
-        now_s: The time.
+        rescale_s: What a change costs.
+        settled_s: In how long a change has to pay for itself; None for a job that starts.
     """
-    seconds = offer.remaining_samples / size.samples_per_s
-    if rescale_s is None:
-        return seconds * price.of(size.replicas) * (1 - KEEP)
-    job = offer.job
-    if job.workers.placed and job.last_scaled_s is not None:
-        settled_s = max(SETTLED_S, now_s - job.last_scaled_s)
-        rescale_s *= max(1.0, seconds / settled_s)
-    return (seconds + rescale_s) * price.of(size.replicas)
+
+    remaining_samples: float
+    price: Price
+    rescale_s: float
+    settled_s: float | None
+
+    @classmethod
+    def of(cls, offer: Offer, price: Price, rescale_s: float, now_s: float) -> "Costs":
+        """Of the sizes of one job."""
+        job, settled_s = offer.job, None
+        if job.workers.placed and job.last_scaled_s is not None:
+            settled_s = max(SETTLED_S, now_s - job.last_scaled_s)
+        return cls(offer.remaining_samples, price, rescale_s, settled_s)
+
+    def unchanged(self, size: Size) -> float:
+        """Of the size that it has, where it is."""
+        seconds = self.remaining_samples / size.samples_per_s
+        return seconds * self.price.of(size.replicas) * (1 - KEEP)
+
+    def changed(self, size: Size) -> float:
+        """Of another."""
+        seconds, rescale_s = self.remaining_samples / size.samples_per_s, self.rescale_s
+        if self.settled_s is not None and seconds > self.settled_s:
+            rescale_s *= seconds / self.settled_s
+        return (seconds + rescale_s) * self.price.of(size.replicas)

@@ -154,6 +154,13 @@ class Rooms:
                 return False
         return shape.share is None or self._has_card(shape.share, node)
 
+    def count(self, shape: Shape, node: int, most: int) -> int:
+        """How many more a node holds for which it has room for one; cards are given out singly."""
+        if shape.share is not None:
+            return 1
+        row = self.free[node]
+        return min([most, *(row[column] // need for column, need in shape.needs)])
+
     def find(
         self, shape: Shape, pools: Iterable[Pool] | None = None, skip: Collection[int] = ()
     ) -> int | None:
@@ -181,14 +188,19 @@ class Rooms:
         """Of a node."""
         return self.pool_of[node][0]
 
-    def take(self, shape: Shape, node: int, user: str, card: str | None = None) -> str | None:
-        """Use room for one more, also where there is none; its card, where it has a part of one.
+    def take(
+        self, shape: Shape, node: int, user: str, card: str | None = None, count: int = 1
+    ) -> str | None:
+        """Use room for more, also where there is none; the card, where it has a part of one.
 
         Args:
+            shape: What one needs.
+            node: Where.
             user: After whom a card is named of which nothing was given out before.
             card: That it has; None where one is to be chosen.
+            count: How many; 1 where it has a part of a card.
         """
-        self._add(shape, node, -1)
+        self._add(shape, node, -count)
         if shape.share is None:
             return None
         whole = self.free[node][self.gpu]
@@ -198,13 +210,13 @@ class Rooms:
         self._set_part(node)
         return name
 
-    def give_back(self, shape: Shape, node: int, card: str | None) -> None:
-        """Free the room of one."""
+    def give_back(self, shape: Shape, node: int, card: str | None, count: int = 1) -> None:
+        """Free the room of one, or of several without cards."""
         if shape.share is not None:
             assert card is not None, "who has a part of a GPU has it of one card"
             if self._cards[node].remove(card, shape.share):
                 self._set(node, self.gpu, self.free[node][self.gpu] + MILLI)
-        self._add(shape, node, 1)
+        self._add(shape, node, count)
 
     def least_used_card(self, node: int, ids: Iterable[str]) -> str:
         """Of these cards the one that is nearest to being free."""
@@ -255,12 +267,12 @@ class Rooms:
             self.free[node][self.gpu] -= MILLI
         return name
 
-    def _add(self, shape: Shape, node: int, sign: int) -> None:
+    def _add(self, shape: Shape, node: int, times: int) -> None:
         row = self.free[node]
         pool, at = self.pool_of[node]
         for column, need in shape.needs:
             if column != self.part:
-                row[column] += sign * need
+                row[column] += times * need
                 pool.tree.set(at, column, row[column])
         self._set_part(node)
 

@@ -30,26 +30,37 @@ class MaxTree:
             self._columns.append(most)
         self._known: list[tuple[int, Needs]] = []
         """Needs that no row has before that one."""
+        self._stale: list[set[int]] = [set() for _ in self._columns]
+        """By column, the nodes above values that were changed since the last search."""
 
     def set(self, at: int, column: int, amount: int) -> None:
-        """Change one value."""
+        """Change one value.
+
+        Values change many times between two searches: what follows waits for the next one.
+        """
         most = self._columns[column]
         leaf = at + self._width
         is_more = amount > most[leaf]
         most[leaf] = amount
-        leaf >>= 1
-        while leaf:
-            left, right = most[2 * leaf], most[2 * leaf + 1]
-            new = left if left > right else right
-            if most[leaf] == new:
-                break
-            most[leaf] = new
-            leaf >>= 1
+        self._stale[column].add(leaf >> 1)
         if is_more and self._known:
             self._known = [
                 (at, needs) if first > at and self.has(at, needs) else (first, needs)
                 for first, needs in self._known
             ]
+
+    def _renew(self) -> None:
+        for most, stale in zip(self._columns, self._stale, strict=True):
+            for changed in stale:
+                at = changed
+                while at:
+                    left, right = most[2 * at], most[2 * at + 1]
+                    new = left if left > right else right
+                    if most[at] == new:
+                        break
+                    most[at] = new
+                    at >>= 1
+            stale.clear()
 
     def has(self, at: int, needs: Needs) -> bool:
         """Whether one row has all of it."""
@@ -62,6 +73,7 @@ class MaxTree:
 
     def all(self, needs: Needs) -> Iterator[int]:
         """Those rows that have all of it, in order; rows must not change meanwhile."""
+        self._renew()
         if not all(self._columns[column][1] >= amount for column, amount in needs):
             return
         start, is_first = self._start(needs), True

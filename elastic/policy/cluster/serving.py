@@ -23,11 +23,11 @@ from elastic.policy.cluster.offers import (
     better_batch,
     is_in_parts,
     may_be_stopped,
-    offer_of,
+    offers_of,
 )
 from elastic.policy.cluster.placing import place, placed_by_fullness, spread
 from elastic.policy.cluster.plan import Decision, Note, Plan
-from elastic.policy.cluster.prices import Behind, cost_s, rank
+from elastic.policy.cluster.prices import Behind, Costs, rank
 from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Placement, Snapshot
 from elastic.policy.cluster.words import listed
 
@@ -122,7 +122,8 @@ class Serving:
 
     def plan(self) -> Plan:
         """Serve one job after the other."""
-        offers = [self._offer(job) for job in self._weighed]
+        per_node = [self._replicas_a_node(job) for job in self._weighed]
+        offers = offers_of(self._weighed, per_node, self._now_s)
         ranked = sorted((self._rank(offer), offer) for offer in offers)
         behind = Behind(offer for _, offer in ranked if self._may_change(offer.job))
         first = self._given.kept_for
@@ -198,9 +199,6 @@ class Serving:
         return sum(self._kept(job).values()) < job.workers.max
 
     # What a job is worth.
-
-    def _offer(self, job: Job) -> Offer:
-        return offer_of(job, self._replicas_a_node(job), self._now_s)
 
     def _rank(self, offer: Offer) -> tuple[float, float, str]:
         return rank(offer, self._share(offer.job), self._now_s)
@@ -309,12 +307,10 @@ class Serving:
         at_most = self._free.fit_at_most(need) + sum(self._kept(job).values())
         at_most += sum(count for node, count in now_placed.items() if node not in self._free)
         price = behind.price(self._share(job), at_most)
-        rescale_s = self._terms.rescale_of(job)
+        costs = Costs.of(offer, price, self._terms.rescale_of(job), self._now_s)
         options = sorted(
             (
-                cost_s(
-                    offer, size, price, None if size.replicas == placed else rescale_s, self._now_s
-                ),
+                costs.unchanged(size) if size.replicas == placed else costs.changed(size),
                 size.replicas,
                 size,
             )
@@ -331,7 +327,7 @@ class Serving:
             real, is_same = size, placement == now_placed
             if len(placement) != -(-replicas // per_node):
                 real = offer.speed_at(replicas, len(placement))
-            cost = cost_s(offer, real, price, None if is_same else rescale_s, self._now_s)
+            cost = costs.unchanged(real) if is_same else costs.changed(real)
             if best is None or cost < best[0]:
                 best = (cost, Choice(placement, real))
         return None if best is None else best[1]

@@ -28,12 +28,15 @@ class Source(Protocol):
         """Nodes that may have so much."""
         ...
 
-    def add_on(self, seats: Seats, node: int) -> bool:
-        """Put one more on a node; nothing has changed where it cannot be."""
+    def add_on(self, seats: Seats, node: int, most: int = 1) -> int:
+        """Put at most so many more on a node; how many. Nothing has changed where it is none."""
         ...
 
-    def add(self, seats: Seats, near: Collection[int]) -> bool:
-        """Put one more on some node, on one of `near` if it can be."""
+    def add(self, seats: Seats, near: Collection[int], most: int = 1) -> int:
+        """Put at most so many more on one node, on one of `near` if it can be; how many.
+
+        Where it is fewer, but some, the next ones may have room on another node.
+        """
         ...
 
 
@@ -47,21 +50,22 @@ class FreeRoom:
         """See `Source`."""
         return self._board.rooms.nodes_with(needs, pools)
 
-    def add_on(self, seats: Seats, node: int) -> bool:
+    def add_on(self, seats: Seats, node: int, most: int = 1) -> int:
         """See `Source`."""
         board = self._board
         if not (board.allows(seats.shape, node) and board.rooms.fits(seats.shape, node)):
-            return False
-        self._board.add(seats, node)
-        return True
+            return 0
+        return self._fill(seats, node, most)
 
-    def add(self, seats: Seats, near: Collection[int]) -> bool:
+    def add(self, seats: Seats, near: Collection[int], most: int = 1) -> int:
         """See `Source`."""
         node = self._board.find(seats.shape, near)
-        if node is None:
-            return False
-        self._board.add(seats, node)
-        return True
+        return 0 if node is None else self._fill(seats, node, most)
+
+    def _fill(self, seats: Seats, node: int, most: int) -> int:
+        count = self._board.rooms.count(seats.shape, node, most)
+        self._board.add(seats, node, count=count)
+        return count
 
 
 class Starter:
@@ -111,9 +115,9 @@ class Starter:
         workers, mark = job.workers, self._board.mark()
         size = min(max(workers.size, workers.group.min), workers.group.max)
         for seats, count in lacking(job, size):
-            for _ in range(count):
-                if not self._free.add(seats, near_servers(job)):
-                    break
+            left = count
+            while left and (added := self._free.add(seats, near_servers(job), left)):
+                left -= added
         return self._board.mark() > mark
 
     def squeeze_in(self, job: JobSeats, source: Source) -> bool:
@@ -139,7 +143,8 @@ class Starter:
     def add_more(self, job: JobSeats, most: int) -> None:
         """Workers where there is room, next to the others of the job first."""
         near = [node for each in job.all for node in each.counts]
-        while job.workers.placed < most and self._free.add(job.workers, near):
+        workers = job.workers
+        while workers.placed < most and self._free.add(workers, near, most - workers.placed):
             pass
 
     def _on_one_node(self, source: Source, wanted: Wanted) -> bool:
@@ -152,7 +157,7 @@ class Starter:
         ]
         for node in islice(source.nodes_with(_sum_of(board, wanted), pools), _MOST_TRIES):
             mark = board.mark()
-            if all(source.add_on(seats, node) for seats, count in wanted for _ in range(count)):
+            if all(_put_on(source, seats, node, count) for seats, count in wanted):
                 return True
             board.undo(mark)
         return False
@@ -192,13 +197,24 @@ class Starter:
         """
         mark, preferred = self._board.mark(), dict.fromkeys(near or ())
         for seats, count in wanted:
-            for _ in range(count):
-                if not source.add(seats, preferred):
+            left = count
+            while left:
+                added = source.add(seats, preferred, left)
+                if not added:
                     self._board.undo(mark)
                     return False
+                left -= added
                 if near is not None:
                     preferred.update(dict.fromkeys(seats.counts))
         return True
+
+
+def _put_on(source: Source, seats: Seats, node: int, count: int) -> bool:
+    """Put so many more on one node; whether all of them are there now."""
+    left = count
+    while left and (added := source.add_on(seats, node, left)):
+        left -= added
+    return not left
 
 
 def lacking(job: JobSeats, num_workers: int) -> Wanted:

@@ -42,22 +42,23 @@ class YieldedRoom:
         """See `Source`."""
         return self.spare.nodes_with(needs, pools)
 
-    def add_on(self, seats: Seats, node: int) -> bool:
-        """See `Source`."""
+    def add_on(self, seats: Seats, node: int, _most: int = 1) -> int:
+        """See `Source`; one at a time, since others leave for each."""
         givers = make_room(self._board, seats.shape, node, self.may_leave, self._rank)
         if givers is None:
-            return False
+            return 0
         self._board.add(seats, node)
-        return True
+        return 1
 
-    def add(self, seats: Seats, near: Collection[int]) -> bool:
+    def add(self, seats: Seats, near: Collection[int], most: int = 1) -> int:
         """See `Source`."""
-        if self._free.add(seats, near):
-            return True
+        if added := self._free.add(seats, near, most):
+            return added
         able = self.spare.holders(seats.shape, near)
-        return any(self.add_on(seats, node) for node in able) or any(
+        found = any(self.add_on(seats, node) for node in able) or any(
             self.add_on(seats, node) for node in self.spare.nodes_for(seats.shape)
         )
+        return int(found)
 
     def _rank(self, seats: Seats, node: int) -> tuple[object, ...]:
         """Who is lonely leaves first, then who has most of its range."""

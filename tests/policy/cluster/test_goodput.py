@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elastic.policy.cluster.carrying_out import carried_out
 from elastic.policy.cluster.goodput import Goodput
-from elastic.policy.cluster.offers import FIRST_GUESS_S, efficiency, offer_of
+from elastic.policy.cluster.offers import FIRST_GUESS_S, efficiency, offers_of
 from elastic.policy.cluster.snapshot import (
     ElasticBatch,
     Group,
@@ -231,7 +231,7 @@ def test_jobs_of_which_as_much_is_guessed_have_exactly_as_much_left():
     """Rounding would tell them apart, by their age one way and then the other."""
     told = {"remaining_samples": None, "trained_samples": 1.0}
     jobs = [job(f"j{i}", rate=1 + i / 7, scales=0.7, telling=told) for i in range(200)]
-    assert {offer_of(each, 4, NOW_S).work_s for each in jobs} == {FIRST_GUESS_S}
+    assert {each.work_s for each in offers_of(jobs, [4] * len(jobs), NOW_S)} == {FIRST_GUESS_S}
 
 
 @kinds

@@ -25,7 +25,7 @@ from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.policy.cluster.goodput import Goodput
 from elastic.policy.cluster.queueing import Fifo, Gang
 from elastic.policy.cluster.scores import waiting_order
-from elastic.policy.cluster.speed import fit
+from elastic.policy.cluster.speed import Seen, fit
 
 
 class GoodputOfStoppable:
@@ -125,7 +125,7 @@ def with_placed_pods(snapshot):
 
 def is_slower(was, now):
     """As far as the job tells speeds."""
-    model = fit(was.telling.speeds)
+    model = fit(Seen(was.telling.speeds))
     if model is None or not now.workers.placed:
         return True
     speeds = [

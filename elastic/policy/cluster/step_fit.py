@@ -1,0 +1,262 @@
+"""The parts of a step, found from measured steps by least squares, for many jobs at once.
+
+A plan for jobs that nobody has planned before spends most of its time here, so that one operation
+serves all jobs: arrays have a row for each job. Nothing in a row depends on other rows, and all is
+sums, products and square roots in a fixed order: a job has the same parts, bit for bit, whichever
+others it is with.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+PRIOR: Final = (0.1, 0.001, 0.1, 0.1, 0.3)
+"""How little each part of a step is expected beside what was measured, as weights of least squares:
+what one size does not tell is taken to be work that replicas share, so that more are tried."""
+
+_ROUNDS: Final = 3
+_SWEEPS: Final = 25
+_SETTLED: Final = 1e-3
+"""Change of a step, as a share of it, below which a part is taken to be found."""
+
+_FEW: Final = 32
+"""So many jobs are quicker done one by one."""
+
+Floats = npt.NDArray[np.float64]
+Fitted = tuple[float, tuple[float, ...]]
+"""The exponent g, and seconds of the parts: see `SpeedModel`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One measured size: how often each part occurs in its step, and how long the step took.
+
+    Attributes:
+        accumulated: Minibatches that only compute, before the last.
+        local: Samples of a minibatch on one replica.
+        network: How often each part of the exchange occurs.
+        seconds: Of the whole step.
+        compute_s: Seconds of computing one minibatch; None where nobody has told.
+    """
+
+    accumulated: int
+    local: float
+    network: tuple[float, float, float]
+    seconds: float
+    compute_s: float | None
+
+
+def fit_steps(steps: Sequence[Sequence[Step]], overlaps: Sequence[float]) -> list[Fitted]:
+    """Least squares of relative errors under parts that are not negative, for each job.
+
+    Args:
+        steps: By job, at least one.
+        overlaps: Values of g to choose from, each a power of two; the first for a single step.
+    """
+    if not steps:
+        return []
+    measured = _Measured.of(steps)
+    start, scales = _one_after_the_other(measured)
+    tried = [start if g == 1.0 else _overlapping(measured, start, scales, g) for g in overlaps]
+    errors = [_error(measured, *each) for each in zip(tried, overlaps, strict=True)]
+    best = np.argmin(errors, axis=0).tolist()
+    return [
+        (overlaps[at], tuple(tried[at][:, job].tolist()))
+        for job, at in enumerate(
+            at if len(of) > 1 else 0 for at, of in zip(best, steps, strict=True)
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The steps of all jobs; those with fewer than the most are filled up with endless ones.
+
+    Attributes:
+        uses: (steps, parts, jobs), how often a part occurs in the last minibatch of a step.
+        accumulated: (steps, jobs).
+        seconds: (steps, jobs); infinite where there is no step, so that nothing comes of it.
+        computing: (steps, parts, jobs), of computing as it was told, relative to its seconds.
+    """
+
+    uses: Floats
+    accumulated: Floats
+    seconds: Floats
+    computing: Floats
+
+    @classmethod
+    def of(cls, steps: Sequence[Sequence[Step]]) -> "_Measured":
+        """Lay them out."""
+        most = max(map(len, steps))
+        rows = [[*map(_row, each), *[_NO_STEP] * (most - len(each))] for each in steps]
+        uses, accumulated, seconds, computing = (
+            np.moveaxis(np.array([[row[at] for row in each] for each in rows]), 0, -1)
+            for at in range(len(_NO_STEP))
+        )
+        return cls(uses, accumulated, seconds, computing)
+
+
+_Row = tuple[tuple[float, ...], float, float, tuple[float, ...]]
+
+_NOTHING: Final = (0.0,) * len(PRIOR)
+_NO_STEP: Final[_Row] = (_NOTHING, 0.0, np.inf, _NOTHING)
+
+
+def _row(step: Step) -> _Row:
+    computing = _NOTHING
+    if step.compute_s is not None:
+        computing = (1.0 / step.compute_s, step.local / step.compute_s, 0.0, 0.0, 0.0)
+    return (1.0, step.local, *step.network), float(step.accumulated), step.seconds, computing
+
+
+def _one_after_the_other(measured: _Measured) -> tuple[Floats, Floats]:
+    """(parts, jobs) for g = 1, and how much of each part makes a whole step."""
+    parts = np.zeros(measured.uses.shape[1:])
+    used = measured.uses[:, 1]
+    parts[1] = np.divide(measured.seconds, used, where=used > 0, out=measured.seconds.copy()).min(0)
+    rows = _rows(measured, parts, 1.0)
+    scales = rows.max(axis=0)
+    return _nonnegative_least_squares(rows, parts, scales), scales
+
+
+def _overlapping(measured: _Measured, start: Floats, scales: Floats, overlap: float) -> Floats:
+    """(parts, jobs) for another g, from those for 1."""
+    parts = start.copy()
+    # Beside computing an exchange of no length says nothing about a longer one: none starts at 0.
+    parts[2:] = np.maximum(parts[2:], measured.seconds.min(axis=0) / 4)
+    for _ in range(_ROUNDS):
+        parts = _nonnegative_least_squares(_rows(measured, parts, overlap), parts, scales)
+    return parts
+
+
+def _rows(measured: _Measured, parts: Floats, overlap: float) -> Floats:
+    """(rows, parts, jobs), of the steps and of what was told of computing.
+
+    The derivatives of each step by its parts, relative to it: their product with the parts is 1
+    where the parts are right.
+    """
+    derivatives = _derivatives(measured, parts, overlap)
+    return np.concatenate((derivatives / measured.seconds[:, np.newaxis], measured.computing))
+
+
+def _derivatives(measured: _Measured, parts: Floats, overlap: float) -> Floats:
+    """(steps, parts, jobs): their product with the parts is the step."""
+    uses = measured.uses
+    of_compute = of_network = np.ones_like(measured.seconds)
+    if overlap != 1.0:
+        compute = uses[:, 0] * parts[0] + uses[:, 1] * parts[1]
+        network = uses[:, 2] * parts[2] + uses[:, 3] * parts[3] + uses[:, 4] * parts[4]
+        last = _overlapped(compute, network, overlap)
+        last[last == 0] = np.inf
+        of_compute = np.where(np.isinf(last), 1.0, _power(compute / last, overlap - 1))
+        of_network = np.where(np.isinf(last), 1.0, _power(network / last, overlap - 1))
+    times = measured.accumulated + of_compute
+    shares = (times, times, of_network, of_network, of_network)
+    return np.stack([share * uses[:, part] for part, share in enumerate(shares)], axis=1)
+
+
+def _overlapped(compute: Floats, network: Floats, overlap: float) -> Floats:
+    """`(compute^g + network^g)^(1/g)`, in numbers that stay small."""
+    most = np.maximum(compute, network)
+    least = np.minimum(compute, network) / np.where(most > 0, most, 1.0)
+    total = 1.0 + _power(least, overlap)
+    while overlap > 1.0:
+        total, overlap = np.sqrt(total), overlap / 2
+    return np.asarray(most * total)
+
+
+def _power(base: Floats, exponent: float) -> Floats:
+    """By products alone, which are the same wherever they are computed."""
+    power = base
+    for _ in range(int(exponent) - 1):
+        power = power * base
+    return power
+
+
+def _nonnegative_least_squares(rows: Floats, start: Floats, scales: Floats) -> Floats:
+    """The x of at least 0 for which each row's product with it is nearest to 1.
+
+    By coordinate descent, which is the same at each run and stays where x may be.
+
+    Args:
+        rows: (rows, parts, jobs).
+        start: (parts, jobs), where to begin.
+        scales: (parts, jobs), of which nothing occurs where it is 0.
+
+    Returns:
+        (parts, jobs).
+    """
+    x = np.where(scales > 0, start, 0.0)
+    used = np.flatnonzero(scales.any(axis=1)).tolist()
+    normal = np.array([[_sum(rows[:, one] * rows[:, other]) for other in used] for one in used])
+    for at, part in enumerate(used):
+        held = PRIOR[part] * scales[part]
+        normal[at, at] += held * held
+    wanted = np.stack([_sum(rows[:, part]) for part in used])
+    descend = _descend_together if x.shape[1] > _FEW else _descend_each
+    x[used] = descend(normal, wanted, x[used], scales[used])
+    return x
+
+
+def _sum(rows: Floats) -> Floats:
+    """From the first to the last."""
+    total = rows[0]
+    for row in rows[1:]:
+        total = total + row
+    return total
+
+
+def _descend_together(normal: Floats, wanted: Floats, x: Floats, scales: Floats) -> Floats:
+    """All jobs by one operation, until each has settled."""
+    found, left = x.copy(), np.arange(x.shape[1])
+    for _ in range(_SWEEPS):
+        moved = np.zeros(len(left))
+        for part, row in enumerate(normal):
+            curvature, before = row[part], x[part].copy()
+            off = wanted[part] - _sum(row * x)
+            better = before + np.divide(off, curvature, where=curvature > 0, out=off)
+            np.maximum(better, 0.0, out=x[part])
+            np.maximum(moved, np.abs((x[part] - before) * scales[part]), out=moved)
+        found[:, left] = x
+        goes_on = moved >= _SETTLED
+        if not goes_on.any():
+            break
+        left, normal, x = left[goes_on], normal[:, :, goes_on], x[:, goes_on]
+        wanted, scales = wanted[:, goes_on], scales[:, goes_on]
+    return found
+
+
+def _descend_each(normal: Floats, wanted: Floats, x: Floats, scales: Floats) -> Floats:
+    """One job after the other, which is quicker for a few."""
+    tables = (np.moveaxis(each, -1, 0).tolist() for each in (normal, wanted, x, scales))
+    return np.array([_descend(*each) for each in zip(*tables, strict=True)]).T
+
+
+def _descend(
+    normal: list[list[float]], wanted: list[float], x: list[float], scales: list[float]
+) -> list[float]:
+    parts = [(j, row, wanted[j], row[j], scales[j]) for j, row in enumerate(normal) if row[j] > 0]
+    for _ in range(_SWEEPS):
+        moved = 0.0
+        for j, row, goal, curvature, scale in parts:
+            before = x[j]
+            product = 0.0
+            # Not `sum`, which rounds less: arrays add up one after the other.
+            for one, other in zip(row, x, strict=True):
+                product += one * other
+            better = before + (goal - product) / curvature
+            x[j] = better = better if better > 0.0 else 0.0
+            moved = max(moved, abs((better - before) * scale))
+        if moved < _SETTLED:
+            break
+    return x
+
+
+def _error(measured: _Measured, parts: Floats, overlap: float) -> Floats:
+    """(jobs,), of the steps as the parts make them."""
+    made = np.moveaxis(_derivatives(measured, parts, overlap), 1, 0)
+    off = _sum(made * parts[:, np.newaxis]) / measured.seconds - 1
+    return _sum(np.where(np.isinf(measured.seconds), 0.0, off * off))
