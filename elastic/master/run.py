@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
@@ -91,6 +92,7 @@ class Master:
         self._cancelled = asyncio.Event()
         self._work: Work | None = None
         self._tables: Tables | None = None
+        self._metric_names: Sequence[str] = ()
         self._preparation = Preparation(
             environment.spec.start_timeout,
             environment.step_path,
@@ -356,12 +358,14 @@ class Master:
             is_back,
             await run(partial(self._open_tables, sources, store)),
         )
+        if not is_back:
+            # Once: a model that goes back would look up rows where they have just been lost.
+            check = partial(check_evaluation, spec, sources, store.model, at)
+            self._metric_names = await run(check)
         work: Work
         if spec.kind is JobKind.TRAIN:
-            names = await run(partial(check_evaluation, spec, sources, store.model, at))
-            work = await open_training(parts, sources, store, names)
+            work = await open_training(parts, sources, store, self._metric_names)
         else:
-            await run(partial(check_evaluation, spec, sources, store.model, at))
             work = await open_one_pass(parts, sources, store)
         self._board.follow(work.job)
         self._manager.attach(work.job)

@@ -178,3 +178,18 @@ def test_a_server_that_comes_back_costs_no_update(server, tmp_path):
     cut = read_cut(Path(status.checkpoint))
     check_counts(cut, NUM_RECORDS, 40)
     assert np.isfinite(cut.parameters["parts.0"]).all()
+
+
+def test_a_server_that_loses_its_disk_costs_no_life_of_the_master(server, tmp_path):
+    """Also where the job evaluates, and so has the model compute before it begins."""
+    data = str(prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz")
+    job = ThreadJob(spec_of(server, num_epochs=40, evaluation_data_dir=data), tmp_path / "cuts")
+    with job:
+        job.wait_until(lambda statuses: statuses and statuses[-1].progress.epoch >= 1)
+        server.kill()
+        server.lose_disk()
+        server.start()
+        status = job.wait()
+    assert status.phase is JobPhase.SUCCEEDED, status
+    assert [event for event in status.events if event.kind == "ParametersLost"]
+    check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, 40)
