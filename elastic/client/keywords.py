@@ -225,6 +225,9 @@ class TrainKeywords(JobKeywords, total=False):
     # Redis that is there already, as redis://USER@HOST:PORT/DATABASE or rediss://…; its password is
     # read from ELASTIC_REDIS_PASSWORD
     embedding_redis_url: str | None
+    # file, where the master runs, with the certificates of who vouches for the Redis at a rediss://
+    # address (PEM); else those of the system
+    embedding_redis_ca: str | None
     # seconds that the master waits for a Redis which does not answer, before the job goes back to
     # its newest cut
     embedding_redis_patience: float | None
