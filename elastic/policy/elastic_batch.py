@@ -13,7 +13,7 @@ from typing import Final
 
 from elastic.policy.cluster.offers import efficiency, size_at
 from elastic.policy.cluster.snapshot import ElasticBatch, Speed
-from elastic.policy.cluster.speed import FREE_TRIALS, SpeedModel, fit
+from elastic.policy.cluster.speed import FREE_TRIALS, Seen, SpeedModel, fit
 from elastic.policy.gradient_noise import GradientNoise, GroupGradients
 from elastic.spec.batch_range import BatchRange
 
@@ -121,7 +121,7 @@ class BatchChoice:
             Why the batch is another one now, for people; None where it stays.
         """
         told = self.told
-        model = fit(tuple(speeds), self.batch, self.minibatch_size, FREE_TRIALS)
+        model = fit(Seen(tuple(speeds), self.batch, self.minibatch_size), FREE_TRIALS)
         if told is None or model is None:
             return None
         best = size_at(model, told, workers, nodes)
