@@ -36,7 +36,7 @@ class TableInPlace(Embedding):
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any) -> Any:  # type: ignore[override]  # Keras' name
         """Look rows up as Keras' layer does, which takes ids that are floats as well."""
         inputs = tf.convert_to_tensor(inputs)
         return super().call(inputs if inputs.dtype.is_integer else tf.cast(inputs, tf.int32))

@@ -105,7 +105,7 @@ def _replace(layer: nn.Embedding | nn.EmbeddingBag, initializer: str) -> None:
     made.source.take_ids_below(layer.num_embeddings)
     device = layer.weight.device
     del layer.weight
-    layer.__class__ = BagInPlace if is_bag else TableInPlace
+    layer.__class__ = BagInPlace if is_bag else TableInPlace  # type: ignore[assignment]
     of_all_modules = vars(nn.Module())
     for name, value in vars(made).items():
         if name not in of_all_modules:
