@@ -29,6 +29,8 @@ quickstart: $(VENV)/.runtime ## Train on handwritten digits with two workers, on
 
 .PHONY: test
 test: $(VENV)/.dev ## Run all checks and tests but the long chaos runs, and tell where the time went
+# Where Python is told to write no bytecode, each of a thousand processes would compile all of it.
+	@$(BIN)/python -m compileall -q elastic model_zoo tests/support
 	@$(BIN)/python tests/run.py $(if $(LIMIT_MINUTES),--limit_minutes $(LIMIT_MINUTES))
 
 .PHONY: lint
