@@ -203,7 +203,7 @@ def _nonnegative_least_squares(rows: Floats, start: Floats, scales: Floats) -> F
 
 def _sum(rows: Floats) -> Floats:
     """From the first to the last."""
-    total = rows[0]
+    total: Floats = rows[0]
     for row in rows[1:]:
         total = total + row
     return total
