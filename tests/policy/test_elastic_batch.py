@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic.policy.cluster.offers import offer_of
+from elastic.policy.cluster.offers import offers_of
 from elastic.policy.cluster.snapshot import ElasticBatch, Group, Job, JobPhase, Speed, Telling
 from elastic.policy.elastic_batch import LEAST_GAIN, BatchChoice, elastic_batch, rate_gain
 from elastic.policy.gradient_noise import MEASURED, GradientNoise
@@ -133,4 +133,5 @@ def test_the_policy_of_the_cluster_would_choose_the_same(noise):
     )  # fmt: skip
     workers = Group(1, 4, 2, {}, {}, {"n0": 2})
     job = Job("a", "team", "train", workers, 0.0, JobPhase.RUNNING, telling=telling)
-    assert own.batch == offer_of(job, 8, 100.0).speed_at(2, 1).batch
+    [offer] = offers_of([job], [8], 100.0)
+    assert own.batch == offer.speed_at(2, 1).batch

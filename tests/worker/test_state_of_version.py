@@ -24,7 +24,7 @@ class Client:
             return None
         return PulledModel(0, {"weight": np.ones(1)}, {"mean": np.zeros(1)})
 
-    def report_gradient(self, *_):
+    def report_gradient(self, *_, **__):
         return pb.ReportGradientReply(verdict=pb.ReportGradientReply.VERDICT_LEASE_LOST)
 
 
