@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from elastic.checkpoints.cuts import list_cuts
-from elastic.checkpoints.manifest import MANIFEST
+from elastic.checkpoints.manifest import MANIFEST, read_manifest
 from elastic.checkpoints.rows import CutRows, read_rows
 from elastic.checkpoints.table_files import (
     PARQUET,
@@ -60,6 +60,12 @@ def write_delta(since: Path, cut: Path, folder: Path) -> list[TableDelta]:
     check_parquet()
     if folder.exists() and any(path.suffix != PARQUET for path in folder.iterdir()):
         raise JobSpecError(f"{folder} has other files than those of a delta: name another folder")
+    since, cut = _cut(since), _cut(cut)
+    if (older_version := _version(since)) > (version := _version(cut)):
+        raise CheckpointError(
+            f"--since {since} is of version {older_version}, which came after version {version} of "
+            f"{cut}: exchange them"
+        )
     older, newer = _rows(since), _rows(cut)
     tables = _tables(newer)
     if _tables(older) != tables:
@@ -125,10 +131,18 @@ class _Replaced:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-def _rows(path: Path) -> CutRows:
+def _cut(path: Path) -> Path:
     cut = path if (path / MANIFEST).exists() else next(iter(list_cuts(path)), None)
     if cut is None:
         raise CheckpointError(f"{path} is neither a checkpoint nor a folder of them")
+    return cut
+
+
+def _version(cut: Path) -> int:
+    return read_manifest(cut).version
+
+
+def _rows(cut: Path) -> CutRows:
     rows = read_rows(cut)
     if rows is None:
         raise CheckpointError(f"checkpoint {cut} has no tables of embeddings")

@@ -82,6 +82,7 @@ def test_only_what_has_changed_is_written(tmp_path, capsys):
     [
         (("delta", "cuts", "--since", "nowhere", "--output", "d"), "neither a checkpoint nor"),
         (("delta", "cuts", "--since", "others", "--output", "d"), "name two checkpoints of one"),
+        (("delta", "cuts", "--since", "later", "--output", "d"), "exchange them"),
         (("delta", "cuts", "--since", "cuts", "--output", "cuts"), "has other files than"),
         (("apply", "cuts", "cuts"), "has no .parquet file"),
         (("apply", "delta", "cuts"), "has no a%2Fitems.parquet"),
@@ -89,6 +90,7 @@ def test_only_what_has_changed_is_written(tmp_path, capsys):
 )
 def test_what_cannot_be_used_is_told(arguments, message, tmp_path, monkeypatch, capsys):
     cut = written(tmp_path / "cuts", 1, {1: 1.0})
+    written(tmp_path / "later", 2, {1: 1.0})
     written(tmp_path / "others", 1, {1: 1.0}, forms=(ITEMS,))
     write_delta(cut, cut, tmp_path / "delta")
     monkeypatch.chdir(tmp_path)
