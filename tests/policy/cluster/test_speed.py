@@ -88,7 +88,9 @@ sizes_seen = st.lists(
         global_batch_size=st.sampled_from([64, 64, 96]),
         compute_s=st.none() | st.floats(0.01, 10.0),
     ),
+    min_size=2,
     max_size=6,
+    unique_by=lambda each: each.replicas,
 )
 jobs_seen = st.builds(
     Seen,
@@ -102,4 +104,5 @@ jobs_seen = st.builds(
 @settings(max_examples=4, derandomize=True)
 @given(many=st.lists(jobs_seen, min_size=33, max_size=40))
 def test_many_jobs_at_once_learn_the_same_as_one_by_one(overlaps, many):
+    many = [*many, Seen(()), Seen(seen((4, 1)))]
     assert fit_all(many, overlaps) == [fit(each, overlaps) for each in many]
