@@ -6,7 +6,7 @@ which a cluster lists its objects.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from elastic.policy.cluster.amounts import CPU, MEMORY, Amounts
 from elastic.policy.cluster.rooms import Rooms, Shape
@@ -87,9 +87,10 @@ class JobSeats:
         return (*self.fixed, self.workers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
+class _Move(NamedTuple):
     """Replicas that were given a node, or that were taken from one.
+
+    There is one for each replica of a plan, and a tuple is made in a third of a dataclass's time.
 
     Attributes:
         node: Its number; the name of one that takes no pods.
@@ -149,7 +150,7 @@ class Board:
 
     def add(self, seats: Seats, node: int, card: str | None = None, count: int = 1) -> None:
         """Put one more on a node, or several without cards."""
-        name = self.rooms.take(seats.shape, node, _user(seats), card, count)
+        name = self._take(seats, node, card, count)
         self._count(seats, node, name, count)
         self._journal.append(_Move(seats, node, name, is_added=True, count=count))
 
@@ -198,7 +199,7 @@ class Board:
             elif move.is_added:
                 self._take_off(seats, node, move.card, move.count)
             else:
-                self.rooms.take(seats.shape, node, _user(seats), move.card)
+                self._take(seats, node, move.card, 1)
                 self._count(seats, node, move.card, 1)
 
     def placement(self, seats: Seats) -> Placement:
@@ -210,6 +211,13 @@ class Board:
         """By the names of nodes and of cards, in their order."""
         named = {self.rooms.nodes[node].name: cards for node, cards in seats.cards.items()}
         return {name: dict(sorted(named[name].items())) for name in sorted(named)}
+
+    def _take(self, seats: Seats, node: int, card: str | None, count: int) -> str | None:
+        """Use the room of one, or of several without cards; the card."""
+        if seats.shape.share is None:
+            self.rooms.take(seats.shape, node, count)
+            return None
+        return self.rooms.take_part(seats.shape, node, _user(seats), card)
 
     def _take_off(self, seats: Seats, node: int, card: str | None, count: int = 1) -> None:
         self.rooms.give_back(seats.shape, node, card, count)

@@ -10,7 +10,6 @@
    first.
 """
 
-import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from elastic.policy.cluster.deciding import decisions_of
 from elastic.policy.cluster.plan import Note, Plan
 from elastic.policy.cluster.scores import waiting_order, waiting_since_s
 from elastic.policy.cluster.snapshot import Snapshot
-from elastic.policy.cluster.standings import Standings
+from elastic.policy.cluster.standings import Standings, Turns
 from elastic.policy.cluster.starting import (
     FreeRoom,
     Starter,
@@ -161,15 +160,14 @@ class _Planning:
         self._grow_by(add_anywhere, "the cluster has been idle")
 
     def _grow_by(self, add: Callable[[JobSeats], bool], why: str) -> None:
-        able = [job for job in self._board.jobs if not lacking(job, job.workers.group.min)]
-        heap = [(self._standings.order(job.workers), job.workers) for job in able]
-        heapq.heapify(heap)
-        while heap:
-            _, workers = heapq.heappop(heap)
-            job = self._standings.job_of[workers]
-            if workers.placed < workers.group.max and add(job):
+        turns = Turns(self._standings)
+        for job in self._board.jobs:
+            if not lacking(job, job.workers.group.min):
+                turns.add(job.workers)
+        for workers in turns:
+            if workers.placed < workers.group.max and add(self._standings.job_of[workers]):
                 self._resize(workers, why)
-                heapq.heappush(heap, (self._standings.order(workers), workers))
+                turns.add(workers)
 
     def _is_time_to_grow(self) -> bool:
         """Whether nothing has changed for long enough, as far as anybody has told."""

@@ -14,7 +14,6 @@ Capacity and load are those of the nodes on which a job's pods may run. Load cou
 does `max_load`; whether a pod fits a node is decided by requests.
 """
 
-import heapq
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -29,7 +28,7 @@ from elastic.policy.cluster.reasons import Reasons
 from elastic.policy.cluster.rooms import Pool
 from elastic.policy.cluster.scores import ExactScore, exact_score, least_size, servers_for
 from elastic.policy.cluster.snapshot import Snapshot
-from elastic.policy.cluster.standings import Order, Standings
+from elastic.policy.cluster.standings import Standings, Turns
 
 _MOST_RESEATINGS: Final = 8
 """How often pods of others are put elsewhere when they can be; once is nearly always enough."""
@@ -122,43 +121,39 @@ class _Planning:
         return self._board.rooms.pool(node).rules
 
     def _grow(self) -> None:
-        heap = self._growing()
-        while heap:
-            _, workers = heapq.heappop(heap)
-            if self._add_one(workers):
-                self._push(heap, workers)
+        turns = self._growing()
+        for workers in turns:
+            if self._add_one(workers) and workers.placed < workers.group.max:
+                turns.add(workers)
 
     def _level(self) -> None:
         # The lowest score for which somebody who needs the same looked in vain: higher ones need
         # not. What changes meanwhile is seen in the next round.
         failed: dict[object, ExactScore] = {}
-        heap = self._growing()
-        while heap:
-            _, workers = heapq.heappop(heap)
-            if self._add_one(workers):
-                self._push(heap, workers)
-                continue
-            ps = self._standings.job_of[workers].ps
-            need = (workers.shape, workers.limits, ps and ps.shape)
-            floor = exact_score(workers.group, workers.placed + 1)
-            if need in failed and not floor.is_below(failed[need]):
-                continue
-            if self._take_one(workers, floor):
-                self._push(heap, workers)
-            else:
-                failed[need] = floor
+        turns = self._growing()
+        for workers in turns:
+            if self._add_one(workers) or self._take_above(workers, failed):
+                if workers.placed < workers.group.max:
+                    turns.add(workers)
 
-    def _growing(self) -> list[tuple[Order, Seats]]:
-        able = (each for each in self._standings.job_of if self._has_minimum(each))
-        heap = [
-            (self._standings.order(each), each) for each in able if each.placed < each.group.max
-        ]
-        heapq.heapify(heap)
-        return heap
+    def _take_above(self, workers: Seats, failed: dict[object, ExactScore]) -> bool:
+        """One more from those who are better off, unless that was tried in vain."""
+        ps = self._standings.job_of[workers].ps
+        need = (workers.shape, workers.limits, ps and ps.shape)
+        floor = exact_score(workers.group, workers.placed + 1)
+        if need in failed and not floor.is_below(failed[need]):
+            return False
+        if self._take_one(workers, floor):
+            return True
+        failed[need] = floor
+        return False
 
-    def _push(self, heap: list[tuple[Order, Seats]], workers: Seats) -> None:
-        if workers.placed < workers.group.max:
-            heapq.heappush(heap, (self._standings.order(workers), workers))
+    def _growing(self) -> Turns:
+        turns = Turns(self._standings)
+        for workers in filter(self._has_minimum, self._standings.job_of):
+            if workers.placed < workers.group.max:
+                turns.add(workers)
+        return turns
 
     def _has_minimum(self, workers: Seats) -> bool:
         job = self._standings.job_of[workers]

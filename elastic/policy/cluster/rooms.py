@@ -188,25 +188,23 @@ class Rooms:
         """Of a node."""
         return self.pool_of[node][0]
 
-    def take(
-        self, shape: Shape, node: int, user: str, card: str | None = None, count: int = 1
-    ) -> str | None:
-        """Use room for more, also where there is none; the card, where it has a part of one.
+    def take(self, shape: Shape, node: int, count: int = 1) -> None:
+        """Use room for more that have no part of a card, also where there is none."""
+        self._add(shape, node, -count)
+
+    def take_part(self, shape: Shape, node: int, user: str, card: str | None = None) -> str:
+        """Use room for one that has a part of a card, also where there is none; the card.
 
         Args:
-            shape: What one needs.
+            shape: What it needs.
             node: Where.
             user: After whom a card is named of which nothing was given out before.
             card: That it has; None where one is to be chosen.
-            count: How many; 1 where it has a part of a card.
         """
-        self._add(shape, node, -count)
-        if shape.share is None:
-            return None
-        whole = self.free[node][self.gpu]
+        assert shape.share is not None, "others have whole cards"
+        self._add(shape, node, -1)
+        # A card that was opened leaves fewer whole ones: that is told with what its parts are.
         name = self._use_card(shape.share, node, user, card)
-        if self.free[node][self.gpu] != whole:
-            self._set(node, self.gpu, self.free[node][self.gpu])
         self._set_part(node)
         return name
 
@@ -236,11 +234,19 @@ class Rooms:
         self, shape: Shape, pools: Iterable[Pool], skip: Collection[int], needs: Needs
     ) -> int | None:
         for pool in pools:
-            for at in pool.tree.all(needs):
-                node = pool.nodes[at]
-                if node not in skip and (shape.share is None or self._has_card(shape.share, node)):
-                    return node
+            if skip or shape.share is not None:
+                able = (pool.nodes[at] for at in pool.tree.all(needs))
+                found = next((node for node in able if self._suits(shape, node, skip)), None)
+            else:
+                first = pool.tree.first(needs)
+                found = None if first is None else pool.nodes[first]
+            if found is not None:
+                return found
         return None
+
+    def _suits(self, shape: Shape, node: int, skip: Collection[int]) -> bool:
+        """Whether a node with enough of each column will do."""
+        return node not in skip and (shape.share is None or self._has_card(shape.share, node))
 
     def _needs_of_used_card(self, shape: Shape) -> Needs:
         """The needs of a shape with a part, of which a card that is in use has to have it."""
@@ -269,17 +275,19 @@ class Rooms:
 
     def _add(self, shape: Shape, node: int, times: int) -> None:
         row = self.free[node]
-        pool, at = self.pool_of[node]
         for column, need in shape.needs:
             if column != self.part:
                 row[column] += times * need
-                pool.tree.set(at, column, row[column])
-        self._set_part(node)
+        pool, at = self.pool_of[node]
+        pool.tree.changed(at, is_more=times > 0)
+        if self.part is not None:
+            self._set_part(node)
 
     def _set(self, node: int, column: int, amount: int) -> None:
-        self.free[node][column] = amount
+        row = self.free[node]
+        is_more, row[column] = amount > row[column], amount
         pool, at = self.pool_of[node]
-        pool.tree.set(at, column, amount)
+        pool.tree.changed(at, is_more=is_more)
 
     def _set_part(self, node: int) -> None:
         if self.part is not None and self._used_part is not None:

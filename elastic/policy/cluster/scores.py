@@ -68,6 +68,12 @@ def weight(job: Job) -> Weight:
     return gpus, asked.get(CPU, 0), asked.get(MEMORY, 0), job.submitted_s, job.key
 
 
+def giving_weight(job: Job) -> Weight:
+    """The other way round: larger and younger jobs give first."""
+    gpus, cpu, memory, submitted_s, key = weight(job)
+    return -gpus, -cpu, -memory, -submitted_s, key
+
+
 def needs_gpu(job: Job) -> bool:
     """Whether any replica of it has a GPU, or a part of one."""
     return any(group.share is not None or _gpus(group.requests) > 0 for group in job.groups)

@@ -1,12 +1,12 @@
 """Finding the first of many rows that has so much in each column without looking at all."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 Needs = tuple[tuple[int, int], ...]
 """Column and amount, of those that are not 0."""
 
-_MOST_KNOWN: Final = 8
+_MOST_KNOWN: Final = 16
 
 
 class MaxTree:
@@ -14,81 +14,93 @@ class MaxTree:
 
     A search descends only where each column has enough somewhere below. Rows may have enough of one
     column here and of another there, so that it can go far in vain. So it is remembered how far
-    some needs were searched for, and who needs as much or more starts there.
+    some needs were searched for: who needs the same finds the same row again at once, as long as it
+    has enough, and who needs more starts there.
     """
 
-    def __init__(self, rows: Sequence[Sequence[int]], num_columns: int) -> None:
-        self._num_rows = len(rows)
-        self._width = 1 << max(0, len(rows) - 1).bit_length()
+    def __init__(self, rows: Iterable[Sequence[int]], num_columns: int) -> None:
+        """The rows stay the caller's, who tells which of them have changed."""
+        self._rows = list(rows)
+        self._width = 1 << max(0, len(self._rows) - 1).bit_length()
         self._columns: list[list[int]] = []
         for column in range(num_columns):
             # Nothing needs less than 0, so that a leaf without a row is never found.
-            leaves = [row[column] for row in rows] + [-1] * (self._width - len(rows))
-            most = [0] * self._width + leaves
+            unused = [-1] * (self._width - len(self._rows))
+            most = [0] * self._width + [row[column] for row in self._rows] + unused
             for at in range(self._width - 1, 0, -1):
-                most[at] = max(most[2 * at], most[2 * at + 1])
+                left, right = most[2 * at], most[2 * at + 1]
+                most[at] = left if left > right else right
             self._columns.append(most)
-        self._known: list[tuple[int, Needs]] = []
-        """Needs that no row has before that one."""
-        self._stale: list[set[int]] = [set() for _ in self._columns]
-        """By column, the nodes above values that were changed since the last search."""
+        self._known: dict[Needs, int] = {}
+        """Before which row there is none that has so much."""
+        self._stale: set[int] = set()
+        """Rows that have changed since the last search of the tree."""
 
-    def set(self, at: int, column: int, amount: int) -> None:
-        """Change one value.
+    def changed(self, at: int, *, is_more: bool) -> None:
+        """A row is not what it was.
 
-        Values change many times between two searches: what follows waits for the next one.
+        Rows change many times between two searches: what follows waits for the next one.
+
+        Args:
+            at: Which one.
+            is_more: Whether any of its amounts has grown.
         """
-        most = self._columns[column]
-        leaf = at + self._width
-        is_more = amount > most[leaf]
-        most[leaf] = amount
-        self._stale[column].add(leaf >> 1)
-        if is_more and self._known:
-            self._known = [
-                (at, needs) if first > at and self.has(at, needs) else (first, needs)
-                for first, needs in self._known
-            ]
+        self._stale.add(at)
+        if is_more:
+            for needs, first in self._known.items():
+                if first > at and self.has(at, needs):
+                    self._known[needs] = at
+
+    def replace(self, at: int, row: Sequence[int]) -> None:
+        """Have another row in the place of one."""
+        before, self._rows[at] = self._rows[at], row
+        self.changed(at, is_more=any(new > old for new, old in zip(row, before, strict=True)))
 
     def _renew(self) -> None:
-        for most, stale in zip(self._columns, self._stale, strict=True):
-            for changed in stale:
-                at = changed
-                while at:
-                    left, right = most[2 * at], most[2 * at + 1]
-                    new = left if left > right else right
-                    if most[at] == new:
-                        break
-                    most[at] = new
-                    at >>= 1
-            stale.clear()
+        for row in self._stale:
+            amounts, leaf = self._rows[row], row + self._width
+            for most, amount in zip(self._columns, amounts, strict=True):
+                if most[leaf] != amount:
+                    most[leaf] = amount
+                    _renew_above(most, leaf)
+        self._stale.clear()
 
     def has(self, at: int, needs: Needs) -> bool:
         """Whether one row has all of it."""
-        at += self._width
-        # One of the two inner loops of a plan: a generator would cost as much as the comparing.
+        row = self._rows[at]
+        # One of the inner loops of a plan: a generator would cost as much as the comparing.
         for column, amount in needs:  # noqa: SIM110
-            if self._columns[column][at] < amount:
+            if row[column] < amount:
                 return False
         return True
 
+    def first(self, needs: Needs) -> int | None:
+        """The first row that has all of it."""
+        at = self._known.get(needs)
+        # Most pods are like the one before, and go where that one went: no tree is needed.
+        if at is not None and at < len(self._rows) and self.has(at, needs):
+            return at
+        return next(self.all(needs), None)
+
     def all(self, needs: Needs) -> Iterator[int]:
         """Those rows that have all of it, in order; rows must not change meanwhile."""
-        self._renew()
-        if not all(self._columns[column][1] >= amount for column, amount in needs):
-            return
         start, is_first = self._start(needs), True
+        if start >= len(self._rows):
+            return
+        self._renew()
         for at in self._from(start, needs):
-            if is_first and at > start:
+            if is_first:
                 self._learn(at, needs)
             is_first = False
             yield at
         if is_first:
-            self._learn(self._num_rows, needs)
+            self._learn(len(self._rows), needs)
 
     def _from(self, start: int, needs: Needs) -> Iterator[int]:
-        if start >= self._num_rows:
-            return
         wanted = [(self._columns[column], amount) for column, amount in needs]
+        # Where all of them together have not enough of something there is nothing to go through.
+        if any(most[1] < amount for most, amount in wanted):
+            return
         width = self._width
         at = start + width
         while True:
@@ -108,25 +120,41 @@ class MaxTree:
             at += 1
 
     def _start(self, needs: Needs) -> int:
+        """Before this row there is none that has so much."""
+        if needs in self._known:
+            return self._known[needs]
         wanted, start = dict(needs), 0
-        for first, known in self._known:
+        for known, first in self._known.items():
             if first > start and _is_within(known, wanted):
                 start = first
         return start
 
     def _learn(self, first: int, needs: Needs) -> None:
-        """Keep the farthest; what follows from the new one is needed no more."""
-        kept = [
-            (other, known)
-            for other, known in self._known
-            if other > first or not _is_within(needs, dict(known))
-        ]
-        self._known = sorted([*kept, (first, needs)])[-_MOST_KNOWN:]
+        """Keep the farthest; what follows from the new one is the first to be forgotten."""
+        self._known[needs] = first
+        if len(self._known) > _MOST_KNOWN:
+            kept = [
+                (other, known)
+                for known, other in self._known.items()
+                if known == needs or other > first or not _is_within(needs, dict(known))
+            ]
+            self._known = {known: other for other, known in sorted(kept)[-_MOST_KNOWN:]}
+
+
+def _renew_above(most: list[int], leaf: int) -> None:
+    at = leaf >> 1
+    while at:
+        left, right = most[2 * at], most[2 * at + 1]
+        new = left if left > right else right
+        if most[at] == new:
+            break
+        most[at] = new
+        at >>= 1
 
 
 def _is_within(needs: Needs, wanted: dict[int, int]) -> bool:
     """Whether some needs are part of others."""
-    # The other inner loop.
+    # Another inner loop.
     for column, amount in needs:  # noqa: SIM110
         if wanted.get(column, 0) < amount:
             return False

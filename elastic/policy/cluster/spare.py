@@ -63,8 +63,7 @@ class Spare:
         self._seen = len(touched)
         for node in stale:
             pool, at = self._board.rooms.pool_of[node]
-            for column, amount in enumerate(spare_row(self._board, node, self._may_leave)):
-                self._trees[pool].set(at, column, amount)
+            self._trees[pool].replace(at, spare_row(self._board, node, self._may_leave))
 
     def _affected_elsewhere(self, seats: Seats) -> list[int]:
         """Where how many may leave depends on how many there are above the minimum in all."""

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from elastic.policy.cluster.board import Board, JobSeats, Seats
-from elastic.policy.cluster.scores import Weight, score, weight
+from elastic.policy.cluster.scores import giving_weight, score, weight
 
-Order = tuple[float, int, int, int, float, str]
-"""The least fulfilled first, then `Weight`."""
+Order = tuple[float, int]
+"""The least fulfilled first, or the most; of equals the one whose place is first."""
 
-_Giver = tuple[tuple[float, int, int, int, float, str], int, Seats]
+_Giver = tuple[Order, int, Seats]
 """The most fulfilled first; the size for which that holds."""
 
 
@@ -24,9 +24,12 @@ class Standings:
     def __init__(self, board: Board) -> None:
         self._board = board
         self.job_of: Final = {job.workers: job for job in board.jobs}
-        self._weights: Final[dict[Seats, Weight]] = {
-            job.workers: weight(job.job) for job in board.jobs
-        }
+        # Who of equals comes first is asked far more often than there are jobs.
+        taking = sorted(board.jobs, key=lambda each: weight(each.job))
+        self._in_order: Final = [job.workers for job in taking]
+        giving = sorted(board.jobs, key=lambda each: giving_weight(each.job))
+        self._taking: Final = {job.workers: place for place, job in enumerate(taking)}
+        self._giving: Final = {job.workers: place for place, job in enumerate(giving)}
         self._listed: dict[Seats, int] = {}
         self._givers: list[_Giver] = []
         self._seen = len(board.touched)
@@ -35,13 +38,15 @@ class Standings:
 
     def order(self, workers: Seats) -> Order:
         """For sorting: the least fulfilled comes first; of equals the smaller, then older."""
-        return score(workers.group, workers.placed), *self._weights[workers]
+        return score(workers.group, workers.placed), self._taking[workers]
+
+    def at(self, place: int) -> Seats:
+        """Who has a place among equals."""
+        return self._in_order[place]
 
     def giving_order(self, workers: Seats) -> Order:
         """For sorting: the other way round, the most fulfilled first."""
-        gpus, cpu, memory, submitted_s, key = self._weights[workers]
-        most = -score(workers.group, workers.placed)
-        return most, -gpus, -cpu, -memory, -submitted_s, key
+        return -score(workers.group, workers.placed), self._giving[workers]
 
     def most_fulfilled(self) -> Iterator[Seats]:
         """Those with more than their minimum, the most fulfilled first; sizes may change behind."""
@@ -70,6 +75,37 @@ class Standings:
         self._listed[workers] = workers.placed
         if workers.surplus > 0:
             heapq.heappush(self._givers, (self.giving_order(workers), workers.placed, workers))
+
+
+class Turns:
+    """Jobs in the order of their standings, of which each may come again with another size.
+
+    Many have the same score at a time, so that they are kept by score.
+    """
+
+    def __init__(self, standings: Standings) -> None:
+        self._standings = standings
+        self._scores: list[float] = []
+        self._places: dict[float, list[int]] = {}
+
+    def add(self, workers: Seats) -> None:
+        """Have it come where its size puts it now."""
+        lowest, place = self._standings.order(workers)
+        places = self._places.get(lowest)
+        if places is not None:
+            heapq.heappush(places, place)
+        else:
+            self._places[lowest] = [place]
+            heapq.heappush(self._scores, lowest)
+
+    def __iter__(self) -> Iterator[Seats]:
+        """Whose turn it is, until nobody is left; more may be added meanwhile."""
+        while self._scores:
+            places = self._places[self._scores[0]]
+            workers = self._standings.at(heapq.heappop(places))
+            if not places:
+                del self._places[heapq.heappop(self._scores)]
+            yield workers
 
 
 def elastic(job: JobSeats) -> bool:
