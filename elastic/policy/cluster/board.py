@@ -69,22 +69,22 @@ class Seats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobSeats:
-    """The groups of one job."""
+    """The groups of one job.
+
+    Attributes:
+        all: In the order in which they are started.
+    """
 
     job: Job
     workers: Seats
     ps: Seats | None
     others: tuple[Seats, ...]
+    all: tuple[Seats, ...]
 
     @property
     def fixed(self) -> tuple[Seats, ...]:
         """What is started before the workers."""
-        return (*self.others, *((self.ps,) if self.ps is not None else ()))
-
-    @property
-    def all(self) -> tuple[Seats, ...]:
-        """In the order in which they are started."""
-        return (*self.fixed, self.workers)
+        return self.all[:-1]
 
 
 class _Move(NamedTuple):
@@ -94,14 +94,13 @@ class _Move(NamedTuple):
 
     Attributes:
         node: Its number; the name of one that takes no pods.
-        count: How many; 1 where they have cards.
+        by: How many were given it, below 0 for those that were taken; one where they have cards.
     """
 
     seats: Seats
     node: int | str
     card: str | None
-    is_added: bool
-    count: int = 1
+    by: int
 
 
 class Board:
@@ -152,7 +151,7 @@ class Board:
         """Put one more on a node, or several without cards."""
         name = self._take(seats, node, card, count)
         self._count(seats, node, name, count)
-        self._journal.append(_Move(seats, node, name, is_added=True, count=count))
+        self._journal.append(_Move(seats, node, name, count))
 
     def remove(self, seats: Seats, node: int) -> None:
         """Take one from a node; of several cards the one that is nearest to being free."""
@@ -160,14 +159,14 @@ class Board:
         if seats.group.share is not None:
             card = self.rooms.least_used_card(node, seats.cards[node])
         self._take_off(seats, node, card)
-        self._journal.append(_Move(seats, node, card, is_added=False))
+        self._journal.append(_Move(seats, node, card, -1))
 
     def remove_outside(self, seats: Seats) -> None:
         """Take one from a node that takes no pods: its room is nobody's."""
         name = min(seats.outside)
         _add(seats.outside, name, -1)
         seats.placed -= 1
-        self._journal.append(_Move(seats, name, None, is_added=False))
+        self._journal.append(_Move(seats, name, None, -1))
 
     def mark(self) -> int:
         """A moment to which `undo` can return."""
@@ -177,13 +176,12 @@ class Board:
         """How many more each group has since then; without those that have as many."""
         changes: dict[Seats, int] = {}
         for move in self._journal[mark:]:
-            by = move.count if move.is_added else -move.count
-            changes[move.seats] = changes.get(move.seats, 0) + by
+            changes[move.seats] = changes.get(move.seats, 0) + move.by
         return {seats: change for seats, change in changes.items() if change}
 
     def return_needless(self, mark: int) -> None:
         """Put back who was taken from a node since then and has room there, the last first."""
-        taken = [move for move in self._journal[mark:] if not move.is_added]
+        taken = [move for move in self._journal[mark:] if move.by < 0]
         for move in reversed(taken):
             if isinstance(move.node, int) and self.rooms.fits(move.seats.shape, move.node):
                 self.add(move.seats, move.node)
@@ -191,16 +189,15 @@ class Board:
     def undo(self, mark: int) -> None:
         """Take back all that was added and removed since; sizes are the caller's."""
         while len(self._journal) > mark:
-            move = self._journal.pop()
-            seats, node = move.seats, move.node
+            seats, node, card, by = self._journal.pop()
             if isinstance(node, str):
                 _add(seats.outside, node, 1)
                 seats.placed += 1
-            elif move.is_added:
-                self._take_off(seats, node, move.card, move.count)
+            elif by > 0:
+                self._take_off(seats, node, card, by)
             else:
-                self._take(seats, node, move.card, 1)
-                self._count(seats, node, move.card, 1)
+                self._take(seats, node, card, 1)
+                self._count(seats, node, card, 1)
 
     def placement(self, seats: Seats) -> Placement:
         """By the names of nodes, in their order."""
@@ -225,15 +222,17 @@ class Board:
 
     def _count(self, seats: Seats, node: int, card: str | None, by: int) -> None:
         seats.placed += by
-        _add(seats.counts, node, by)
+        # What `_add` does: this is done for each replica of a plan.
+        there = seats.counts.get(node, 0) + by
+        if there:
+            seats.counts[node] = there
+            self.residents[node][seats] = None
+        else:
+            del seats.counts[node], self.residents[node][seats]
         if card is not None:
             _add(seats.cards.setdefault(node, {}), card, by)
             if not seats.cards[node]:
                 del seats.cards[node]
-        if node in seats.counts:
-            self.residents[node][seats] = None
-        else:
-            del self.residents[node][seats]
         self.touched.append((seats, node))
         self._load(node, seats.limits, by)
 
@@ -275,7 +274,7 @@ class Board:
         seats = [self._seat_group(job, group) for group in job.groups]
         num_others = len(job.others)
         ps = seats[num_others] if job.ps is not None else None
-        return JobSeats(job, seats[-1], ps, tuple(seats[:num_others]))
+        return JobSeats(job, seats[-1], ps, tuple(seats[:num_others]), tuple(seats))
 
     def _seat_group(self, job: Job, group: Group) -> Seats:
         shape = self.rooms.shape(group.requests, group.share, group.rules)

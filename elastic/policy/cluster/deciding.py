@@ -34,7 +34,7 @@ def _decision(board: Board, job: JobSeats, reasons: Mapping[str, str], left: set
     cards: dict[str, Cards] = {
         each.group.role: board.cards(each) for each in job.all if each.group.share is not None
     }
-    gained = {name for seats in job.all for name in _gained(board, seats)}
+    gained = (name for seats in job.all for name in _gained(board, seats))
     return Decision(
         job.job.key,
         job.workers.size,
@@ -44,7 +44,7 @@ def _decision(board: Board, job: JobSeats, reasons: Mapping[str, str], left: set
         ps_placement=board.placement(ps) if ps is not None else None,
         other_placements=others,
         cards=cards,
-        is_after_others=not gained.isdisjoint(left),
+        is_after_others=bool(left) and not left.isdisjoint(gained),
     )
 
 
@@ -54,8 +54,10 @@ def _has_other_size(seats: Seats) -> bool:
 
 def _has_changed(board: Board, seats: Seats) -> bool:
     group = seats.group
+    if _has_other_size(seats):
+        return True
     before = {name: count for name, count in group.placement.items() if count}
-    return seats.size != group.replicas or board.placement(seats) != before
+    return board.placement(seats) != before
 
 
 def _gained(board: Board, seats: Seats) -> Sequence[str]:

@@ -132,9 +132,9 @@ class _Planning:
         failed: dict[object, ExactScore] = {}
         turns = self._growing()
         for workers in turns:
-            if self._add_one(workers) or self._take_above(workers, failed):
-                if workers.placed < workers.group.max:
-                    turns.add(workers)
+            has_more = self._add_one(workers) or self._take_above(workers, failed)
+            if has_more and workers.placed < workers.group.max:
+                turns.add(workers)
 
     def _take_above(self, workers: Seats, failed: dict[object, ExactScore]) -> bool:
         """One more from those who are better off, unless that was tried in vain."""
@@ -211,8 +211,7 @@ class _Planning:
         return None
 
     def _room_within_load(self, seats: Seats) -> int | None:
-        pools = self._load.pools_for(seats)
-        return self._board.rooms.find(seats.shape, pools, self._claims.kept) if pools else None
+        return self._board.rooms.find(seats.shape, self._load.pools_for(seats), self._claims.kept)
 
     def _add_servers(self, workers: Seats) -> bool:
         """The servers that go with its workers, as far as there is room; whether that is all."""

@@ -6,6 +6,7 @@ the others alone, then by name. Only nodes that take pods are here.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from elastic.policy.cluster.amounts import CPU, GPU, MILLI, PODS, Amounts, is_gpu, quantity
@@ -162,7 +163,7 @@ class Rooms:
         return min([most, *(row[column] // need for column, need in shape.needs)])
 
     def find(
-        self, shape: Shape, pools: Iterable[Pool] | None = None, skip: Collection[int] = ()
+        self, shape: Shape, pools: Sequence[Pool] | None = None, skip: Collection[int] = ()
     ) -> int | None:
         """The first node with room for one more.
 
@@ -170,7 +171,9 @@ class Rooms:
             pools: Where to look; None for all where such pods may run.
             skip: Nodes that are not to be taken.
         """
-        pools = shape.pools if pools is None else tuple(pools)
+        pools = shape.pools if pools is None else pools
+        if not skip and shape.share is None:
+            return self._first(shape, pools)
         if shape.share is not None:
             # No new card is opened while one that is in use will do, wherever it is.
             used = self._find(shape, pools, skip, self._needs_of_used_card(shape))
@@ -189,8 +192,15 @@ class Rooms:
         return self.pool_of[node][0]
 
     def take(self, shape: Shape, node: int, count: int = 1) -> None:
-        """Use room for more that have no part of a card, also where there is none."""
-        self._add(shape, node, -count)
+        """Use room for more, also where there is none; of cards in parts see `take_part`."""
+        row = self.free[node]
+        for column, need in shape.needs:
+            if column != self.part:
+                row[column] -= need * count
+        pool, at = self.pool_of[node]
+        pool.tree.changed(at, is_more=count < 0)
+        if self.part is not None:
+            self._set_part(node)
 
     def take_part(self, shape: Shape, node: int, user: str, card: str | None = None) -> str:
         """Use room for one that has a part of a card, also where there is none; the card.
@@ -202,7 +212,7 @@ class Rooms:
             card: That it has; None where one is to be chosen.
         """
         assert shape.share is not None, "others have whole cards"
-        self._add(shape, node, -1)
+        self.take(shape, node)
         # A card that was opened leaves fewer whole ones: that is told with what its parts are.
         name = self._use_card(shape.share, node, user, card)
         self._set_part(node)
@@ -214,7 +224,7 @@ class Rooms:
             assert card is not None, "who has a part of a GPU has it of one card"
             if self._cards[node].remove(card, shape.share):
                 self._set(node, self.gpu, self.free[node][self.gpu] + MILLI)
-        self._add(shape, node, count)
+        self.take(shape, node, -count)
 
     def least_used_card(self, node: int, ids: Iterable[str]) -> str:
         """Of these cards the one that is nearest to being free."""
@@ -230,23 +240,23 @@ class Rooms:
         """What a pod needs, for people."""
         return self._texts(shape.needs)
 
-    def _find(
-        self, shape: Shape, pools: Iterable[Pool], skip: Collection[int], needs: Needs
-    ) -> int | None:
+    @staticmethod
+    def _first(shape: Shape, pools: Sequence[Pool]) -> int | None:
         for pool in pools:
-            if skip or shape.share is not None:
-                able = (pool.nodes[at] for at in pool.tree.all(needs))
-                found = next((node for node in able if self._suits(shape, node, skip)), None)
-            else:
-                first = pool.tree.first(needs)
-                found = None if first is None else pool.nodes[first]
-            if found is not None:
-                return found
+            at = pool.tree.first(shape.needs)
+            if at is not None:
+                return pool.nodes[at]
         return None
 
-    def _suits(self, shape: Shape, node: int, skip: Collection[int]) -> bool:
-        """Whether a node with enough of each column will do."""
-        return node not in skip and (shape.share is None or self._has_card(shape.share, node))
+    def _find(
+        self, shape: Shape, pools: Sequence[Pool], skip: Collection[int], needs: Needs
+    ) -> int | None:
+        for pool in pools:
+            for at in pool.tree.all(needs):
+                node = pool.nodes[at]
+                if node not in skip and (shape.share is None or self._has_card(shape.share, node)):
+                    return node
+        return None
 
     def _needs_of_used_card(self, shape: Shape) -> Needs:
         """The needs of a shape with a part, of which a card that is in use has to have it."""
@@ -272,16 +282,6 @@ class Rooms:
         if cards.add(name, share):
             self.free[node][self.gpu] -= MILLI
         return name
-
-    def _add(self, shape: Shape, node: int, times: int) -> None:
-        row = self.free[node]
-        for column, need in shape.needs:
-            if column != self.part:
-                row[column] += times * need
-        pool, at = self.pool_of[node]
-        pool.tree.changed(at, is_more=times > 0)
-        if self.part is not None:
-            self._set_part(node)
 
     def _set(self, node: int, column: int, amount: int) -> None:
         row = self.free[node]
@@ -317,6 +317,7 @@ class Rooms:
         return tuple(Pool(by, nodes) for by, nodes in members.items())
 
 
+@lru_cache(maxsize=1024)
 def shown(resource: str, amount: int) -> str:
     """An amount for people: `6 CPU`, `8Gi memory`, `2 GPU`; empty for numbers of pods."""
     if resource in {PODS, _USED_PART}:

@@ -68,9 +68,9 @@ def weight(job: Job) -> Weight:
     return gpus, asked.get(CPU, 0), asked.get(MEMORY, 0), job.submitted_s, job.key
 
 
-def giving_weight(job: Job) -> Weight:
+def giving_weight(weight: Weight) -> Weight:
     """The other way round: larger and younger jobs give first."""
-    gpus, cpu, memory, submitted_s, key = weight(job)
+    gpus, cpu, memory, submitted_s, key = weight
     return -gpus, -cpu, -memory, -submitted_s, key
 
 

@@ -78,8 +78,11 @@ class MaxTree:
         """The first row that has all of it."""
         at = self._known.get(needs)
         # Most pods are like the one before, and go where that one went: no tree is needed.
-        if at is not None and at < len(self._rows) and self.has(at, needs):
-            return at
+        if at is not None:
+            if at == len(self._rows):
+                return None
+            if self.has(at, needs):
+                return at
         return next(self.all(needs), None)
 
     def all(self, needs: Needs) -> Iterator[int]:

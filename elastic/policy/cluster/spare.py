@@ -78,7 +78,7 @@ def spare_row(board: Board, node: int, may_leave: MayLeave) -> list[int]:
     row, part, gpu = list(board.rooms.free[node]), board.rooms.part, board.rooms.gpu
     cards: set[str] = set()
     for seats in board.residents[node]:
-        leaving = may_leave(seats, node) if seats.can_leave else 0
+        leaving = may_leave(seats, node) if seats.surplus > 0 else 0
         if leaving <= 0:
             continue
         for column, need in seats.shape.needs:

@@ -19,17 +19,18 @@ class Standings:
 
     Attributes:
         job_of: The job of each group of workers.
+        in_order: Groups of workers as they come of equally fulfilled jobs.
     """
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self.job_of: Final = {job.workers: job for job in board.jobs}
         # Who of equals comes first is asked far more often than there are jobs.
-        taking = sorted(board.jobs, key=lambda each: weight(each.job))
-        self._in_order: Final = [job.workers for job in taking]
-        giving = sorted(board.jobs, key=lambda each: giving_weight(each.job))
-        self._taking: Final = {job.workers: place for place, job in enumerate(taking)}
-        self._giving: Final = {job.workers: place for place, job in enumerate(giving)}
+        weights = {job.workers: weight(job.job) for job in board.jobs}
+        self.in_order: Final = sorted(weights, key=weights.__getitem__)
+        self._taking: Final = {workers: place for place, workers in enumerate(self.in_order)}
+        giving = sorted(weights, key=lambda workers: giving_weight(weights[workers]))
+        self._giving: Final = {workers: place for place, workers in enumerate(giving)}
         self._listed: dict[Seats, int] = {}
         self._givers: list[_Giver] = []
         self._seen = len(board.touched)
@@ -39,10 +40,6 @@ class Standings:
     def order(self, workers: Seats) -> Order:
         """For sorting: the least fulfilled comes first; of equals the smaller, then older."""
         return score(workers.group, workers.placed), self._taking[workers]
-
-    def at(self, place: int) -> Seats:
-        """Who has a place among equals."""
-        return self._in_order[place]
 
     def giving_order(self, workers: Seats) -> Order:
         """For sorting: the other way round, the most fulfilled first."""
@@ -102,7 +99,7 @@ class Turns:
         """Whose turn it is, until nobody is left; more may be added meanwhile."""
         while self._scores:
             places = self._places[self._scores[0]]
-            workers = self._standings.at(heapq.heappop(places))
+            workers = self._standings.in_order[heapq.heappop(places)]
             if not places:
                 del self._places[heapq.heappop(self._scores)]
             yield workers
