@@ -11,7 +11,7 @@ from elastic.errors import JobSpecError
 
 _EPILOG = """\b
 Examples:
-  elastic rows delta kept/version-0000000200 --since kept/version-0000000100 --output changes
+  elastic rows delta kept --since kept/version-0000000100 --output changes
   elastic rows apply changes model.safetensors.rows
 """
 _folder = click.Path(path_type=Path)

@@ -91,7 +91,7 @@ def test_plans_are_of_clusters_in_which_jobs_come_and_go():
 
 def test_push():
     ratios = push.run(TINY)
-    assert len(ratios) == 4
+    assert len(ratios) == 8
     check(ratios, TINY.rounds)
 
 

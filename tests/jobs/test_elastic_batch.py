@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.scraping import free_ports, scrape, value
 from support.thread_job import ThreadJob, events, obedient_spec, run_job, write_records
 
 from elastic.checkpoints.cuts import read_cut
@@ -40,9 +41,11 @@ def test_the_batch_grows_and_each_record_counts_once(num_workers, tmp_path):
 
 def test_a_next_life_begins_with_the_batch_and_the_noise_that_were_told(tmp_path):
     data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS, delay_ms=2)
-    spec = obedient_spec(data, num_epochs=5000, **BATCH)
+    port = free_ports()
+    spec = obedient_spec(data, num_epochs=5000, metrics_port=port, **BATCH)
     with ThreadJob(spec, tmp_path) as job:
         job.wait_until(lambda statuses: statuses and events(statuses[-1], "BatchChanged"))
+        assert value(scrape(port), "elastic_batch_records") in (8, 40)
     before = job.runner.statuses[-1]
     assert before.scaling.batch.records == 40
     board = StatusBoard(spec, job.runner, before)
