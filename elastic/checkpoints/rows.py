@@ -113,7 +113,10 @@ def refuse_rows(rows: CutRows | None) -> None:
     """
     if rows is not None:
         names = ", ".join(form.table.name for form in rows.forms if form.table.dim)
-        raise CheckpointError(f"it has rows of the tables {names}, and this model has no tables")
+        raise CheckpointError(
+            f"it has rows of the tables {names}, and this model has no tables: use the model and "
+            "the --embedding_threshold that it was trained with"
+        )
 
 
 def _check_file(path: Path, entry: TableEntry) -> None:

@@ -35,6 +35,8 @@ _RECORDS: Final = {
 _PARAMETERS: Final = ("model", "checkpoint_filename_for_init")
 _OF_THE_TRAINING: Final = frozenset({"job_name", "overwrite"})
 """By which an evaluation would take the place of the job that has trained its model."""
+_OPPOSITES: Final = {"overwrite": "resume", "resume": "overwrite"}
+"""Of the two, the one that is typed leaves out the one of a file."""
 _READ_WHERE_SUBMITTED: Final = frozenset(
     {"model_zoo", "cluster_spec", "docker_tlscacert", "docker_tlscert", "docker_tlskey"}
 )
@@ -77,7 +79,7 @@ def gather(
         ModelDefError: See `Folder.look`.
     """
     given, problems = settings.from_file(Path(config)) if config is not None else ({}, [])
-    given |= own
+    given = {**_not_opposed(given, own), **own}
     if "namespace" in given:
         choice = replace(choice, namespace=str(given["namespace"].value))
     platform = Given(default_platform(choice), PLATFORM_VARIABLE)
@@ -85,7 +87,7 @@ def gather(
     if folder is not None:
         found = Folder(kind, Path(folder))
         found.look(given, platform.value)
-        given, said = {**found.given, **given}, found.said
+        given, said = {**_not_opposed(found.given, given), **given}, found.said
     if "platform" not in given:
         given["platform"] = platform
         if platform.value == HERE and not os.environ.get(PLATFORM_VARIABLE):
@@ -240,6 +242,18 @@ class Folder:
                 "checkpoint with --init_from, or an exported model with --model"
             )
         self._find("model", trained, f"parameters {trained}")
+
+
+def _not_opposed(file: Mapping[str, Given], own: Mapping[str, Given]) -> dict[str, Given]:
+    """The settings of a file but those of which `own` says the opposite."""
+    return {
+        name: item for name, item in file.items() if not _is_true(own.get(_OPPOSITES.get(name, "")))
+    }
+
+
+def _is_true(item: Given | None) -> bool:
+    # What is no truth value is refused where the job is made.
+    return item is not None and str(item.value).lower() in ("true", "yes", "1")
 
 
 def _setting(name: str) -> describe.Setting:

@@ -80,6 +80,19 @@ def test_a_flag_wins_over_the_file_and_nothing_is_looked_for_in_vain(resolved, f
     assert (settings["training_data_dir"], settings["num_epochs"]) == ("here.csv", 5)
 
 
+@pytest.mark.parametrize(("typed", "other"), [("resume", "overwrite"), ("overwrite", "resume")])
+def test_of_going_on_and_beginning_anew_the_flag_wins(resolved, folder, typed, other):
+    write_settings(folder, **{other: True})
+    assert resolved("train", "mine", f"--{typed}")[0].get(other, False) is False
+    settings, _ = resolved("train", "mine", f"--{typed}=false")
+    assert settings[other] is True
+    config = folder / "job.yaml"
+    config.write_text(f"{other}: true\n")
+    assert (
+        resolved("train", "mine", f"--config={config}", f"--{typed}")[0].get(other, False) is False
+    )
+
+
 def test_the_paths_of_its_file_are_meant_from_the_folder(resolved, folder, tmp_path):
     (folder / "more").mkdir()
     (folder / "a.csv").touch()

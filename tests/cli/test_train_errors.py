@@ -34,6 +34,8 @@ LONG = "a" * 300
         (("--resume", "--overwrite"),
          "--resume goes on from the job of that name, --overwrite removes it: "
          "leave one of them out"),
+        (("--embedding_threshold=64Mb",),
+         "--embedding_threshold: '64Mb' is no size like 64MiB or 1000000"),
         (("--workers=8:2",), "--workers: '8:2' has a minimum above its maximum: swap them"),
         (("--start_timeout=inf",), "--start_timeout is 'inf': expected a number above 0"),
         (("--start_timeout=x",), "--start_timeout is 'x': expected a number above 0"),

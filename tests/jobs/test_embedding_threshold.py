@@ -63,6 +63,12 @@ def test_a_model_trains_as_with_its_ordinary_layer(framework, parameter, data, t
     )  # fmt: skip
     evaluated = ThreadJob(spec, tmp_path / "evaluated").run()
     assert evaluated.phase is JobPhase.SUCCEEDED, evaluated.message
+    forgotten = spec.model_copy(update={"embedding_threshold": None})
+    evaluated = ThreadJob(forgotten, tmp_path / "forgotten").run()
+    assert evaluated.message == (
+        f"--model={output} has tables of embeddings, in {output}.rows, and this model "
+        "has none: give the --embedding_threshold that it was trained with"
+    )
 
 
 def test_a_threshold_above_all_layers_leaves_them_and_says_so(data, tmp_path):

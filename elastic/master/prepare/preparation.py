@@ -13,6 +13,7 @@ from elastic.callbacks import Callback
 from elastic.checkpoints.cuts import list_cuts, read_cut
 from elastic.checkpoints.manifest import MANIFEST
 from elastic.checkpoints.rows import refuse_rows
+from elastic.checkpoints.table_files import rows_folder
 from elastic.data import open_reader
 from elastic.data.base import Chunks, DataReader
 from elastic.data.taking import read_whole
@@ -200,8 +201,26 @@ def build_store(
         store.load(0 if is_trained else cut.version, cut.parameters, cut.state, None)
     elif spec.model:
         at(f"model={spec.model}")
-        model.load_export(spec.model)
+        _load_export(model, Path(spec.model))
     return store
+
+
+def _load_export(model: Model, path: Path) -> None:
+    """Copy the parameters of an exported model.
+
+    Raises:
+        CheckpointError: They do not fit; where it has tables and the model none, that says why.
+    """
+    try:
+        model.load_export(str(path))
+    except CheckpointError as error:
+        tables = rows_folder(path)
+        if model.tables or not (path.exists() and tables.exists()):
+            raise
+        raise CheckpointError(
+            f"--model={path} has tables of embeddings, in {tables}, and this model has none: "
+            "give the --embedding_threshold that it was trained with"
+        ) from error
 
 
 def _check_train_metrics(

@@ -72,8 +72,17 @@ BatchRangeText = Annotated[str, AfterValidator(_check_batch_range)]
 
 
 def _read_size(value: object) -> object:
-    """`64MiB` and the like as bytes, rounded up."""
-    return value if value is None else -(-nanos_of(str(value).removesuffix("B")) // NANO)
+    """`64MiB` and the like as bytes, rounded up.
+
+    Raises:
+        ValueError: It is no size.
+    """
+    if value is None:
+        return None
+    try:
+        return -(-nanos_of(str(value).removesuffix("B")) // NANO)
+    except ValueError as error:
+        raise ValueError(f"{value!r} is no size like 64MiB or 1000000") from error
 
 
 Size = Annotated[int, BeforeValidator(_read_size, json_schema_input_type=int | str)]
