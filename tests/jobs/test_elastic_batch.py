@@ -54,6 +54,31 @@ def test_a_next_life_begins_with_the_batch_and_the_noise_that_were_told(tmp_path
     assert (records, noise.num_updates) == (40, before.scaling.batch.updates_measured)
 
 
+def test_a_next_life_that_has_no_cut_begins_with_the_smallest_batch(tmp_path):
+    """Its gradients are those of the first records again."""
+
+    def grown(statuses):
+        batches = [each.scaling and each.scaling.batch for each in statuses]
+        return [
+            status
+            for status, batch in zip(statuses, batches, strict=True)
+            if batch and batch.records == 40
+        ]
+
+    data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS, delay_ms=2)
+    spec = obedient_spec(data, num_epochs=500, recovery_interval=600, **BATCH)
+    with ThreadJob(spec, tmp_path / "first") as job:
+        job.wait_until(grown)
+    told = grown(job.runner.statuses)[0]
+    next_life = ThreadJob(spec, tmp_path / "nothing")
+    next_life.runner.publish_status(told)
+    earlier = len(events(told, "BatchChanged"))
+    with next_life:
+        next_life.wait_until(lambda all_: len(events(all_[-1], "BatchChanged")) > earlier)
+    change = events(next_life.runner.statuses[-1], "BatchChanged")[earlier]
+    assert change.startswith("updates of 40 records instead of 8,")
+
+
 def test_without_it_nothing_is_measured(tmp_path):
     data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS)
     status = run_job(obedient_spec(data, num_workers=2), tmp_path)

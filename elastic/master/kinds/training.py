@@ -226,7 +226,7 @@ async def open_training(
         parts.commit_log,
         parts.listeners,
         loss=None if cut is None else cut.loss,
-        batch=_batch_choice(parts, store),
+        batch=_batch_choice(parts, store, is_resumed=cut is not None),
     )
     cutter = _cutter(parts, job, _digest(sources.evaluation_shards))
     # Who resumes a job may have other records, or other metrics, in mind.
@@ -348,12 +348,18 @@ def _kept_dir(parts: JobParts) -> Path | None:
     return parts.env.checkpoint_dir if parts.spec.checkpoint_steps else None
 
 
-def _batch_choice(parts: JobParts, store: ParameterStore) -> BatchChoice | None:
-    """What chooses the batch, where the user lets the master do so."""
+def _batch_choice(
+    parts: JobParts, store: ParameterStore, *, is_resumed: bool
+) -> BatchChoice | None:
+    """What chooses the batch, where the user lets the master do so.
+
+    Args:
+        is_resumed: Whether there is a cut to go on from; else gradients are as noisy as at first.
+    """
     limits = parts.spec.batch_range
     if limits is None:
         return None
-    size, earlier = parts.spec.minibatch_size, parts.board.earlier_batch
+    size, earlier = parts.spec.minibatch_size, parts.board.earlier_batch if is_resumed else None
     choice = BatchChoice.begun(limits, size, store.updater.is_proportional(), earlier)
     store.measure(choice.take)
     return choice
