@@ -38,11 +38,15 @@ NUM_SMALL_PODS = 3
 
 # A process takes 20 s of a core to collect all tests, and a fraction of that for these.
 ALONE = ("tests/cluster",)
-SMALL_PODS = ("tests/controller", "tests/platforms/kubernetes")
+SMALL_PODS = (
+    "tests/controller",
+    "tests/platforms/kubernetes",
+    "tests/cli/test_cluster_errors.py",
+)
 """Where pods mostly do nothing, so that the cores are free for others."""
 WHOLE_JOBS = (
     "tests/cluster",
-    "tests/cli",
+    "tests/cli/test_zoo.py",
     "tests/docs/test_images.py",
     "tests/docs/test_kubernetes_guide.py",
     "tests/platforms/images",
