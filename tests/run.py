@@ -13,6 +13,7 @@ thousands say. What counts records is never excused.
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -37,16 +38,26 @@ NUM_SMALL_PODS = 3
 
 # A process takes 20 s of a core to collect all tests, and a fraction of that for these.
 ALONE = ("tests/cluster",)
-SMALL_PODS = ("tests/controller", "tests/platforms/kubernetes")
+SMALL_PODS = (
+    "tests/controller",
+    "tests/platforms/kubernetes",
+    "tests/cli/test_cluster_errors.py",
+)
 """Where pods mostly do nothing, so that the cores are free for others."""
 WHOLE_JOBS = (
     "tests/cluster",
-    "tests/cli",
+    "tests/cli/test_zoo.py",
     "tests/docs/test_images.py",
     "tests/docs/test_kubernetes_guide.py",
     "tests/platforms/images",
 )
 """Where they train, or are built."""
+
+COMPILE_TESTS = (
+    "env -u PYTHONDONTWRITEBYTECODE -u ELASTIC_TEST_KUBECONFIG "
+    f"{shlex.quote(str(BIN / 'pytest'))} --collect-only >/dev/null"
+)
+"""With their asserts rewritten, as pytest alone does; what cannot be imported its tests tell."""
 
 MAX_AGAIN = 3
 """Failures of a whole run that may be chance; where there are more, something is broken."""
@@ -154,6 +165,8 @@ def parts():
     small_pods = _pytest(SHARED_CLUSTER, *_in_cluster(NUM_SMALL_PODS), *SMALL_PODS)
     return [
         Part("lint", ["make", "--no-print-directory", "lint"]),
+        # Lint leaves a core free, and each process of the others would compile all tests anew.
+        Part("compiling tests", ["sh", "-c", COMPILE_TESTS], is_beside=True),
         Part("tests", _pytest(LOCAL, "-n", str(NUM_LOCAL), "--dist", "worksteal")),
         # Both wait for pods nearly all the time.
         Part("the cluster alone", _pytest(WHOLE_CLUSTER, *ALONE), is_beside=True),

@@ -120,3 +120,28 @@ def test_goodput_says_which_jobs_tell_nothing_and_what_it_did_with_them(tmp_path
     assert main(["plan", "--policy", "goodput", "--snapshot", str(path), "-o", "json"]) == 0
     remarks = json.loads(capsys.readouterr().out)["remarks"]
     assert [each["job"].rpartition("/")[2] for each in remarks] == ["part", "new", "untold"]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        pytest.param(lambda path: None, "cannot be read: No such file or directory", id="missing"),
+        pytest.param(lambda path: path.mkdir(), "cannot be read: Is a directory", id="a-folder"),
+        pytest.param(
+            lambda path: path.write_bytes(b"\xff\xfe"), "is no text: invalid start byte", id="bytes"
+        ),
+    ],
+)
+def test_a_snapshot_that_cannot_be_read_is_named(make, words, tmp_path, capsys):
+    path = tmp_path / "now.yaml"
+    make(path)
+    assert main(["plan", "--policy", "fifo", "--snapshot", str(path)]) == 1
+    assert capsys.readouterr().err == f"error: {path} {words}\n"
+
+
+def test_a_snapshot_that_cannot_be_kept_is_named(file, tmp_path, capsys):
+    path = tmp_path / "none" / "kept.json"
+    assert main(["plan", "--policy", "fifo", "--snapshot", file, "--save", str(path)]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {path} cannot be written: No such file or directory\n"
+    )

@@ -149,3 +149,10 @@ def test_what_a_cluster_did_is_replayed_on_its_nodes(cluster_files, capsys):
 def test_a_cluster_where_nothing_has_succeeded_is_told_without_a_traceback(cluster_files, capsys):
     assert main(["simulate", "--from_cluster", "-n", "other", *cluster_files]) == 1
     assert "there is nothing to replay" in capsys.readouterr().err
+
+
+def test_a_folder_without_profiles_is_named(files, tmp_path, capsys):
+    assert main(["simulate", *files, "--profiles", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"error: --profiles {tmp_path} has no APPLICATION/FILE.csv\n"
+    )

@@ -114,13 +114,29 @@ def _edit(laptop):
     path.write_text(path.read_text() + f"\n# edited at {time.time()}\n")
 
 
-def test_the_command_trains_a_folder_to_an_accuracy(laptop):
+@pytest.fixture(scope="module")
+def trained(laptop):
+    """What the command said of the first job."""
     _edit(laptop)
-    done = laptop.train("test")
-    assert "job test has been started" in done.stdout
+    return laptop.train("test").stdout
+
+
+@pytest.fixture(scope="module")
+def master_of_edited(laptop, trained):
+    """The master's pod of a second job, of the edited folder, which has begun to train."""
+    _edit(laptop)
+    began_s = time.monotonic()
+    laptop.train("owned", "--detach", num_epochs=50)
+    laptop.until_first_step("owned")
+    print(f"first step after the command: {time.monotonic() - began_s:.1f} s")
+    return laptop.pods("owned")["elastic-owned-master"]
+
+
+def test_the_command_trains_a_folder_to_an_accuracy(laptop, trained):
+    assert "job test has been started" in trained
     # Told twice: when it was measured, and at the end.
-    accuracies = re.findall(r"accuracy\D+(0\.\d+)", done.stdout)
-    assert float(accuracies[-1]) > 0.8, done.stdout
+    accuracies = re.findall(r"accuracy\D+(0\.\d+)", trained)
+    assert float(accuracies[-1]) > 0.8, trained
     status = laptop.platform.status("test")
     assert status.phase == "Succeeded"
     [audit] = status.audits
@@ -128,18 +144,8 @@ def test_the_command_trains_a_folder_to_an_accuracy(laptop):
     assert "Succeeded" in laptop.run("status", "test").stdout
 
 
-def test_an_edit_costs_the_layer_that_holds_it(laptop):
-    seconds, images = [], []
-    for name in ("edited-1", "edited-2"):
-        _edit(laptop)
-        began_s = time.monotonic()
-        laptop.train(name, "--detach", num_epochs=50)
-        laptop.until_first_step(name)
-        seconds.append(time.monotonic() - began_s)
-        images.append(_layers_of(laptop.pods(name)[f"elastic-{name}-master"]))
-        laptop.run("kill", name, "--forget")
-    print(f"first step after the command: {seconds[0]:.1f} s, resubmitted: {seconds[1]:.1f} s")
-    first, second = images
+def test_an_edit_costs_the_layer_that_holds_it(laptop, master_of_edited):
+    first, second = map(_layers_of, (laptop.pods("test")["elastic-test-master"], master_of_edited))
     assert first != second
     assert first[:-1] == second[:-1], "more than the edited files was pushed and pulled again"
 
@@ -171,8 +177,7 @@ def _look_with_kubectl(laptop):
     assert re.fullmatch(re.escape(TABLE).replace("AGO", r"\w+"), done.stdout), done.stdout
 
 
-def test_the_pods_belong_to_the_master_and_go_with_it(laptop):
-    laptop.train("owned", "--detach", num_epochs=50)
+def test_the_pods_belong_to_the_master_and_go_with_it(laptop, master_of_edited):
     names = {f"elastic-owned-{replica}" for replica in ("master", "worker-0", "worker-1")}
     eventually(
         lambda: (
@@ -190,7 +195,7 @@ def test_the_pods_belong_to_the_master_and_go_with_it(laptop):
     else:
         print("no kubectl on this machine: its table of the pods was not looked at")
     pods = laptop.pods("owned")
-    master = pods["elastic-owned-master"]["metadata"]
+    master = master_of_edited["metadata"]
     assert "ownerReferences" not in master
     for index in range(2):
         metadata = pods[f"elastic-owned-worker-{index}"]["metadata"]

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 from support.local_job import make_spec
 from support.thread_job import obedient_spec, run_job, write_records
 
@@ -20,16 +19,19 @@ class Hidden:
             raise ImportError("there is no elastic here")
 sys.meta_path.insert(0, Hidden())
 """
-KERAS_FILE = """
-import keras, numpy as np
-model = keras.models.load_model(sys.argv[1])
-np.save(sys.argv[3], model(np.load(sys.argv[2]), training=False))
+KERAS = """
+import keras, numpy as np, tensorflow as tf
+x, answers = np.load(sys.argv[2]), []
+for path in [sys.argv[1], *sys.argv[4:]]:
+    if path.endswith(".keras"):
+        model = keras.models.load_model(path)
+        answers.append(model(x, training=False))
+    else:
+        model = tf.saved_model.load(path)
+        answers.append(model.serve(x))
+np.save(sys.argv[3], answers)
 """
-SAVED_MODEL = """
-import numpy as np, tensorflow as tf
-model = tf.saved_model.load(sys.argv[1])
-np.save(sys.argv[3], model.serve(np.load(sys.argv[2])))
-"""
+KERAS_FORMS = ("m.keras", "m.savedmodel", "m")
 TORCH = """
 import importlib.util, numpy as np, safetensors.torch, torch
 spec = importlib.util.spec_from_file_location("zoo", sys.argv[4])
@@ -130,22 +132,28 @@ def _normed(hidden, scale, shift, mean, variance, epsilon):
     return (hidden - mean) / np.sqrt(variance + epsilon) * scale + shift
 
 
-@pytest.mark.parametrize(
-    ("name", "program"),
-    [("m.keras", KERAS_FILE), ("m.savedmodel", SAVED_MODEL), ("m", SAVED_MODEL)],
-)
-def test_a_keras_model_is_read_without_this_project(name, program, tmp_path):
-    output = tmp_path / "out" / name
-    cut, x, _ = _job(tmp_path, KERAS_MODULE, "custom_model", output)
-    predicted = _predicted(program, output, x, tmp_path)
-    p, s = cut.parameters, cut.state
-    w1, b1, gamma, beta, w2, b2 = p.values()
-    mean, variance = s.values()
-    assert abs(mean).max() > 0.1, "the statistics have been trained"
-    hidden = np.maximum(x @ w1 + b1, 0)
-    expected = _normed(hidden, gamma, beta, mean, variance, 1e-3) @ w2 + b2
-    np.testing.assert_allclose(predicted, expected, rtol=1e-4, atol=1e-5)
-    assert [path.name for path in output.parent.iterdir()] == [name], "nothing is left beside it"
+def test_keras_models_are_read_without_this_project(tmp_path):
+    """Each form of them, by one process."""
+    outputs = [tmp_path / str(at) / "out" / name for at, name in enumerate(KERAS_FORMS)]
+    cuts = [_keras_job(output) for output in outputs]
+    x = cuts[0][1]
+    predicted = _predicted(KERAS, outputs[0], x, tmp_path, *outputs[1:])
+    for (cut, _, _), answer in zip(cuts, predicted, strict=True):
+        p, s = cut.parameters, cut.state
+        w1, b1, gamma, beta, w2, b2 = p.values()
+        mean, variance = s.values()
+        assert abs(mean).max() > 0.1, "the statistics have been trained"
+        hidden = np.maximum(x @ w1 + b1, 0)
+        expected = _normed(hidden, gamma, beta, mean, variance, 1e-3) @ w2 + b2
+        np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-5)
+
+
+def _keras_job(output):
+    folder = output.parents[1]
+    folder.mkdir()
+    job = _job(folder, KERAS_MODULE, "custom_model", output)
+    assert [path.name for path in output.parent.iterdir()] == [output.name], "nothing beside it"
+    return job
 
 
 def test_a_torch_model_is_read_without_this_project(tmp_path):

@@ -170,6 +170,12 @@ def test_failing_minibatch_is_tried_again_whole_and_then_in_parts():
     assert leased_ranges(ledger) == [(4, 8)]
 
 
+def test_what_lies_behind_a_failing_minibatch_comes_again_were_it_one_record():
+    ledger = make_ledger(records=4)
+    fail(ledger, ledger.lease("w"), 0, 3)
+    assert leased_ranges(ledger) == [(0, 3), (3, 4)]
+
+
 def test_what_failed_goes_to_another_worker_where_there_is_one():
     ledger = make_ledger(records=8)
     fail(ledger, ledger.lease("w"))

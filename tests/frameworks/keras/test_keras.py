@@ -875,6 +875,13 @@ def test_a_dataset_that_becomes_endless_is_refused_in_the_trace():
     assert str(caught.value) == ENDLESS
 
 
+@pytest.fixture
+def few_examples(monkeypatch):
+    """Two records may give 300."""
+    monkeypatch.setattr("elastic.frameworks.user_code.MAX_EXAMPLES_BESIDE", 100)
+
+
+@pytest.mark.usefixtures("few_examples")
 @pytest.mark.parametrize("num_fine", [0, 1])
 def test_a_dataset_that_does_not_tell_of_its_endlessness_is_ended(num_fine):
     """In the first minibatch, and in the compiled pipeline."""
@@ -892,11 +899,12 @@ def test_a_dataset_that_does_not_tell_of_its_endlessness_is_ended(num_fine):
     assert str(caught.value) == str(too_many_examples(2))
 
 
+@pytest.mark.usefixtures("few_examples")
 def test_many_examples_of_a_record_are_all_taken():
-    model_def = make_def(dataset_fn=lambda dataset, mode: dataset.repeat(5000))
+    model_def = make_def(dataset_fn=lambda dataset, mode: dataset.repeat(150))
     for _ in range(2):
         batch = FRAMEWORK.make_batch(model_def, rows(2), Mode.TRAINING)
-        assert batch.num_examples == 10_000
+        assert batch.num_examples == 300
 
 
 def test_a_bad_record_is_the_users_error():

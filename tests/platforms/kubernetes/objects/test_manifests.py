@@ -393,6 +393,7 @@ def test_where_pods_may_run_and_what_pulls_their_image():
     [
         ({"tolerations": "gpu=true:Sometimes"}, "no effect of a taint"),
         ({"tolerations": "gp u"}, "is not of the form"),
+        ({"tolerations": "*=true"}, "tolerates every taint, so it can have no value"),
         ({"node_selector": "zone=a b"}, "no label"),
         ({"image_pull_secrets": "A_b"}, "no name of an object"),
         ({"volume": "claim_name=a,mount_path=/d;host_path=/b,mount_path=/d"}, "two volumes"),
