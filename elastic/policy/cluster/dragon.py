@@ -98,7 +98,7 @@ class _Planning:
     def _start_waiting(self) -> None:
         failed: set[object] = set()
         for job in sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.job.key)):
-            if not any(each.placed for each in job.all):
+            if not job.has_some:
                 # Who needs the same as somebody before in vain need not look.
                 need = _need(job)
                 if need not in failed and not self._start(job):
@@ -115,7 +115,7 @@ class _Planning:
     def _serve_starving(self) -> None:
         failed: set[object] = set()
         for job in self._waiting():
-            waited_s, is_new = self._waited_s(job), not any(each.placed for each in job.all)
+            waited_s, is_new = self._waited_s(job), not job.has_some
             if waited_s < self._policy.starve_after_s:
                 continue
             need = _need(job)
@@ -162,7 +162,7 @@ class _Planning:
     def _grow_by(self, add: Callable[[JobSeats], bool], why: str) -> None:
         turns = Turns(self._standings)
         for job in self._board.jobs:
-            if not lacking(job, job.workers.group.min):
+            if not job.is_short:
                 turns.add(job.workers)
         for workers in turns:
             if workers.placed < workers.group.max and add(self._standings.job_of[workers]):
@@ -186,7 +186,7 @@ class _Planning:
 
     def _waiting(self) -> list[JobSeats]:
         """Who has less than its minimum, the one that waits longest first."""
-        short = (job for job in self._board.jobs if lacking(job, job.workers.group.min))
+        short = (job for job in self._board.jobs if job.is_short)
         return sorted(short, key=lambda job: waiting_order(job.job))
 
     def _waited_s(self, job: JobSeats) -> float:

@@ -44,6 +44,9 @@ class Giving:
 
     def taken_above(self, shape: Shape, floor: ExactScore) -> Room | None:
         """Room that was taken from jobs none of which comes to a score below the floor."""
+        most = next(self._standings.most_fulfilled(), None)
+        if most is None or not floor.is_below(exact_score(most.group, most.placed)):
+            return None
         if next(self._spare.nodes_for(shape), None) is None:
             return None
 

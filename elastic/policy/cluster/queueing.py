@@ -41,7 +41,7 @@ class _Queue:
 
     def plan(self) -> Plan:
         jobs = sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.job.key))
-        begun = {job for job in jobs if any(each.placed for each in job.all)}
+        begun = {job for job in jobs if job.has_some}
         for job in filter(begun.__contains__, jobs):
             # It was started before: nobody takes its turn.
             if self._starter.replace_lost(job):

@@ -56,8 +56,9 @@ class Spare:
         touched = self._board.touched
         if self._seen == len(touched):
             return
-        stale = {node for _, node in touched[self._seen :]}
-        for seats in dict.fromkeys(seats for seats, _ in touched[self._seen :]):
+        news = touched[self._seen :]
+        stale = {node for _, node, _, _ in news}
+        for seats in dict.fromkeys(seats for groups, *_ in news for seats in groups):
             if seats.can_leave:
                 stale.update(self._affected_elsewhere(seats))
         self._seen = len(touched)
@@ -78,7 +79,9 @@ def spare_row(board: Board, node: int, may_leave: MayLeave) -> list[int]:
     row, part, gpu = list(board.rooms.free[node]), board.rooms.part, board.rooms.gpu
     cards: set[str] = set()
     for seats in board.residents[node]:
-        leaving = may_leave(seats, node) if seats.surplus > 0 else 0
+        if not seats.can_leave or seats.placed <= seats.group.min:
+            continue
+        leaving = may_leave(seats, node)
         if leaving <= 0:
             continue
         for column, need in seats.shape.needs:
@@ -106,7 +109,7 @@ def make_room(
         able = [
             seats
             for seats in board.residents[node]
-            if seats.can_leave and may_leave(seats, node) > 0 and _holds(seats, lacking)
+            if seats.can_leave and _holds(seats, lacking) and may_leave(seats, node) > 0
         ]
         if not able:
             board.undo(start)
@@ -144,4 +147,8 @@ def _lacking(board: Board, shape: Shape, node: int) -> set[int]:
 
 
 def _holds(seats: Seats, lacking: set[int]) -> bool:
-    return any(column in lacking for column, _ in seats.shape.needs)
+    # Asked of each resident of a node.
+    for column, _ in seats.shape.needs:  # noqa: SIM110
+        if column in lacking:
+            return True
+    return False

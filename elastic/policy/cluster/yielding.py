@@ -13,7 +13,8 @@ from elastic.policy.cluster.starting import FreeRoom, near_servers
 
 def is_lonely(job: JobSeats, node: int) -> bool:
     """Whether a worker there is away from all parameter servers of its job."""
-    return bool(near_servers(job)) and node not in near_servers(job)
+    near = near_servers(job)
+    return bool(near) and node not in near
 
 
 class YieldedRoom:
