@@ -82,6 +82,11 @@ class JobSeats:
     all: tuple[Seats, ...]
 
     @property
+    def key(self) -> str:
+        """Of its job."""
+        return self.workers.job
+
+    @property
     def fixed(self) -> tuple[Seats, ...]:
         """What is started before the workers."""
         return self.all[:-1]
@@ -259,11 +264,12 @@ class Board:
         self.touched.append(move)
         return move
 
-    def _load(self, node: int, limits: tuple[int, ...], times: int) -> None:
+    def _load(self, node: int, limits: tuple[int, int], times: int) -> None:
+        cpu, memory = limits
         for number in self.rooms.pool_of[node][0].rules:
             load = self.loads[number]
-            for at, limit in enumerate(limits):
-                load[at] += limit * times
+            load[0] += cpu * times
+            load[1] += memory * times
 
     def _sum_capacities(self) -> list[list[int]]:
         totals = [[0] * len(BOUNDED) for _ in range(self.rooms.num_rules)]
@@ -332,8 +338,8 @@ def _user(seats: Seats) -> str:
     return f"{seats.job}/{seats.group.role}"
 
 
-def _bounded(limits: Amounts) -> tuple[int, ...]:
-    return tuple(limits.get(name, 0) for name in BOUNDED)
+def _bounded(limits: Amounts) -> tuple[int, int]:
+    return limits.get(CPU, 0), limits.get(MEMORY, 0)
 
 
 def _as_group(pods: Sequence[Pod]) -> Group:

@@ -107,7 +107,7 @@ class Claims:
     def notes(self, is_served: Callable[[JobSeats], bool] = lambda _: True) -> tuple[Note, ...]:
         """On those who still lack some, the one that waits longest first."""
         waiting = filter(is_served, self._waiting())
-        return tuple(Note(job.job.key, self._note(job)) for job in waiting)
+        return tuple(Note(job.key, self._note(job)) for job in waiting)
 
     def _waiting(self) -> list[JobSeats]:
         short = (job for job in self._board.jobs if job.is_short)
@@ -176,7 +176,7 @@ class Claims:
     @property
     def kept_for(self) -> str | None:
         """The key of the job that nodes are kept for."""
-        return self._kept_for.job.key if self._kept_for is not None else None
+        return self._kept_for.key if self._kept_for is not None else None
 
     def _begin(self, job: JobSeats) -> None:
         """Start a job that needs no GPU, with as much as has room.

@@ -97,7 +97,7 @@ class _Planning:
 
     def _start_waiting(self) -> None:
         failed: set[object] = set()
-        for job in sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.job.key)):
+        for job in sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.key)):
             if not job.has_some:
                 # Who needs the same as somebody before in vain need not look.
                 need = _need(job)
@@ -193,7 +193,7 @@ class _Planning:
         return self._snapshot.now_s - waiting_since_s(job.job)
 
     def _notes(self) -> tuple[Note, ...]:
-        return tuple(Note(job.job.key, self._note(job)) for job in self._waiting())
+        return tuple(Note(job.key, self._note(job)) for job in self._waiting())
 
     def _note(self, job: JobSeats) -> str:
         missing = [(each.shape, count) for each, count in lacking(job, job.workers.group.min)]

@@ -345,7 +345,8 @@ _Identity = tuple[tuple[Toleration, ...], tuple[tuple[str, str], ...], frozenset
 
 
 def _identity(rules: Rules) -> _Identity:
-    return rules.tolerations, tuple(sorted(rules.node_selector.items())), rules.nodes
+    selector = rules.node_selector
+    return rules.tolerations, tuple(sorted(selector.items())) if selector else (), rules.nodes
 
 
 def _written(identity: _Identity) -> str:

@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import gt
 from typing import Final
 
 Needs = tuple[tuple[int, int], ...]
@@ -70,7 +71,8 @@ class MaxTree:
     def replace(self, at: int, row: Sequence[int]) -> None:
         """Have another row in the place of one."""
         before, self._rows[at] = self._rows[at], row
-        self.changed(at, is_more=any(new > old for new, old in zip(row, before, strict=True)))
+        if row != before:
+            self.changed(at, is_more=any(map(gt, row, before)))
 
     def has(self, at: int, needs: Needs) -> bool:
         """Whether one row has all of it."""
@@ -96,8 +98,8 @@ class MaxTree:
 
     def all(self, needs: Needs) -> Iterator[int]:
         """Those rows that have all of it, in order; rows must not change meanwhile."""
-        sought = self._sought_for(needs)
-        at: int | None = self.first(needs)
+        at = self.first(needs)
+        sought = self._sought[needs]
         while at is not None:
             yield at
             at = self._next(sought, needs, at)

@@ -69,6 +69,8 @@ class Spare:
     def _affected_elsewhere(self, seats: Seats) -> list[int]:
         """Where how many may leave depends on how many there are above the minimum in all."""
         before, now = self._surplus[seats], seats.surplus
+        if now == before:
+            return []
         self._surplus[seats] = now
         least = min(before, now)
         return [node for node, count in seats.counts.items() if count > least]

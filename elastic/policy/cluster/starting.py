@@ -83,6 +83,8 @@ class Starter:
             Whether it has its minimum; if not, nothing has changed.
         """
         wish, least = job.workers.group.size_at_start, job.workers.group.min
+        if any(self._board.find(each.shape) is None for each, _ in lacking(job, least)):
+            return False
         if self._on_one_node(self._free, lacking(job, wish)):
             return True
         mark = self._board.mark()
