@@ -109,10 +109,10 @@ class JobSeats:
         return False
 
 
-Move = tuple[Sequence[Seats], int | str, str | None, int]
-"""Replicas that were given a node, or that were taken from one: whose, and its number, or the name
-of one that takes no pods; the card, where they have one; and how many of each group were given it,
-below 0 for those that were taken. A plan makes very many, so that it is a plain tuple."""
+_Move = tuple[Seats | tuple[Seats, ...], int | str, str | None, int]
+"""Replicas that were given a node, or that were taken from one: of one group or of each of several;
+its number, or the name of one that takes no pods; the card, where they have one; and how many were
+given it, below 0 for those that were taken. A plan makes very many, so that it is a plain tuple."""
 
 
 class Board:
@@ -125,7 +125,8 @@ class Board:
         capacities: By the number of rules, what these nodes have.
         waiting_pods: What belongs to no job and has no node, by what it needs.
         without_jobs: By node, what would be free without any job.
-        touched: What was changed on nodes that take pods, in this order; also what was taken back.
+        touched: Who was changed on nodes that take pods, in this order; also what was taken back.
+        touched_at: On which of them.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -138,8 +139,9 @@ class Board:
         self.loads = [[0] * len(BOUNDED) for _ in range(self.rooms.num_rules)]
         self.capacities = self._sum_capacities()
         self.residents: list[dict[Seats, None]] = [{} for _ in self.rooms.nodes]
-        self.touched: list[Move] = []
-        self._journal: list[Move] = []
+        self.touched: list[Seats] = []
+        self.touched_at: list[int] = []
+        self._journal: list[_Move] = []
         self.waiting_pods = self._seat_pods(snapshot)
         self.without_jobs = self.rooms.copy()
         jobs = sorted((j for j in snapshot.jobs if j.phase is not JobPhase.OVER), key=job_key)
@@ -162,7 +164,8 @@ class Board:
     def add(self, seats: Seats, node: int, card: str | None = None, count: int = 1) -> None:
         """Put one more on a node, or several without cards."""
         name = self._take(seats, node, card, count)
-        self._journal.append(self._count(seats, node, name, count))
+        self._count(seats, node, name, count)
+        self._journal.append((seats, node, name, count))
 
     def add_to_each(self, alike: Sequence[Seats], node: int) -> None:
         """Put one more of each of several groups that need the same, and no cards, on a node."""
@@ -172,23 +175,24 @@ class Board:
             seats.placed += 1
             seats.counts[node] = seats.counts.get(node, 0) + 1
         self.residents[node].update(dict.fromkeys(alike))
-        move = (alike, node, None, 1)
-        self.touched.append(move)
-        self._journal.append(move)
+        self.touched += alike
+        self.touched_at += [node] * len(alike)
+        self._journal.append((tuple(alike), node, None, 1))
 
     def remove(self, seats: Seats, node: int) -> None:
         """Take one from a node; of several cards the one that is nearest to being free."""
         card = None
         if seats.group.share is not None:
             card = self.rooms.least_used_card(node, seats.cards[node])
-        self._journal.append(self._take_off(seats, node, card))
+        self._take_off(seats, node, card)
+        self._journal.append((seats, node, card, -1))
 
     def remove_outside(self, seats: Seats) -> None:
         """Take one from a node that takes no pods: its room is nobody's."""
         name = min(seats.outside)
         _add(seats.outside, name, -1)
         seats.placed -= 1
-        self._journal.append(((seats,), name, None, -1))
+        self._journal.append((seats, name, None, -1))
 
     def mark(self) -> int:
         """A moment to which `undo` can return."""
@@ -198,21 +202,22 @@ class Board:
         """How many more each group has since then; without those that have as many."""
         changes: dict[Seats, int] = {}
         for groups, _, _, by in self._journal[mark:]:
-            for seats in groups:
+            for seats in _each(groups):
                 changes[seats] = changes.get(seats, 0) + by
         return {seats: change for seats, change in changes.items() if change}
 
     def return_needless(self, mark: int) -> None:
         """Put back who was taken from a node since then and has room there, the last first."""
-        for [seats, *_], node, _, by in reversed(self._journal[mark:]):
-            if by < 0 and isinstance(node, int) and self.rooms.fits(seats.shape, node):
-                self.add(seats, node)
+        for groups, node, _, by in reversed(self._journal[mark:]):
+            for seats in _each(groups) if by < 0 else ():
+                if isinstance(node, int) and self.rooms.fits(seats.shape, node):
+                    self.add(seats, node)
 
     def undo(self, mark: int) -> None:
         """Take back all that was added and removed since; sizes are the caller's."""
         while len(self._journal) > mark:
             groups, node, card, by = self._journal.pop()
-            for seats in groups:
+            for seats in _each(groups):
                 self._undo(seats, node, card, by)
 
     def _undo(self, seats: Seats, node: int | str, card: str | None, by: int) -> None:
@@ -242,11 +247,11 @@ class Board:
             return None
         return self.rooms.take_part(seats.shape, node, _user(seats), card)
 
-    def _take_off(self, seats: Seats, node: int, card: str | None, count: int = 1) -> Move:
+    def _take_off(self, seats: Seats, node: int, card: str | None, count: int = 1) -> None:
         self.rooms.give_back(seats.shape, node, card, count)
-        return self._count(seats, node, card, -count)
+        self._count(seats, node, card, -count)
 
-    def _count(self, seats: Seats, node: int, card: str | None, by: int) -> Move:
+    def _count(self, seats: Seats, node: int, card: str | None, by: int) -> None:
         seats.placed += by
         # What `_add` does: this is done for each replica of a plan.
         there = seats.counts.get(node, 0) + by
@@ -260,9 +265,8 @@ class Board:
             if not seats.cards[node]:
                 del seats.cards[node]
         self._load(node, seats.limits, by)
-        move = ((seats,), node, card, by)
-        self.touched.append(move)
-        return move
+        self.touched.append(seats)
+        self.touched_at.append(node)
 
     def _load(self, node: int, limits: tuple[int, int], times: int) -> None:
         cpu, memory = limits
@@ -323,6 +327,10 @@ class Board:
                 for used in self.rooms.hold(shape, node, users, card):
                     _add(seats.cards.setdefault(node, {}), used, 1)
         return seats
+
+
+def _each(groups: Seats | tuple[Seats, ...]) -> tuple[Seats, ...]:
+    return groups if isinstance(groups, tuple) else (groups,)
 
 
 K = TypeVar("K")

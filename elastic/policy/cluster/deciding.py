@@ -13,7 +13,7 @@ def decisions_of(board: Board, reasons: Mapping[str, str]) -> tuple[Decision, ..
     Args:
         reasons: By the key of the job, for people.
     """
-    touched = {seats for groups, *_ in board.touched for seats in groups}
+    touched = set(board.touched)
     seats_of = ((job, seats) for job in board.jobs for seats in job.all)
     # Most are as they were, which is seen without looking where they are.
     able = [(job, each) for job, each in seats_of if each in touched or _has_other_size(each)]

@@ -56,9 +56,8 @@ class Spare:
         touched = self._board.touched
         if self._seen == len(touched):
             return
-        news = touched[self._seen :]
-        stale = {node for _, node, _, _ in news}
-        for seats in dict.fromkeys(seats for groups, *_ in news for seats in groups):
+        stale = set(self._board.touched_at[self._seen :])
+        for seats in dict.fromkeys(touched[self._seen :]):
             if seats.can_leave:
                 stale.update(self._affected_elsewhere(seats))
         self._seen = len(touched)

@@ -62,10 +62,9 @@ class Standings:
 
     def _refresh(self) -> None:
         touched = self._board.touched
-        for at in range(self._seen, len(touched)):
-            for workers in touched[at][0]:
-                if workers.can_leave and self._listed.get(workers) != workers.placed:
-                    self._list(workers)
+        for workers in touched[self._seen :]:
+            if workers.can_leave and self._listed.get(workers) != workers.placed:
+                self._list(workers)
         self._seen = len(touched)
 
     def _list(self, workers: Seats) -> None:
