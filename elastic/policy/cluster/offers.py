@@ -242,7 +242,9 @@ def efficiency(elastic: ElasticBatch, batch: int) -> float:
 
 def is_in_parts(job: Job) -> bool:
     """Whether a job has parts of GPUs: how much of which card is left is not weighed."""
-    return any(group.share is not None for group in job.groups)
+    if job.workers.share is not None or (job.ps is not None and job.ps.share is not None):
+        return True
+    return bool(job.others) and any(group.share is not None for group in job.others)
 
 
 def not_weighed(job: Job) -> str | None:

@@ -48,8 +48,8 @@ class Price:
 
     def of(self, replicas: int) -> float:
         """Its own second, and those of others."""
-        squeezed = min(replicas, max(0, replicas - self.spare)) / self.modest_mean
-        return 1 + self.each * replicas + squeezed
+        squeezed = replicas - self.spare if self.spare > 0 else replicas
+        return 1 + self.each * replicas + (squeezed if squeezed > 0 else 0) / self.modest_mean
 
 
 class Behind:

@@ -308,7 +308,7 @@ class Serving:
         at_most += sum(count for node, count in now_placed.items() if node not in self._free)
         price = behind.price(self._share(job), at_most)
         costs = Costs.of(offer, price, self._terms.rescale_of(job), self._now_s)
-        options = sorted(
+        options = [
             (
                 costs.unchanged(size) if size.replicas == placed else costs.changed(size),
                 size.replicas,
@@ -316,7 +316,8 @@ class Serving:
             )
             for size in offer.sizes
             if size.replicas <= at_most
-        )
+        ]
+        options.sort()
         best: tuple[float, Choice] | None = None
         for expected, replicas, size in options:
             if best is not None and best[0] <= expected:
