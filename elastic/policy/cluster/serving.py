@@ -308,27 +308,27 @@ class Serving:
         at_most += sum(count for node, count in now_placed.items() if node not in self._free)
         price = behind.price(self._share(job), at_most)
         costs = Costs.of(offer, price, self._terms.rescale_of(job), self._now_s)
+        sizes, unchanged, changed = offer.sizes, costs.unchanged, costs.changed
+        rates = enumerate(zip(sizes.replicas, sizes.samples_per_s, strict=True))
         options = [
-            (
-                costs.unchanged(size) if size.replicas == placed else costs.changed(size),
-                size.replicas,
-                size,
-            )
-            for size in offer.sizes
-            if size.replicas <= at_most
+            ((unchanged if replicas == placed else changed)(replicas, rate), replicas, at)
+            for at, (replicas, rate) in rates
+            if replicas <= at_most
         ]
         options.sort()
         best: tuple[float, Choice] | None = None
-        for expected, replicas, size in options:
+        for expected, replicas, at in options:
             if best is not None and best[0] <= expected:
                 break
             placement = self._place(job, replicas, own)
             if placement is None:
                 continue
-            real, is_same = size, placement == now_placed
-            if len(placement) != -(-replicas // per_node):
+            if len(placement) == -(-replicas // per_node):
+                real = sizes.at(at)
+            else:
                 real = offer.speed_at(replicas, len(placement))
-            cost = costs.unchanged(real) if is_same else costs.changed(real)
+            weigh = unchanged if placement == now_placed else changed
+            cost = weigh(replicas, real.samples_per_s)
             if best is None or cost < best[0]:
                 best = (cost, Choice(placement, real))
         return None if best is None else best[1]
