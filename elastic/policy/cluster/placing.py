@@ -41,6 +41,8 @@ def place(
     Returns:
         The whole placement; None where there is no room.
     """
+    if not placement:
+        return spread(need, replicas, indices, per_node=per_node)
     there = {node: min(count, own[node]) for node, count in placement.items()}
     stay = {node: count for node, count in there.items() if count > 0}
     staying = sum(stay.values())
