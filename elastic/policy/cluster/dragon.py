@@ -130,7 +130,7 @@ class _Planning:
     def _serve(self, job: JobSeats, waited_s: float) -> bool:
         shapes = [each.shape for each, _ in lacking(job, job.workers.group.min)]
         for source in self._sources:
-            if any(next(iter(source.spare.nodes_for(each)), None) is None for each in shapes):
+            if not all(map(source.spare.could_hold, shapes)):
                 continue
             mark = self._board.mark()
             if self._starter.squeeze_in(job, source):

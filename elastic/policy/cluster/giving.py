@@ -47,7 +47,7 @@ class Giving:
         most = next(self._standings.most_fulfilled(), None)
         if most is None or not floor.is_below(exact_score(most.group, most.placed)):
             return None
-        if next(self._spare.nodes_for(shape), None) is None:
+        if not self._spare.could_hold(shape):
             return None
 
         def may_leave(seats: Seats, node: int) -> int:

@@ -193,13 +193,13 @@ class Rooms:
 
     def take(self, shape: Shape, node: int, count: int = 1) -> None:
         """Use room for more, also where there is none; of cards in parts see `take_part`."""
-        row = self.free[node]
+        row, part = self.free[node], self.part
         for column, need in shape.needs:
-            if column != self.part:
+            if column != part:
                 row[column] -= need * count
         pool, at = self.pool_of[node]
         pool.tree.changed(at, is_more=count < 0)
-        if self.part is not None:
+        if part is not None:
             self._set_part(node)
 
     def take_part(self, shape: Shape, node: int, user: str, card: str | None = None) -> str:

@@ -30,6 +30,15 @@ class Spare:
             rows = [spare_row(board, node, may_leave) for node in pool.nodes]
             self._trees[pool] = MaxTree(rows, len(board.rooms.columns))
 
+    def could_hold(self, shape: Shape) -> bool:
+        """Whether any node could hold such a pod."""
+        self._refresh()
+        # Asked for each who waits: a generator would cost more.
+        for pool in shape.pools:  # noqa: SIM110
+            if self._trees[pool].first(shape.needs) is not None:
+                return True
+        return False
+
     def nodes_for(self, shape: Shape) -> Iterator[int]:
         """Those that could hold such a pod, in the order of the search."""
         return self.nodes_with(shape.needs, shape.pools)
@@ -115,7 +124,7 @@ def make_room(
         if not able:
             board.undo(start)
             return None
-        seats = min(able, key=lambda each: rank(each, node))
+        seats = min(able, key=lambda each: rank(each, node)) if len(able) > 1 else able[0]
         board.remove(seats, node)
         removed.append(seats)
     return _without_the_needless(board, shape, node, removed)
