@@ -198,6 +198,23 @@ def shuffled(snapshot, rng):
     )
 
 
+def crowded(snapshot, times):
+    """The same cluster, to which jobs that need the same as its own have come, so many of each."""
+
+    def new(job, number):
+        workers, ps = (
+            each and replace(each, replicas=0, placement={}, cards={})
+            for each in (job.workers, job.ps)
+        )
+        return replace(
+            job, name=f"{job.name}-{number}", workers=workers, ps=ps, phase=JobPhase.WAITING,
+            waiting_since_s=job.submitted_s,
+        )  # fmt: skip
+
+    more = [new(job, number) for job in snapshot.jobs for number in range(times)]
+    return replace(snapshot, jobs=(*snapshot.jobs, *more))
+
+
 def without_parts(snapshot):
     """The same cluster, in which nobody has a part of a GPU."""
 
