@@ -199,20 +199,32 @@ def shuffled(snapshot, rng):
 
 
 def crowded(snapshot, times):
-    """The same cluster, to which jobs that need the same as its own have come, so many of each."""
+    """So many of the same cluster beside each other, with as many jobs that need the same."""
 
-    def new(job, number):
-        workers, ps = (
-            each and replace(each, replicas=0, placement={}, cards={})
-            for each in (job.workers, job.ps)
+    def there(of, number):
+        return {f"{name}-{number}": each for name, each in of.items()}
+
+    def beside(group, number):
+        return group and replace(
+            group, placement=there(group.placement, number), cards=there(group.cards, number)
         )
-        return replace(
-            job, name=f"{job.name}-{number}", workers=workers, ps=ps, phase=JobPhase.WAITING,
-            waiting_since_s=job.submitted_s,
-        )  # fmt: skip
 
-    more = [new(job, number) for job in snapshot.jobs for number in range(times)]
-    return replace(snapshot, jobs=(*snapshot.jobs, *more))
+    def named(each, number, **more):
+        return replace(each, name=f"{each.name}-{number}", **more)
+
+    numbers = range(times)
+    nodes = tuple(named(each, number) for number in numbers for each in snapshot.nodes)
+    jobs = tuple(
+        named(each, number, workers=beside(each.workers, number), ps=beside(each.ps, number))
+        for number in numbers
+        for each in snapshot.jobs
+    )
+    pods = tuple(
+        replace(each, node=each.node and f"{each.node}-{number}")
+        for number in numbers
+        for each in snapshot.pods
+    )
+    return replace(snapshot, nodes=nodes, jobs=jobs, pods=pods)
 
 
 def without_parts(snapshot):
