@@ -199,15 +199,21 @@ def shuffled(snapshot, rng):
 
 
 def crowded(snapshot, times):
-    """So many of the same cluster beside each other, with as many jobs that need the same."""
+    """So many of the same cluster beside each other, with as many jobs that need the same.
+
+    Of the later half the limits are higher, and what is requested the same.
+    """
 
     def there(of, number):
         return {f"{name}-{number}": each for name, each in of.items()}
 
     def beside(group, number):
-        return group and replace(
-            group, placement=there(group.placement, number), cards=there(group.cards, number)
-        )
+        if group is None:
+            return None
+        limits = dict(group.limits)
+        limits["cpu"] *= 1 if 2 * number < times else 2
+        placement, cards = there(group.placement, number), there(group.cards, number)
+        return replace(group, placement=placement, cards=cards, limits=limits)
 
     def named(each, number, **more):
         return replace(each, name=f"{each.name}-{number}", **more)

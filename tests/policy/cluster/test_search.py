@@ -14,6 +14,7 @@ from elastic.policy.cluster.search import MaxTree
 from elastic.policy.cluster.standings import Standings, Turns
 
 FEW = settings(max_examples=50, derandomize=True)
+MORE = settings(max_examples=500, derandomize=True)
 
 AMOUNTS = st.integers(0, 4)
 ROWS = st.lists(st.lists(AMOUNTS, min_size=2, max_size=2), min_size=1, max_size=9)
@@ -115,7 +116,7 @@ class OneByOne(fulfillment._Planning):
         return [workers for workers in alike if self._add_one(workers)]
 
 
-@FEW
+@MORE
 @given(snapshot=clusters(max_jobs=4), times=st.integers(2, 4))
 def test_alike_jobs_that_grow_together_are_what_they_are_one_by_one(snapshot, times):
     crowd, policy = crowded(snapshot, times), fulfillment.Fulfillment()
