@@ -185,6 +185,7 @@ class MaxTree:
                     return
             at += 1
 
+
 def _renew_above(most: list[int], leaf: int) -> None:
     at = leaf >> 1
     while at:
