@@ -74,8 +74,8 @@ FULL: Final = Size(
     plan_jobs=(100, 1_000, 10_000),
     plan_rounds=3,
     day_jobs=10_000,
-    card_rounds=5,
-    card_turns=40,
+    card_rounds=2,
+    card_turns=20,
 )
 
 QUICK: Final = Size(

@@ -160,7 +160,10 @@ class Rooms:
         if shape.share is not None:
             return 1
         row = self.free[node]
-        return min([most, *(row[column] // need for column, need in shape.needs)])
+        for column, need in shape.needs:
+            if row[column] < need * most:
+                most = row[column] // need
+        return most
 
     def find(
         self, shape: Shape, pools: Sequence[Pool] | None = None, skip: Collection[int] = ()

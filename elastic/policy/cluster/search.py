@@ -11,6 +11,8 @@ Needs = tuple[tuple[int, int], ...]
 
 _MOST_SOUGHT: Final = 32
 
+_NEAR: Final = 4
+
 
 @dataclass(slots=True)
 class _Sought:
@@ -113,15 +115,24 @@ class MaxTree:
 
     def _go_on(self, sought: _Sought, needs: Needs) -> int | None:
         """The first of the rows not looked at before that has all of it."""
-        end = len(self._rows)
-        if sought.end == end:
-            return None
-        self._renew()
-        at = next(self._from(sought.end, needs), None)
-        sought.end = end if at is None else at + 1
+        at = self._after(sought.end, needs)
+        sought.end = len(self._rows) if at is None else at + 1
         if at is not None:
             sought.able.append(at)
         return at
+
+    def _after(self, first: int, needs: Needs) -> int | None:
+        """The first row from one on that has all of it."""
+        end = len(self._rows)
+        # Neighbours are often alike: of the next few one is found sooner than by the tree.
+        near = min(first + _NEAR, end)
+        for at in range(first, near):
+            if self.has(at, needs):
+                return at
+        if near == end:
+            return None
+        self._renew()
+        return next(self._from(near, needs), None)
 
     def _sought_for(self, needs: Needs) -> _Sought:
         """What is known of some needs, with all that has grown since somebody asked."""
