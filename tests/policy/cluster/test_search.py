@@ -79,6 +79,24 @@ def test_several_alike_pods_put_on_a_node_at_once_leave_what_they_leave_one_by_o
 
 
 @FEW
+@given(snapshot=clusters(max_jobs=3))
+def test_what_alike_jobs_were_given_at_once_is_taken_back_whole(snapshot):
+    board = Board(crowded(snapshot, 3))
+    before, free = {}, [list(row) for row in board.rooms.free]
+    loads, mark = [list(each) for each in board.loads], board.mark()
+    for job in board.jobs:
+        before[job.workers] = dict(job.workers.counts)
+    for needs in {(each.shape, each.limits) for each in before if each.shape.share is None}:
+        alike = [each for each in before if (each.shape, each.limits) == needs]
+        node = board.find(needs[0])
+        if node is not None:
+            board.add_to_each(alike[: board.rooms.count(needs[0], node, len(alike))], node)
+    board.undo(mark)
+    assert {each: each.counts for each in before} == before
+    assert (board.rooms.free, board.loads) == (free, loads)
+
+
+@FEW
 @given(snapshot=clusters())
 def test_turns_come_in_the_order_of_standings_whoever_has_grown_meanwhile(snapshot):
     board = Board(snapshot)
