@@ -36,6 +36,7 @@ NAMES: Final = (
     "controller",
     "plans",
     "simulated_day",
+    "fractions",
     "sharing",
 )
 

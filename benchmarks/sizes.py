@@ -27,6 +27,9 @@ class Size:
         plan_jobs: Numbers of jobs of a cluster that is planned.
         plan_rounds: Clusters of each number.
         day_jobs: Jobs of a simulated day.
+        card_rounds: Draws of the pods that come to a cluster of shared cards.
+        card_turns: How often some of them have ended, and others come.
+        card_nodes: Nodes of that cluster; None for the published one.
         model_params: Arguments of the language model.
     """
 
@@ -47,6 +50,9 @@ class Size:
     plan_jobs: tuple[int, ...]
     plan_rounds: int
     day_jobs: int
+    card_rounds: int
+    card_turns: int
+    card_nodes: int | None = None
     model_params: dict[str, int] = field(default_factory=dict)
 
 
@@ -68,6 +74,8 @@ FULL: Final = Size(
     plan_jobs=(100, 1_000, 10_000),
     plan_rounds=3,
     day_jobs=10_000,
+    card_rounds=2,
+    card_turns=20,
 )
 
 QUICK: Final = Size(
@@ -88,6 +96,8 @@ QUICK: Final = Size(
     plan_jobs=(100, 1_000, 10_000),
     plan_rounds=1,
     day_jobs=10_000,
+    card_rounds=1,
+    card_turns=20,
 )
 
 TINY: Final = Size(
@@ -108,6 +118,9 @@ TINY: Final = Size(
     plan_jobs=(10, 40),
     plan_rounds=1,
     day_jobs=20,
+    card_rounds=1,
+    card_turns=2,
+    card_nodes=6,
     model_params={"d_model": 16, "n_layers": 1, "n_heads": 2},
 )
 """For the tests of the benchmarks themselves: the figures mean nothing."""

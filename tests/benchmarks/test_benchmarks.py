@@ -13,6 +13,7 @@ from benchmarks import (
     controller,
     dispatch,
     epoch_input,
+    fractions,
     jobs,
     one_worker,
     plans,
@@ -79,6 +80,13 @@ def test_a_simulated_day():
     ratios = simulated_day.run(TINY)
     assert [ratio.name.partition(", ")[2] for ratio in ratios] == list(POLICIES)
     assert all(len(ratio.ratios) == 1 and ratio.median > 0 for ratio in ratios)
+
+
+def test_fractions():
+    ratios = fractions.run(TINY)
+    assert len(ratios) == 6
+    check(ratios, TINY.card_rounds)
+    assert all(0 < value <= 100 for ratio in ratios for value in ratio.numerator.values)
 
 
 def test_plans_are_of_clusters_in_which_jobs_come_and_go():

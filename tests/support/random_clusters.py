@@ -198,6 +198,41 @@ def shuffled(snapshot, rng):
     )
 
 
+def crowded(snapshot, times):
+    """So many of the same cluster beside each other, with as many jobs that need the same.
+
+    Of the later half the limits are higher, and what is requested the same.
+    """
+
+    def there(of, number):
+        return {f"{name}-{number}": each for name, each in of.items()}
+
+    def beside(group, number):
+        if group is None:
+            return None
+        limits = dict(group.limits)
+        limits["cpu"] *= 1 if 2 * number < times else 2
+        placement, cards = there(group.placement, number), there(group.cards, number)
+        return replace(group, placement=placement, cards=cards, limits=limits)
+
+    def named(each, number, **more):
+        return replace(each, name=f"{each.name}-{number}", **more)
+
+    numbers = range(times)
+    nodes = tuple(named(each, number) for number in numbers for each in snapshot.nodes)
+    jobs = tuple(
+        named(each, number, workers=beside(each.workers, number), ps=beside(each.ps, number))
+        for number in numbers
+        for each in snapshot.jobs
+    )
+    pods = tuple(
+        replace(each, node=each.node and f"{each.node}-{number}")
+        for number in numbers
+        for each in snapshot.pods
+    )
+    return replace(snapshot, nodes=nodes, jobs=jobs, pods=pods)
+
+
 def without_parts(snapshot):
     """The same cluster, in which nobody has a part of a GPU."""
 

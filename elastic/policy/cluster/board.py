@@ -6,7 +6,7 @@ which a cluster lists its objects.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from elastic.policy.cluster.amounts import CPU, MEMORY, Amounts
 from elastic.policy.cluster.rooms import Rooms, Shape
@@ -82,25 +82,37 @@ class JobSeats:
     all: tuple[Seats, ...]
 
     @property
+    def key(self) -> str:
+        """Of its job."""
+        return self.workers.job
+
+    @property
     def fixed(self) -> tuple[Seats, ...]:
         """What is started before the workers."""
         return self.all[:-1]
 
+    @property
+    def has_some(self) -> bool:
+        """Whether any of it has a node."""
+        # This and the next are asked of each job many times: a generator would cost more.
+        for each in self.all:  # noqa: SIM110
+            if each.placed:
+                return True
+        return False
 
-class _Move(NamedTuple):
-    """Replicas that were given a node, or that were taken from one.
+    @property
+    def is_short(self) -> bool:
+        """Whether less than its minimum has nodes."""
+        for each in self.all:  # noqa: SIM110
+            if each.placed < each.group.min:
+                return True
+        return False
 
-    There is one for each replica of a plan, and a tuple is made in a third of a dataclass's time.
 
-    Attributes:
-        node: Its number; the name of one that takes no pods.
-        by: How many were given it, below 0 for those that were taken; one where they have cards.
-    """
-
-    seats: Seats
-    node: int | str
-    card: str | None
-    by: int
+_Move = tuple[Seats | tuple[Seats, ...], int | str, str | None, int]
+"""Replicas that were given a node, or that were taken from one: of one group or of each of several;
+its number, or the name of one that takes no pods; the card, where they have one; and how many were
+given it, below 0 for those that were taken. A plan makes very many, so that it is a plain tuple."""
 
 
 class Board:
@@ -113,7 +125,8 @@ class Board:
         capacities: By the number of rules, what these nodes have.
         waiting_pods: What belongs to no job and has no node, by what it needs.
         without_jobs: By node, what would be free without any job.
-        touched: Who was changed and where, in this order; also what was taken back.
+        touched: Who was changed on nodes that take pods, in this order; also what was taken back.
+        touched_at: On which of them.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -126,7 +139,8 @@ class Board:
         self.loads = [[0] * len(BOUNDED) for _ in range(self.rooms.num_rules)]
         self.capacities = self._sum_capacities()
         self.residents: list[dict[Seats, None]] = [{} for _ in self.rooms.nodes]
-        self.touched: list[tuple[Seats, int]] = []
+        self.touched: list[Seats] = []
+        self.touched_at: list[int] = []
         self._journal: list[_Move] = []
         self.waiting_pods = self._seat_pods(snapshot)
         self.without_jobs = self.rooms.copy()
@@ -151,7 +165,19 @@ class Board:
         """Put one more on a node, or several without cards."""
         name = self._take(seats, node, card, count)
         self._count(seats, node, name, count)
-        self._journal.append(_Move(seats, node, name, count))
+        self._journal.append((seats, node, name, count))
+
+    def add_to_each(self, alike: Sequence[Seats], node: int) -> None:
+        """Put one more of each of several groups that need the same, and no cards, on a node."""
+        self.rooms.take(alike[0].shape, node, len(alike))
+        self._load(node, alike[0].limits, len(alike))
+        for seats in alike:
+            seats.placed += 1
+            seats.counts[node] = seats.counts.get(node, 0) + 1
+        self.residents[node].update(dict.fromkeys(alike))
+        self.touched += alike
+        self.touched_at += [node] * len(alike)
+        self._journal.append((tuple(alike), node, None, 1))
 
     def remove(self, seats: Seats, node: int) -> None:
         """Take one from a node; of several cards the one that is nearest to being free."""
@@ -159,14 +185,14 @@ class Board:
         if seats.group.share is not None:
             card = self.rooms.least_used_card(node, seats.cards[node])
         self._take_off(seats, node, card)
-        self._journal.append(_Move(seats, node, card, -1))
+        self._journal.append((seats, node, card, -1))
 
     def remove_outside(self, seats: Seats) -> None:
         """Take one from a node that takes no pods: its room is nobody's."""
         name = min(seats.outside)
         _add(seats.outside, name, -1)
         seats.placed -= 1
-        self._journal.append(_Move(seats, name, None, -1))
+        self._journal.append((seats, name, None, -1))
 
     def mark(self) -> int:
         """A moment to which `undo` can return."""
@@ -175,29 +201,34 @@ class Board:
     def changed_since(self, mark: int) -> dict[Seats, int]:
         """How many more each group has since then; without those that have as many."""
         changes: dict[Seats, int] = {}
-        for move in self._journal[mark:]:
-            changes[move.seats] = changes.get(move.seats, 0) + move.by
+        for groups, _, _, by in self._journal[mark:]:
+            for seats in _each(groups):
+                changes[seats] = changes.get(seats, 0) + by
         return {seats: change for seats, change in changes.items() if change}
 
     def return_needless(self, mark: int) -> None:
         """Put back who was taken from a node since then and has room there, the last first."""
-        taken = [move for move in self._journal[mark:] if move.by < 0]
-        for move in reversed(taken):
-            if isinstance(move.node, int) and self.rooms.fits(move.seats.shape, move.node):
-                self.add(move.seats, move.node)
+        for groups, node, _, by in reversed(self._journal[mark:]):
+            for seats in _each(groups) if by < 0 else ():
+                if isinstance(node, int) and self.rooms.fits(seats.shape, node):
+                    self.add(seats, node)
 
     def undo(self, mark: int) -> None:
         """Take back all that was added and removed since; sizes are the caller's."""
         while len(self._journal) > mark:
-            seats, node, card, by = self._journal.pop()
-            if isinstance(node, str):
-                _add(seats.outside, node, 1)
-                seats.placed += 1
-            elif by > 0:
-                self._take_off(seats, node, card, by)
-            else:
-                self._take(seats, node, card, 1)
-                self._count(seats, node, card, 1)
+            groups, node, card, by = self._journal.pop()
+            for seats in _each(groups):
+                self._undo(seats, node, card, by)
+
+    def _undo(self, seats: Seats, node: int | str, card: str | None, by: int) -> None:
+        if isinstance(node, str):
+            _add(seats.outside, node, 1)
+            seats.placed += 1
+        elif by > 0:
+            self._take_off(seats, node, card, by)
+        else:
+            self._take(seats, node, card, 1)
+            self._count(seats, node, card, 1)
 
     def placement(self, seats: Seats) -> Placement:
         """By the names of nodes, in their order."""
@@ -233,14 +264,16 @@ class Board:
             _add(seats.cards.setdefault(node, {}), card, by)
             if not seats.cards[node]:
                 del seats.cards[node]
-        self.touched.append((seats, node))
         self._load(node, seats.limits, by)
+        self.touched.append(seats)
+        self.touched_at.append(node)
 
-    def _load(self, node: int, limits: tuple[int, ...], times: int) -> None:
+    def _load(self, node: int, limits: tuple[int, int], times: int) -> None:
+        cpu, memory = limits
         for number in self.rooms.pool_of[node][0].rules:
             load = self.loads[number]
-            for at, limit in enumerate(limits):
-                load[at] += limit * times
+            load[0] += cpu * times
+            load[1] += memory * times
 
     def _sum_capacities(self) -> list[list[int]]:
         totals = [[0] * len(BOUNDED) for _ in range(self.rooms.num_rules)]
@@ -296,6 +329,10 @@ class Board:
         return seats
 
 
+def _each(groups: Seats | tuple[Seats, ...]) -> tuple[Seats, ...]:
+    return groups if isinstance(groups, tuple) else (groups,)
+
+
 K = TypeVar("K")
 
 
@@ -309,8 +346,8 @@ def _user(seats: Seats) -> str:
     return f"{seats.job}/{seats.group.role}"
 
 
-def _bounded(limits: Amounts) -> tuple[int, ...]:
-    return tuple(limits.get(name, 0) for name in BOUNDED)
+def _bounded(limits: Amounts) -> tuple[int, int]:
+    return limits.get(CPU, 0), limits.get(MEMORY, 0)
 
 
 def _as_group(pods: Sequence[Pod]) -> Group:

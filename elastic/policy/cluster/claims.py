@@ -45,7 +45,7 @@ class Claims:
         self.kept: frozenset[int] = frozenset()
         self.seating: Seating = {}
         self._kept_for: JobSeats | None = None
-        self._begun = {job for job in board.jobs if any(each.placed for each in job.all)}
+        self._begun = {job for job in board.jobs if job.has_some}
         self._is_one_half_begun = False
         self._too_large: set[Missing] = set()
 
@@ -53,14 +53,6 @@ class Claims:
         """What it lacks of its minimum."""
         lacking = ((each.shape, each.group.min - each.placed) for each in job.all)
         return tuple((shape, count) for shape, count in lacking if count > 0)
-
-    def is_short(self, job: JobSeats) -> bool:
-        """Whether it has less than its minimum."""
-        # Asked of each job many times: a generator would cost more than the comparing.
-        for each in job.all:  # noqa: SIM110
-            if each.placed < each.group.min:
-                return True
-        return False
 
     def is_begun(self, job: JobSeats) -> bool:
         """Whether it has something, or is to be started without having all of its minimum."""
@@ -115,10 +107,10 @@ class Claims:
     def notes(self, is_served: Callable[[JobSeats], bool] = lambda _: True) -> tuple[Note, ...]:
         """On those who still lack some, the one that waits longest first."""
         waiting = filter(is_served, self._waiting())
-        return tuple(Note(job.job.key, self._note(job)) for job in waiting)
+        return tuple(Note(job.key, self._note(job)) for job in waiting)
 
     def _waiting(self) -> list[JobSeats]:
-        short = (job for job in self._board.jobs if self.is_short(job))
+        short = (job for job in self._board.jobs if job.is_short)
         return sorted(short, key=lambda job: waiting_order(job.job))
 
     def _serve_pods(self, pods: Seats) -> bool:
@@ -175,7 +167,7 @@ class Claims:
         """Where it could be once others have ended; nowhere if it could never be."""
         if missing in self._too_large:
             return {}
-        stuck = [job for job in self._waiting() if any(each.placed for each in job.all)]
+        stuck = [job for job in self._waiting() if job.has_some]
         seating = seating_to_keep(self._board, missing, self._giving.may_leave, stuck)
         if not seating:
             self._too_large.add(missing)
@@ -184,7 +176,7 @@ class Claims:
     @property
     def kept_for(self) -> str | None:
         """The key of the job that nodes are kept for."""
-        return self._kept_for.job.key if self._kept_for is not None else None
+        return self._kept_for.key if self._kept_for is not None else None
 
     def _begin(self, job: JobSeats) -> None:
         """Start a job that needs no GPU, with as much as has room.

@@ -97,8 +97,8 @@ class _Planning:
 
     def _start_waiting(self) -> None:
         failed: set[object] = set()
-        for job in sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.job.key)):
-            if not any(each.placed for each in job.all):
+        for job in sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.key)):
+            if not job.has_some:
                 # Who needs the same as somebody before in vain need not look.
                 need = _need(job)
                 if need not in failed and not self._start(job):
@@ -115,7 +115,7 @@ class _Planning:
     def _serve_starving(self) -> None:
         failed: set[object] = set()
         for job in self._waiting():
-            waited_s, is_new = self._waited_s(job), not any(each.placed for each in job.all)
+            waited_s, is_new = self._waited_s(job), not job.has_some
             if waited_s < self._policy.starve_after_s:
                 continue
             need = _need(job)
@@ -130,7 +130,7 @@ class _Planning:
     def _serve(self, job: JobSeats, waited_s: float) -> bool:
         shapes = [each.shape for each, _ in lacking(job, job.workers.group.min)]
         for source in self._sources:
-            if any(next(iter(source.spare.nodes_for(each)), None) is None for each in shapes):
+            if not all(map(source.spare.could_hold, shapes)):
                 continue
             mark = self._board.mark()
             if self._starter.squeeze_in(job, source):
@@ -162,7 +162,7 @@ class _Planning:
     def _grow_by(self, add: Callable[[JobSeats], bool], why: str) -> None:
         turns = Turns(self._standings)
         for job in self._board.jobs:
-            if not lacking(job, job.workers.group.min):
+            if not job.is_short:
                 turns.add(job.workers)
         for workers in turns:
             if workers.placed < workers.group.max and add(self._standings.job_of[workers]):
@@ -186,14 +186,14 @@ class _Planning:
 
     def _waiting(self) -> list[JobSeats]:
         """Who has less than its minimum, the one that waits longest first."""
-        short = (job for job in self._board.jobs if lacking(job, job.workers.group.min))
+        short = (job for job in self._board.jobs if job.is_short)
         return sorted(short, key=lambda job: waiting_order(job.job))
 
     def _waited_s(self, job: JobSeats) -> float:
         return self._snapshot.now_s - waiting_since_s(job.job)
 
     def _notes(self) -> tuple[Note, ...]:
-        return tuple(Note(job.job.key, self._note(job)) for job in self._waiting())
+        return tuple(Note(job.key, self._note(job)) for job in self._waiting())
 
     def _note(self, job: JobSeats) -> str:
         missing = [(each.shape, count) for each, count in lacking(job, job.workers.group.min)]

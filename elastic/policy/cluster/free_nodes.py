@@ -6,6 +6,7 @@ resource that decides: cards where a pod wants some, else cores. So a search loo
 once, however many nodes there are, and what it looked for in vain is remembered.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -68,6 +69,8 @@ class FreeNodes:
         self._closed: set[str] = set()
         self._classes: dict[_Row, dict[str, None]] = {}
         self._levels: dict[int, dict[int, dict[_Row, None]]] = {}
+        self._sorted: dict[int, list[int]] = {}
+        """The levels of each column, lowest first."""
         self._in_vain: dict[tuple[Need, int], None] = {}
         self._totals: list[int] = []
 
@@ -170,24 +173,26 @@ class FreeNodes:
 
     def tightest(self, need: Need, count: int, without: Collection[str]) -> str | None:
         """A node that holds so many pods and has little more than they need."""
+        if (need, count) in self._in_vain:
+            return None
         if need.leading is None:
             return self._first(need, count, [0], without)
         least = dict(need.amounts).get(need.leading, 0) * count // MILLI
-        levels = sorted(each for each in self._levels.get(need.leading, {}) if each >= least)
-        return self._first(need, count, levels, without)
+        levels = self._sorted.get(need.leading, [])
+        return self._first(need, count, levels[bisect_left(levels, least) :], without)
 
     def roomiest(self, need: Need, without: Collection[str]) -> str | None:
         """A node of those with the most free that holds at least one pod."""
+        if (need, 1) in self._in_vain:
+            return None
         if need.leading is None:
             return self._first(need, 1, [0], without)
-        levels = sorted(self._levels.get(need.leading, {}), reverse=True)
-        return self._first(need, 1, levels, without)
+        return self._first(need, 1, self._sorted.get(need.leading, [])[::-1], without)
 
     def _first(
         self, need: Need, count: int, levels: Sequence[int], without: Collection[str]
     ) -> str | None:
-        key = (need, count)
-        if key in self._in_vain or not need.is_possible:
+        if not need.is_possible:
             return None
         is_in_vain = True
         for name in self._holding(need, count, levels):
@@ -195,7 +200,7 @@ class FreeNodes:
                 return name
             is_in_vain = False
         if is_in_vain and len(self._in_vain) < _MOST_KNOWN:
-            self._in_vain[key] = None
+            self._in_vain[need, count] = None
         return None
 
     def _holding(self, need: Need, count: int, levels: Iterable[int]) -> Iterator[str]:
@@ -215,7 +220,11 @@ class FreeNodes:
             members = self._classes[row] = {}
             for column in self._leading or (-1,):
                 level = row[column] // MILLI if column >= 0 else 0
-                self._levels.setdefault(column, {}).setdefault(level, {})[row] = None
+                levels = self._levels.setdefault(column, {})
+                if level not in levels:
+                    levels[level] = {}
+                    insort(self._sorted.setdefault(column, []), level)
+                levels[level][row] = None
         members[name] = None
 
     def _leave(self, name: str, row: _Row) -> None:
@@ -230,6 +239,7 @@ class FreeNodes:
             del levels[level][row]
             if not levels[level]:
                 del levels[level]
+                self._sorted[column].remove(level)
 
     def _leading_of(self, requests: Amounts) -> int | None:
         for at in self._cards:

@@ -14,8 +14,9 @@ Capacity and load are those of the nodes on which a job's pods may run. Load cou
 does `max_load`; whether a pod fits a node is decided by requests.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from typing import Final
 
 from elastic.policy.cluster.board import Board, JobSeats, Seats
@@ -122,9 +123,38 @@ class _Planning:
 
     def _grow(self) -> None:
         turns = self._growing()
-        for workers in turns:
-            if self._add_one(workers) and workers.placed < workers.group.max:
-                turns.add(workers)
+        for equal in turns.rounds():
+            for _, alike in groupby(equal, self._way_to_grow):
+                for workers in self._add_to_each(list(alike)):
+                    if workers.placed < workers.group.max:
+                        turns.add(workers)
+
+    def _way_to_grow(self, workers: Seats) -> object:
+        """The same for those who are given one more in the same way, one after the other.
+
+        Servers that go with it, cards, and words for a job that has grown for the first time are
+        for each alone.
+        """
+        ps = self._standings.job_of[workers].ps
+        is_plain = ps is None or ps.group.min == ps.group.max
+        if is_plain and workers.shape.share is None and self._reasons.has_grown(workers):
+            return workers.shape, workers.limits
+        return workers
+
+    def _add_to_each(self, alike: Sequence[Seats]) -> Sequence[Seats]:
+        """One more worker for each of them, in this order; who got one."""
+        if len(alike) == 1:
+            return alike if self._add_one(alike[0]) else ()
+        board, done = self._board, 0
+        while done < len(alike):
+            node = self._room_within_load(alike[done])
+            if node is None:
+                break
+            most = board.rooms.count(alike[done].shape, node, len(alike) - done)
+            count = self._load.count(alike[done], board.rooms.pool(node), most)
+            board.add_to_each(alike[done : done + count], node)
+            done += count
+        return alike[:done]
 
     def _level(self) -> None:
         # The lowest score for which somebody who needs the same looked in vain: higher ones need
@@ -156,8 +186,7 @@ class _Planning:
         return turns
 
     def _has_minimum(self, workers: Seats) -> bool:
-        job = self._standings.job_of[workers]
-        return not self._claims.is_short(job)
+        return not self._standings.job_of[workers].is_short
 
     def _add_one(self, workers: Seats) -> bool:
         """One more worker where there is room, with the servers that go with it."""
@@ -227,7 +256,7 @@ class _Planning:
 
     def _settle(self, job: JobSeats) -> None:
         """The sizes that follow from where the replicas are."""
-        if self._claims.is_short(job) and not self._claims.is_begun(job):
+        if job.is_short and not self._claims.is_begun(job):
             return
         job.workers.size = max(job.workers.group.min, job.workers.placed)
         for seats in job.fixed:

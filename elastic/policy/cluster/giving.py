@@ -44,7 +44,10 @@ class Giving:
 
     def taken_above(self, shape: Shape, floor: ExactScore) -> Room | None:
         """Room that was taken from jobs none of which comes to a score below the floor."""
-        if next(self._spare.nodes_for(shape), None) is None:
+        most = next(self._standings.most_fulfilled(), None)
+        if most is None or not floor.is_below(exact_score(most.group, most.placed)):
+            return None
+        if not self._spare.could_hold(shape):
             return None
 
         def may_leave(seats: Seats, node: int) -> int:
@@ -113,8 +116,9 @@ class Giving:
 
     def may_leave(self, seats: Seats, node: int) -> int:
         """How many workers of a job may leave a node, down to its minimum."""
-        surplus = seats.surplus
-        return min(seats.counts.get(node, 0), surplus) if surplus > 0 else 0
+        # Asked of each who is on a node, for all nodes.
+        count, surplus = seats.counts.get(node, 0), seats.placed - seats.group.min
+        return (count if count < surplus else surplus) if seats.can_leave else 0
 
     def _rank(self, seats: Seats, _: int) -> tuple[object, ...]:
         return self._standings.giving_order(seats)

@@ -30,6 +30,15 @@ class Load:
                     return False
         return True
 
+    def count(self, seats: Seats, pool: Pool, most: int) -> int:
+        """How many more on these nodes stay within them, of at most so many."""
+        for number in pool.rules:
+            load, bounds = self._board.loads[number], self._bounds[number]
+            for at, limit in enumerate(seats.limits):
+                if limit:
+                    most = min(most, (bounds[at] - load[at]) // limit)
+        return most
+
     def pools_for(self, seats: Seats) -> list[Pool]:
         """Where one more stays within the bounds."""
         return [pool for pool in seats.shape.pools if self.has_room(seats, pool)]

@@ -83,7 +83,7 @@ def _seats(board: Board, claims: Claims) -> dict[str, dict[str, int]]:
     """By role, how the kept nodes could hold what is lacking."""
     seats: dict[str, dict[str, int]] = {}
     left = {shape: dict(nodes) for shape, nodes in claims.seating.items()}
-    job = next((each for each in board.jobs if each.job.key == claims.kept_for), None)
+    job = next((each for each in board.jobs if each.key == claims.kept_for), None)
     for group in () if job is None else job.all:
         lacking = group.group.min - group.placed
         for node, count in left.get(group.shape, {}).items():

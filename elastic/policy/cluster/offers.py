@@ -8,6 +8,7 @@ that has run long will run long.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import truediv
 from typing import Final
 
 from elastic.policy.cluster.snapshot import ElasticBatch, Job, Placement
@@ -45,6 +46,19 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of one job, as `Size` has each: a plan weighs very many, and few are ever chosen."""
+
+    replicas: tuple[int, ...] = ()
+    samples_per_s: tuple[float, ...] = ()
+    batches: tuple[int | None, ...] = ()
+
+    def at(self, place: int) -> Size:
+        """One of them."""
+        return Size(self.replicas[place], self.samples_per_s[place], self.batches[place])
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """A job as the policy weighs it.
 
@@ -59,7 +73,7 @@ class Offer:
 
     job: Job
     model: SpeedModel | None
-    sizes: tuple[Size, ...]
+    sizes: Sizes
     remaining_samples: float
     work_s: float
     modest: int
@@ -84,7 +98,7 @@ class _Weighed:
     """
 
     model: SpeedModel
-    sizes: tuple[Size, ...]
+    sizes: Sizes
     least: float
     modest: int
 
@@ -104,7 +118,7 @@ def offers_of(jobs: Sequence[Job], per_node: Sequence[int], now_s: float) -> lis
 
 def _offer(job: Job, weighed: _Weighed | None, now_s: float) -> Offer:
     if weighed is None:
-        return Offer(job, None, (), 0.0, 0.0, job.workers.min)
+        return Offer(job, None, Sizes(), 0.0, 0.0, job.workers.min)
     least = weighed.least
     if job.telling.remaining_samples is not None:
         remaining = max(0.0, job.telling.remaining_samples)
@@ -170,17 +184,15 @@ def _weigh(told: _Told, model: SpeedModel | None) -> _Weighed | None:
     if model is None:
         return None
     per_node, elastic = told.per_node, told.elastic
-    offered = tuple(
-        size_at(model, elastic, replicas, -(-replicas // per_node))
-        for replicas in _sizes(*told.sizes, per_node, model.largest_seen)
-    )
-    least = min(size.replicas / size.samples_per_s for size in offered)
-    good = [
-        size.replicas
-        for size in offered
-        if size.replicas <= per_node and size.samples_per_s * least >= GOOD_USE * size.replicas
-    ]
-    return _Weighed(model, offered, least, max(good, default=told.sizes[0]))
+    replicas = _sizes(*told.sizes, per_node, model.largest_seen)
+    chosen = [best_at(model, elastic, size, -(-size // per_node)) for size in replicas]
+    rates, batches = zip(*chosen, strict=True)
+    least = min(map(truediv, replicas, rates))
+    modest = told.sizes[0]
+    for size, rate in zip(replicas, rates, strict=True):
+        if size <= per_node and rate * least >= GOOD_USE * size:
+            modest = size
+    return _Weighed(model, Sizes(tuple(replicas), rates, batches), least, modest)
 
 
 def _sizes(low: int, now: int, high: int, per_node: int, largest_seen: int) -> list[int]:
@@ -201,8 +213,15 @@ def _sizes(low: int, now: int, high: int, per_node: int, largest_seen: int) -> l
 
 def size_at(model: SpeedModel, elastic: ElasticBatch | None, replicas: int, nodes: int) -> Size:
     """The speed at a size, with the batch that trains fastest there where it may be chosen."""
+    return Size(replicas, *best_at(model, elastic, replicas, nodes))
+
+
+def best_at(
+    model: SpeedModel, elastic: ElasticBatch | None, replicas: int, nodes: int
+) -> tuple[float, int | None]:
+    """Samples a second at a size, and the batch for that: None where it may not be chosen."""
     if elastic is None:
-        return Size(replicas, model.samples_per_s(replicas, nodes))
+        return model.samples_per_s(replicas, nodes), None
     best, chosen = 0.0, elastic.min
     batches = batches_of(elastic, replicas)
     if model.local_batches_seen < 2:
@@ -213,7 +232,7 @@ def size_at(model: SpeedModel, elastic: ElasticBatch | None, replicas: int, node
         rate = model.samples_per_s(replicas, nodes, batch) * efficiency(elastic, batch)
         if rate > best:
             best, chosen = rate, batch
-    return Size(replicas, best, chosen)
+    return best, chosen
 
 
 def batches_of(elastic: ElasticBatch, replicas: int) -> Sequence[int]:
@@ -242,7 +261,9 @@ def efficiency(elastic: ElasticBatch, batch: int) -> float:
 
 def is_in_parts(job: Job) -> bool:
     """Whether a job has parts of GPUs: how much of which card is left is not weighed."""
-    return any(group.share is not None for group in job.groups)
+    if job.workers.share is not None or (job.ps is not None and job.ps.share is not None):
+        return True
+    return bool(job.others) and any(group.share is not None for group in job.others)
 
 
 def not_weighed(job: Job) -> str | None:

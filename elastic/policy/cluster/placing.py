@@ -1,6 +1,6 @@
 """Where the replicas of a job go: few nodes, filled whole, and none moved without need."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from elastic.policy.cluster.free_nodes import FreeNodes, Need
 from elastic.policy.cluster.snapshot import Placement
@@ -41,6 +41,8 @@ def place(
     Returns:
         The whole placement; None where there is no room.
     """
+    if not placement:
+        return spread(need, replicas, indices, per_node=per_node)
     there = {node: min(count, own[node]) for node, count in placement.items()}
     stay = {node: count for node, count in there.items() if count > 0}
     staying = sum(stay.values())
@@ -71,17 +73,35 @@ def spread(
     left = replicas
     while left > 0:
         part = left if per_node is None else min(left, per_node)
-        node = _first(index.tightest(need, part, placement) for index in indices)
+        node = _tightest(indices, need, part, placement)
         if node is None:
-            roomy = ((index, index.roomiest(need, placement)) for index in indices)
-            found = next(((index, name) for index, name in roomy if name is not None), None)
+            found = _roomiest(indices, need, placement)
             if found is None:
                 return None
-            index, node = found
-            part = min(part, index.fits(node, need))
+            node, most = found
+            part = min(part, most)
         placement[node] = part
         left -= part
     return placement
+
+
+def _tightest(
+    indices: Sequence[FreeNodes], need: Need, count: int, without: Mapping[str, int]
+) -> str | None:
+    for index in indices:
+        if (node := index.tightest(need, count, without)) is not None:
+            return node
+    return None
+
+
+def _roomiest(
+    indices: Sequence[FreeNodes], need: Need, without: Mapping[str, int]
+) -> tuple[str, int] | None:
+    """A node, and how many it holds."""
+    for index in indices:
+        if (node := index.roomiest(need, without)) is not None:
+            return node, index.fits(node, need)
+    return None
 
 
 def _topped_up(stay: Mapping[str, int], replicas: int, own: Mapping[str, int]) -> dict[str, int]:
@@ -111,7 +131,3 @@ def _whole_nodes(
             kept[node] = left
             left = 0
     return kept
-
-
-def _first(names: Iterable[str | None]) -> str | None:
-    return next((name for name in names if name is not None), None)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.policy.cluster.offers import Offer, Size
+from elastic.policy.cluster.offers import Offer
 
 PRICE: Final = 2.0
 """Seconds that a second of the whole cluster costs each job behind: above 1, as more jobs come."""
@@ -48,8 +48,8 @@ class Price:
 
     def of(self, replicas: int) -> float:
         """Its own second, and those of others."""
-        squeezed = min(replicas, max(0, replicas - self.spare)) / self.modest_mean
-        return 1 + self.each * replicas + squeezed
+        squeezed = replicas - self.spare if self.spare > 0 else replicas
+        return 1 + self.each * replicas + (squeezed if squeezed > 0 else 0) / self.modest_mean
 
 
 class Behind:
@@ -99,14 +99,14 @@ class Costs:
             settled_s = max(SETTLED_S, now_s - job.last_scaled_s)
         return cls(offer.remaining_samples, price, rescale_s, settled_s)
 
-    def unchanged(self, size: Size) -> float:
+    def unchanged(self, replicas: int, samples_per_s: float) -> float:
         """Of the size that it has, where it is."""
-        seconds = self.remaining_samples / size.samples_per_s
-        return seconds * self.price.of(size.replicas) * (1 - KEEP)
+        seconds = self.remaining_samples / samples_per_s
+        return seconds * self.price.of(replicas) * (1 - KEEP)
 
-    def changed(self, size: Size) -> float:
+    def changed(self, replicas: int, samples_per_s: float) -> float:
         """Of another."""
-        seconds, rescale_s = self.remaining_samples / size.samples_per_s, self.rescale_s
+        seconds, rescale_s = self.remaining_samples / samples_per_s, self.rescale_s
         if self.settled_s is not None and seconds > self.settled_s:
             rescale_s *= seconds / self.settled_s
-        return (seconds + rescale_s) * self.price.of(size.replicas)
+        return (seconds + rescale_s) * self.price.of(replicas)

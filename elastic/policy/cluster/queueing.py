@@ -40,8 +40,8 @@ class _Queue:
         self._why: dict[Seats, str] = {}
 
     def plan(self) -> Plan:
-        jobs = sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.job.key))
-        begun = {job for job in jobs if any(each.placed for each in job.all)}
+        jobs = sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.key))
+        begun = {job for job in jobs if job.has_some}
         for job in filter(begun.__contains__, jobs):
             # It was started before: nobody takes its turn.
             if self._starter.replace_lost(job):
@@ -63,6 +63,6 @@ class _Queue:
                     seats.size = seats.placed
                 continue
             failed.add(need)
-            yield Note(job.job.key, f"lacks {lacking_text(self._board.rooms, need)} at once")
+            yield Note(job.key, f"lacks {lacking_text(self._board.rooms, need)} at once")
             if self._is_strict:
-                yield from (Note(each.job.key, f"waits behind {job.job.key}") for each in jobs)
+                yield from (Note(each.key, f"waits behind {job.key}") for each in jobs)

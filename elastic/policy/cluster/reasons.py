@@ -46,11 +46,11 @@ class Reasons:
         for giver in dict.fromkeys(givers):
             self._gave(giver, f"{name_of(job.workers)} waits for it")
         source = f"room from {listed(names)}" if names else idle
-        self._up[job.job.key] = f"its minimum: {source}"
+        self._up[job.key] = f"its minimum: {source}"
 
     def begun(self, job: JobSeats) -> None:
         """A job is started without room for all of its minimum."""
-        self._up[job.job.key] = "its minimum, before there is room for all: nobody can give any"
+        self._up[job.key] = "its minimum, before there is room for all: nobody can give any"
 
     def given_to_pods(self, givers: Iterable[Seats]) -> None:
         """Somebody made room for what belongs to no job."""
@@ -67,7 +67,7 @@ class Reasons:
 
     def texts(self) -> dict[str, str]:
         """By the keys of the jobs, with what the changes come to: `+2: …`."""
-        return {job.job.key: self._text(job) for job in self._board.jobs}
+        return {job.key: self._text(job) for job in self._board.jobs}
 
     @property
     def _jobs(self) -> str:
@@ -79,7 +79,7 @@ class Reasons:
         self._down.setdefault(giver.job, text)
 
     def _text(self, job: JobSeats) -> str:
-        key, change = job.job.key, change_of(job.workers)
+        key, change = job.key, change_of(job.workers)
         if change < 0:
             return changed_text(job.workers, self._down.get(key, "no node has room for them"))
         if change > 0:

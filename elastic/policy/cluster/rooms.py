@@ -160,7 +160,10 @@ class Rooms:
         if shape.share is not None:
             return 1
         row = self.free[node]
-        return min([most, *(row[column] // need for column, need in shape.needs)])
+        for column, need in shape.needs:
+            if row[column] < need * most:
+                most = row[column] // need
+        return most
 
     def find(
         self, shape: Shape, pools: Sequence[Pool] | None = None, skip: Collection[int] = ()
@@ -193,13 +196,13 @@ class Rooms:
 
     def take(self, shape: Shape, node: int, count: int = 1) -> None:
         """Use room for more, also where there is none; of cards in parts see `take_part`."""
-        row = self.free[node]
+        row, part = self.free[node], self.part
         for column, need in shape.needs:
-            if column != self.part:
+            if column != part:
                 row[column] -= need * count
         pool, at = self.pool_of[node]
         pool.tree.changed(at, is_more=count < 0)
-        if self.part is not None:
+        if part is not None:
             self._set_part(node)
 
     def take_part(self, shape: Shape, node: int, user: str, card: str | None = None) -> str:
@@ -345,7 +348,8 @@ _Identity = tuple[tuple[Toleration, ...], tuple[tuple[str, str], ...], frozenset
 
 
 def _identity(rules: Rules) -> _Identity:
-    return rules.tolerations, tuple(sorted(rules.node_selector.items())), rules.nodes
+    selector = rules.node_selector
+    return rules.tolerations, tuple(sorted(selector.items())) if selector else (), rules.nodes
 
 
 def _written(identity: _Identity) -> str:

@@ -1,12 +1,32 @@
 """Finding the first of many rows that has so much in each column without looking at all."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import gt
 from typing import Final
 
 Needs = tuple[tuple[int, int], ...]
 """Column and amount, of those that are not 0."""
 
-_MOST_KNOWN: Final = 16
+_MOST_SOUGHT: Final = 32
+
+_NEAR: Final = 4
+
+
+@dataclass(slots=True)
+class _Sought:
+    """How far some needs were searched for.
+
+    Attributes:
+        end: Rows before this one were looked at.
+        able: Those of them that may have so much, in order; no others have.
+        seen: So many of the rows that have grown were looked at again.
+    """
+
+    end: int
+    able: list[int]
+    seen: int
 
 
 class MaxTree:
@@ -14,8 +34,8 @@ class MaxTree:
 
     A search descends only where each column has enough somewhere below. Rows may have enough of one
     column here and of another there, so that it can go far in vain. So it is remembered how far
-    some needs were searched for: who needs the same finds the same row again at once, as long as it
-    has enough, and who needs more starts there.
+    some needs were searched for, and which rows before had enough or have grown since: who needs
+    the same goes on from there, and who needs more starts there.
     """
 
     def __init__(self, rows: Iterable[Sequence[int]], num_columns: int) -> None:
@@ -31,8 +51,9 @@ class MaxTree:
                 left, right = most[2 * at], most[2 * at + 1]
                 most[at] = left if left > right else right
             self._columns.append(most)
-        self._known: dict[Needs, int] = {}
-        """Before which row there is none that has so much."""
+        self._sought: dict[Needs, _Sought] = {}
+        self._grown: list[int] = []
+        """Rows of which some amount has grown, in the order of that."""
         self._stale: set[int] = set()
         """Rows that have changed since the last search of the tree."""
 
@@ -47,23 +68,13 @@ class MaxTree:
         """
         self._stale.add(at)
         if is_more:
-            for needs, first in self._known.items():
-                if first > at and self.has(at, needs):
-                    self._known[needs] = at
+            self._grown.append(at)
 
     def replace(self, at: int, row: Sequence[int]) -> None:
         """Have another row in the place of one."""
         before, self._rows[at] = self._rows[at], row
-        self.changed(at, is_more=any(new > old for new, old in zip(row, before, strict=True)))
-
-    def _renew(self) -> None:
-        for row in self._stale:
-            amounts, leaf = self._rows[row], row + self._width
-            for most, amount in zip(self._columns, amounts, strict=True):
-                if most[leaf] != amount:
-                    most[leaf] = amount
-                    _renew_above(most, leaf)
-        self._stale.clear()
+        if row != before:
+            self.changed(at, is_more=any(map(gt, row, before)))
 
     def has(self, at: int, needs: Needs) -> bool:
         """Whether one row has all of it."""
@@ -76,28 +87,91 @@ class MaxTree:
 
     def first(self, needs: Needs) -> int | None:
         """The first row that has all of it."""
-        at = self._known.get(needs)
+        sought = self._sought_for(needs)
+        able, gone = sought.able, 0
         # Most pods are like the one before, and go where that one went: no tree is needed.
-        if at is not None:
-            if at == len(self._rows):
-                return None
+        for at in able:
             if self.has(at, needs):
-                return at
-        return next(self.all(needs), None)
+                break
+            gone += 1
+        if gone:
+            del able[:gone]
+        return able[0] if able else self._go_on(sought, needs)
 
     def all(self, needs: Needs) -> Iterator[int]:
         """Those rows that have all of it, in order; rows must not change meanwhile."""
-        start, is_first = self._start(needs), True
-        if start >= len(self._rows):
-            return
-        self._renew()
-        for at in self._from(start, needs):
-            if is_first:
-                self._learn(at, needs)
-            is_first = False
+        at = self.first(needs)
+        sought = self._sought[needs]
+        while at is not None:
             yield at
-        if is_first:
-            self._learn(len(self._rows), needs)
+            at = self._next(sought, needs, at)
+
+    def _next(self, sought: _Sought, needs: Needs, last: int) -> int | None:
+        able = sought.able
+        for place in range(bisect_right(able, last), len(able)):
+            if self.has(able[place], needs):
+                return able[place]
+        return self._go_on(sought, needs)
+
+    def _go_on(self, sought: _Sought, needs: Needs) -> int | None:
+        """The first of the rows not looked at before that has all of it."""
+        at = self._after(sought.end, needs)
+        sought.end = len(self._rows) if at is None else at + 1
+        if at is not None:
+            sought.able.append(at)
+        return at
+
+    def _after(self, first: int, needs: Needs) -> int | None:
+        """The first row from one on that has all of it."""
+        end = len(self._rows)
+        # Neighbours are often alike: of the next few one is found sooner than by the tree.
+        near = min(first + _NEAR, end)
+        for at in range(first, near):
+            if self.has(at, needs):
+                return at
+        if near == end:
+            return None
+        self._renew()
+        return next(self._from(near, needs), None)
+
+    def _sought_for(self, needs: Needs) -> _Sought:
+        """What is known of some needs, with all that has grown since somebody asked."""
+        sought = self._sought.get(needs)
+        if sought is None:
+            sought = self._begin(needs)
+        if sought.seen < len(self._grown):
+            self._look_again(sought, needs)
+        return sought
+
+    def _look_again(self, sought: _Sought, needs: Needs) -> None:
+        able, grown = sought.able, self._grown[sought.seen :]
+        sought.seen = len(self._grown)
+        for at in set(grown):
+            if at < sought.end and self.has(at, needs):
+                place = bisect_left(able, at)
+                if place == len(able) or able[place] != at:
+                    able.insert(place, at)
+
+    def _begin(self, needs: Needs) -> _Sought:
+        """Start where less was searched for: rows that have not that have not more either."""
+        wanted, least = dict(needs), _Sought(0, [], len(self._grown))
+        for known, sought in self._sought.items():
+            if sought.end > least.end and _is_within(known, wanted):
+                least = sought
+        if len(self._sought) == _MOST_SOUGHT:
+            # Who was not asked for longest is the first to be forgotten.
+            del self._sought[min(self._sought, key=lambda each: self._sought[each].seen)]
+        self._sought[needs] = _Sought(least.end, list(least.able), least.seen)
+        return self._sought[needs]
+
+    def _renew(self) -> None:
+        for row in self._stale:
+            amounts, leaf = self._rows[row], row + self._width
+            for most, amount in zip(self._columns, amounts, strict=True):
+                if most[leaf] != amount:
+                    most[leaf] = amount
+                    _renew_above(most, leaf)
+        self._stale.clear()
 
     def _from(self, start: int, needs: Needs) -> Iterator[int]:
         wanted = [(self._columns[column], amount) for column, amount in needs]
@@ -121,27 +195,6 @@ class MaxTree:
                 if not at:
                     return
             at += 1
-
-    def _start(self, needs: Needs) -> int:
-        """Before this row there is none that has so much."""
-        if needs in self._known:
-            return self._known[needs]
-        wanted, start = dict(needs), 0
-        for known, first in self._known.items():
-            if first > start and _is_within(known, wanted):
-                start = first
-        return start
-
-    def _learn(self, first: int, needs: Needs) -> None:
-        """Keep the farthest; what follows from the new one is the first to be forgotten."""
-        self._known[needs] = first
-        if len(self._known) > _MOST_KNOWN:
-            kept = [
-                (other, known)
-                for known, other in self._known.items()
-                if known == needs or other > first or not _is_within(needs, dict(known))
-            ]
-            self._known = {known: other for other, known in sorted(kept)[-_MOST_KNOWN:]}
 
 
 def _renew_above(most: list[int], leaf: int) -> None:

@@ -122,7 +122,7 @@ class Serving:
 
     def plan(self) -> Plan:
         """Serve one job after the other."""
-        per_node = [self._replicas_a_node(job) for job in self._weighed]
+        per_node = [self._replicas_a_node(job, self._need(job.workers)) for job in self._weighed]
         offers = offers_of(self._weighed, per_node, self._now_s)
         ranked = sorted((self._rank(offer), offer) for offer in offers)
         behind = Behind(offer for _, offer in ranked if self._may_change(offer.job))
@@ -215,8 +215,7 @@ class Serving:
             self._shares[need] = max(parts, default=0.0)
         return self._shares[need]
 
-    def _replicas_a_node(self, job: Job) -> int:
-        need = self._need(job.workers)
+    def _replicas_a_node(self, job: Job, need: Need) -> int:
         if need not in self._per_node:
             requests = [(each, count) for each, count in job.workers.requests.items() if count]
             held = [
@@ -303,31 +302,32 @@ class Serving:
             return self._first_size(offer.job)
         job, need = offer.job, self._need(offer.job.workers)
         placed, now_placed = job.workers.placed, job.workers.placement
-        per_node, own = self._replicas_a_node(job), self._own(job)
+        per_node, own = self._replicas_a_node(job, need), self._own(job, need)
         at_most = self._free.fit_at_most(need) + sum(self._kept(job).values())
         at_most += sum(count for node, count in now_placed.items() if node not in self._free)
         price = behind.price(self._share(job), at_most)
         costs = Costs.of(offer, price, self._terms.rescale_of(job), self._now_s)
-        options = sorted(
-            (
-                costs.unchanged(size) if size.replicas == placed else costs.changed(size),
-                size.replicas,
-                size,
-            )
-            for size in offer.sizes
-            if size.replicas <= at_most
-        )
+        sizes, unchanged, changed = offer.sizes, costs.unchanged, costs.changed
+        rates = enumerate(zip(sizes.replicas, sizes.samples_per_s, strict=True))
+        options = [
+            ((unchanged if replicas == placed else changed)(replicas, rate), replicas, at)
+            for at, (replicas, rate) in rates
+            if replicas <= at_most
+        ]
+        options.sort()
         best: tuple[float, Choice] | None = None
-        for expected, replicas, size in options:
+        for expected, replicas, at in options:
             if best is not None and best[0] <= expected:
                 break
-            placement = self._place(job, replicas, own)
+            placement = self._place(job, need, replicas, own)
             if placement is None:
                 continue
-            real, is_same = size, placement == now_placed
-            if len(placement) != -(-replicas // per_node):
+            if len(placement) == -(-replicas // per_node):
+                real = sizes.at(at)
+            else:
                 real = offer.speed_at(replicas, len(placement))
-            cost = costs.unchanged(real) if is_same else costs.changed(real)
+            weigh = unchanged if placement == now_placed else changed
+            cost = weigh(replicas, real.samples_per_s)
             if best is None or cost < best[0]:
                 best = (cost, Choice(placement, real))
         return None if best is None else best[1]
@@ -337,25 +337,25 @@ class Serving:
 
         That is the best guess there is, but no more than an equal share: nobody knows its work.
         """
-        workers = job.workers
+        workers, need = job.workers, self._need(job.workers)
         if workers.placed:
             wanted = [workers.placed]
         else:
-            per_node = self._replicas_a_node(job)
+            per_node = self._replicas_a_node(job, need)
             equal = int(START_SHARES / (self._num_jobs * self._share(job) or 1.0))
             if equal > per_node:
                 equal -= equal % per_node
             wanted = [min(workers.size_at_start, max(workers.min, equal)), workers.min]
-        own = self._own(job)
+        own = self._own(job, need)
         for replicas in wanted:
-            placement = self._place(job, replicas, own)
+            placement = self._place(job, need, replicas, own)
             if placement is not None:
                 return Choice(placement)
         return None
 
-    def _own(self, job: Job) -> dict[str, int]:
+    def _own(self, job: Job, need: Need) -> dict[str, int]:
         """How many a job may have on each of its nodes."""
-        need, kept = self._need(job.workers), self._kept(job)
+        kept = self._kept(job)
         own: dict[str, int] = {}
         for node, count in job.workers.placement.items():
             if node not in self._free:
@@ -366,12 +366,14 @@ class Serving:
                 own[node] = min(most, count) if self._free.is_closed(node) else most
         return own
 
-    def _place(self, job: Job, replicas: int, own: Mapping[str, int]) -> dict[str, int] | None:
+    def _place(
+        self, job: Job, need: Need, replicas: int, own: Mapping[str, int]
+    ) -> dict[str, int] | None:
         return place(
             job.workers.placement,
-            self._need(job.workers),
+            need,
             replicas,
-            self._replicas_a_node(job),
+            self._replicas_a_node(job, need),
             (self._idle, self._free),
             own,
             may_move=may_be_stopped(job),

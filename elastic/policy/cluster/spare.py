@@ -30,6 +30,15 @@ class Spare:
             rows = [spare_row(board, node, may_leave) for node in pool.nodes]
             self._trees[pool] = MaxTree(rows, len(board.rooms.columns))
 
+    def could_hold(self, shape: Shape) -> bool:
+        """Whether any node could hold such a pod."""
+        self._refresh()
+        # Asked for each who waits: a generator would cost more.
+        for pool in shape.pools:  # noqa: SIM110
+            if self._trees[pool].first(shape.needs) is not None:
+                return True
+        return False
+
     def nodes_for(self, shape: Shape) -> Iterator[int]:
         """Those that could hold such a pod, in the order of the search."""
         return self.nodes_with(shape.needs, shape.pools)
@@ -56,8 +65,8 @@ class Spare:
         touched = self._board.touched
         if self._seen == len(touched):
             return
-        stale = {node for _, node in touched[self._seen :]}
-        for seats in dict.fromkeys(seats for seats, _ in touched[self._seen :]):
+        stale = set(self._board.touched_at[self._seen :])
+        for seats in dict.fromkeys(touched[self._seen :]):
             if seats.can_leave:
                 stale.update(self._affected_elsewhere(seats))
         self._seen = len(touched)
@@ -68,6 +77,8 @@ class Spare:
     def _affected_elsewhere(self, seats: Seats) -> list[int]:
         """Where how many may leave depends on how many there are above the minimum in all."""
         before, now = self._surplus[seats], seats.surplus
+        if now == before:
+            return []
         self._surplus[seats] = now
         least = min(before, now)
         return [node for node, count in seats.counts.items() if count > least]
@@ -78,7 +89,9 @@ def spare_row(board: Board, node: int, may_leave: MayLeave) -> list[int]:
     row, part, gpu = list(board.rooms.free[node]), board.rooms.part, board.rooms.gpu
     cards: set[str] = set()
     for seats in board.residents[node]:
-        leaving = may_leave(seats, node) if seats.surplus > 0 else 0
+        if not seats.can_leave or seats.placed <= seats.group.min:
+            continue
+        leaving = may_leave(seats, node)
         if leaving <= 0:
             continue
         for column, need in seats.shape.needs:
@@ -106,12 +119,12 @@ def make_room(
         able = [
             seats
             for seats in board.residents[node]
-            if seats.can_leave and may_leave(seats, node) > 0 and _holds(seats, lacking)
+            if seats.can_leave and _holds(seats, lacking) and may_leave(seats, node) > 0
         ]
         if not able:
             board.undo(start)
             return None
-        seats = min(able, key=lambda each: rank(each, node))
+        seats = min(able, key=lambda each: rank(each, node)) if len(able) > 1 else able[0]
         board.remove(seats, node)
         removed.append(seats)
     return _without_the_needless(board, shape, node, removed)
@@ -144,4 +157,8 @@ def _lacking(board: Board, shape: Shape, node: int) -> set[int]:
 
 
 def _holds(seats: Seats, lacking: set[int]) -> bool:
-    return any(column in lacking for column, _ in seats.shape.needs)
+    # Asked of each resident of a node.
+    for column, _ in seats.shape.needs:  # noqa: SIM110
+        if column in lacking:
+            return True
+    return False

@@ -62,8 +62,7 @@ class Standings:
 
     def _refresh(self) -> None:
         touched = self._board.touched
-        for at in range(self._seen, len(touched)):
-            workers = touched[at][0]
+        for workers in touched[self._seen :]:
             if workers.can_leave and self._listed.get(workers) != workers.placed:
                 self._list(workers)
         self._seen = len(touched)
@@ -103,6 +102,16 @@ class Turns:
             if not places:
                 del self._places[heapq.heappop(self._scores)]
             yield workers
+
+    def rounds(self) -> Iterator[list[Seats]]:
+        """All whose turn it is at the lowest score, in their order, until nobody is left.
+
+        The same order, where who is added meanwhile has a higher score than it had.
+        """
+        in_order = self._standings.in_order
+        while self._scores:
+            places = self._places.pop(heapq.heappop(self._scores))
+            yield [in_order[place] for place in sorted(places)]
 
 
 def elastic(job: JobSeats) -> bool:

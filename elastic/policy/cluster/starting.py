@@ -83,6 +83,8 @@ class Starter:
             Whether it has its minimum; if not, nothing has changed.
         """
         wish, least = job.workers.group.size_at_start, job.workers.group.min
+        if any(self._board.find(each.shape) is None for each, _ in lacking(job, least)):
+            return False
         if self._on_one_node(self._free, lacking(job, wish)):
             return True
         mark = self._board.mark()
@@ -90,7 +92,8 @@ class Starter:
             return False
         self.add_more(job, wish)
         size = job.workers.placed
-        if len({node for each in job.all for node in each.counts}) > 1:
+        # That one node does not hold as many as were asked for is known by now.
+        if size < wish and len({node for each in job.all for node in each.counts}) > 1:
             self._board.undo(mark)
             if not self._on_one_node(self._free, lacking(job, size)):
                 self._in_any_order(self._free, lacking(job, least), ())
@@ -219,8 +222,11 @@ def _put_on(source: Source, seats: Seats, node: int, count: int) -> bool:
 
 def lacking(job: JobSeats, num_workers: int) -> Wanted:
     """What a job lacks of so many workers, and of all that it needs beside them."""
-    sizes = [(each, each.group.min) for each in job.fixed] + [(job.workers, num_workers)]
-    return [(each, size - each.placed) for each, size in sizes if size > each.placed]
+    fixed, workers = job.fixed, job.workers
+    wanted = [(e, e.group.min - e.placed) for e in fixed if e.placed < e.group.min]
+    if workers.placed < num_workers:
+        wanted.append((workers, num_workers - workers.placed))
+    return wanted
 
 
 def near_servers(job: JobSeats) -> Collection[int]:

@@ -25,6 +25,12 @@ _SETTLED: Final = 1e-3
 _FEW: Final = 32
 """So many jobs are quicker done one by one."""
 
+_AT_ONCE: Final = 4096
+"""As many jobs as have arrays that stay near the processor: more take half as long again."""
+
+_SPARSE: Final = 0.7
+"""Jobs that have settled are left in the arrays until no more than this part goes on."""
+
 Floats = npt.NDArray[np.float64]
 Fitted = tuple[float, tuple[float, ...]]
 """The exponent g, and seconds of the parts: see `SpeedModel`."""
@@ -56,8 +62,13 @@ def fit_steps(steps: Sequence[Sequence[Step]], overlaps: Sequence[float]) -> lis
         steps: By job, at least one.
         overlaps: Values of g to choose from, each a power of two; the first for a single step.
     """
-    if not steps:
-        return []
+    found: list[Fitted] = []
+    for first in range(0, len(steps), _AT_ONCE):
+        found += _fit_some(steps[first : first + _AT_ONCE], overlaps)
+    return found
+
+
+def _fit_some(steps: Sequence[Sequence[Step]], overlaps: Sequence[float]) -> list[Fitted]:
     measured = _Measured.of(steps)
     start, scales = _one_after_the_other(measured)
     tried = [start if g == 1.0 else _overlapping(measured, start, scales, g) for g in overlaps]
@@ -92,24 +103,21 @@ class _Measured:
         """Lay them out."""
         most = max(map(len, steps))
         rows = [[*map(_row, each), *[_NO_STEP] * (most - len(each))] for each in steps]
-        uses, accumulated, seconds, computing = (
-            np.moveaxis(np.array([[row[at] for row in each] for each in rows]), 0, -1)
-            for at in range(len(_NO_STEP))
-        )
+        local, accumulated, seconds, told, *network = np.array(rows).T
+        uses = np.stack([np.where(np.isinf(seconds), 0.0, 1.0), local, *network], axis=1)
+        computing = np.zeros_like(uses)
+        computing[:, 0], computing[:, 1] = 1.0 / told, local / told
         return cls(uses, accumulated, seconds, computing)
 
 
-_Row = tuple[tuple[float, ...], float, float, tuple[float, ...]]
+_Row = tuple[float, ...]
 
-_NOTHING: Final = (0.0,) * len(PRIOR)
-_NO_STEP: Final[_Row] = (_NOTHING, 0.0, np.inf, _NOTHING)
+_NO_STEP: Final[_Row] = (0.0, 0.0, np.inf, np.inf, 0.0, 0.0, 0.0)
 
 
 def _row(step: Step) -> _Row:
-    computing = _NOTHING
-    if step.compute_s is not None:
-        computing = (1.0 / step.compute_s, step.local / step.compute_s, 0.0, 0.0, 0.0)
-    return (1.0, step.local, *step.network), float(step.accumulated), step.seconds, computing
+    told = np.inf if step.compute_s is None else step.compute_s
+    return (step.local, float(step.accumulated), step.seconds, told, *step.network)
 
 
 def _one_after_the_other(measured: _Measured) -> tuple[Floats, Floats]:
@@ -210,23 +218,35 @@ def _sum(rows: Floats) -> Floats:
 
 
 def _descend_together(normal: Floats, wanted: Floats, x: Floats, scales: Floats) -> Floats:
-    """All jobs by one operation, until each has settled."""
+    """All jobs by one operation, until each has settled: what comes of it later is not taken."""
     found, left = x.copy(), np.arange(x.shape[1])
+    goes_on, curvatures = np.full(len(left), fill_value=True), _curvatures(normal)
     for _ in range(_SWEEPS):
         moved = np.zeros(len(left))
         for part, row in enumerate(normal):
-            curvature, before = row[part], x[part].copy()
-            off = wanted[part] - _sum(row * x)
-            better = before + np.divide(off, curvature, where=curvature > 0, out=off)
+            before = x[part].copy()
+            better = before + (wanted[part] - _sum(row * x)) / curvatures[part]
             np.maximum(better, 0.0, out=x[part])
             np.maximum(moved, np.abs((x[part] - before) * scales[part]), out=moved)
-        found[:, left] = x
-        goes_on = moved >= _SETTLED
-        if not goes_on.any():
+        settled = goes_on & ~(moved >= _SETTLED)
+        if not settled.any():
+            continue
+        found[:, left[settled]] = x[:, settled]
+        goes_on &= ~settled
+        if np.count_nonzero(goes_on) <= _SPARSE * len(left):
+            left, normal, x = left[goes_on], normal[:, :, goes_on], x[:, goes_on]
+            wanted, scales = wanted[:, goes_on], scales[:, goes_on]
+            goes_on, curvatures = np.full(len(left), fill_value=True), _curvatures(normal)
+        if not len(left):
             break
-        left, normal, x = left[goes_on], normal[:, :, goes_on], x[:, goes_on]
-        wanted, scales = wanted[:, goes_on], scales[:, goes_on]
+    found[:, left[goes_on]] = x[:, goes_on]
     return found
+
+
+def _curvatures(normal: Floats) -> Floats:
+    """(parts, jobs), of each part by itself; 1 where a job does not have it and nothing is off."""
+    own = np.stack([row[part] for part, row in enumerate(normal)])
+    return np.where(own > 0, own, 1.0)
 
 
 def _descend_each(normal: Floats, wanted: Floats, x: Floats, scales: Floats) -> Floats:

@@ -25,7 +25,8 @@ def name_of(seats: Seats) -> str:
 
 def nodes_text(board: Board, job: JobSeats) -> str:
     """Where a job is."""
-    return listed(sorted({name for each in job.all for name in board.placement(each)}))
+    names = {board.rooms.nodes[node].name for each in job.all for node in each.counts}
+    return listed(sorted(names.union(*(each.outside for each in job.all))))
 
 
 def change_of(workers: Seats) -> int:

@@ -13,7 +13,8 @@ from elastic.policy.cluster.starting import FreeRoom, near_servers
 
 def is_lonely(job: JobSeats, node: int) -> bool:
     """Whether a worker there is away from all parameter servers of its job."""
-    return bool(near_servers(job)) and node not in near_servers(job)
+    near = near_servers(job)
+    return bool(near) and node not in near
 
 
 class YieldedRoom:
@@ -30,13 +31,16 @@ class YieldedRoom:
 
     def may_leave(self, seats: Seats, node: int) -> int:
         """How many leave a node: no server, not worker 0, and the minimum stays."""
-        surplus = seats.surplus
-        if surplus <= 0:
+        # Asked of each who is on a node, for all nodes.
+        count, surplus = seats.counts.get(node, 0), seats.placed - seats.group.min
+        if not seats.can_leave or surplus <= 0:
             return 0
         if self._only_lonely and not is_lonely(self._standings.job_of[seats], node):
             return 0
-        is_first = self._board.rooms.nodes[node].name == seats.group.first_node
-        return min(seats.counts.get(node, 0) - is_first, surplus)
+        first = seats.group.first_node
+        if first is not None and first == self._board.rooms.nodes[node].name:
+            count -= 1
+        return count if count < surplus else surplus
 
     def nodes_with(self, needs: Needs, pools: Sequence[Pool]) -> Iterable[int]:
         """See `Source`."""

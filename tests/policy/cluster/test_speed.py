@@ -1,9 +1,12 @@
 """Speeds of sizes that were not seen, from those that were."""
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elastic.policy.cluster import step_fit
 from elastic.policy.cluster.snapshot import Speed
 from elastic.policy.cluster.speed import FREE_TRIALS, OVERLAPS, Seen, fit, fit_all
 
@@ -105,4 +108,8 @@ jobs_seen = st.builds(
 @given(many=st.lists(jobs_seen, min_size=33, max_size=40))
 def test_many_jobs_at_once_learn_the_same_as_one_by_one(overlaps, many):
     many = [*many, Seen(()), Seen(seen((4, 1)))]
-    assert fit_all(many, overlaps) == [fit(each, overlaps) for each in many]
+    alone = [fit(each, overlaps) for each in many]
+    assert fit_all(many, overlaps) == alone
+    # And in parts, of which the last has few.
+    with patch.object(step_fit, "_AT_ONCE", len(many) - 3):
+        assert fit_all(many, overlaps) == alone
