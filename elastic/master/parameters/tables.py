@@ -19,11 +19,10 @@ from elastic.rows.initializers import first_rows
 from elastic.rows.kernels import Kernel
 from elastic.rows.life import NOTES, Leaving, is_due, leaving, note, noted, notes_after, without
 from elastic.rows.precision import numbers_of, put_numbers, repacked, unpacked
-from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids
+from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids, part_rows
 from elastic.spec.status import TableStatus
 
 _ID_BYTES: Final = 8
-_READ_ROWS: Final = 4096
 _NUMBER_BYTES: Final = 4
 
 
@@ -237,8 +236,9 @@ class Tables:
     def changed(self, noted: Noted, version: int, table: str) -> Iterator[Change]:
         """What is there of some ids in a version that is held, and which of them are not."""
         ids = merged(noted.get(table, ()))
-        for start in range(0, len(ids), _READ_ROWS):
-            part = ids[start : start + _READ_ROWS]
+        step = part_rows(_named(table, self.forms).width)
+        for start in range(0, len(ids), step):
+            part = ids[start : start + step]
             rows = self.store.read(table, part, version)
             yield Change(part[rows.is_there], rows.values[rows.is_there], part[~rows.is_there])
 
