@@ -116,8 +116,8 @@ class TableEntry(_Form):
 
     def files(self) -> dict[str, FileDigest | None]:
         """The files of its rows, by name."""
-        later = {each.file: each.digest for each in self.changes}
-        return later if self.file is None else {self.file: self.digest, **later}
+        files = {} if self.file is None else {self.file: self.digest}
+        return files | {each.file: each.digest for each in self.changes}
 
 
 class RowsForm(_Form):
