@@ -24,6 +24,7 @@ from elastic.checkpoints.manifest import (
     TENSORS,
     FileDigest,
     Manifest,
+    RowsForm,
     damaged,
     digest_of,
     read_manifest,
@@ -173,6 +174,11 @@ def cut_path(folder: Path, version: int) -> Path:
     return folder / f"{PREFIX}{version:010d}"
 
 
+def version_of(path: Path) -> int:
+    """The version that a cut is of, by its name."""
+    return int(path.name.removeprefix(PREFIX))
+
+
 def list_cuts(folder: Path) -> list[Path]:
     """The cuts of a folder, newest first: by version, which is in the name."""
     if not folder.is_dir():
@@ -221,8 +227,8 @@ def prune(folder: Path, keep: int, newest: Path, check: Callable[[], None] = _un
     """Remove the oldest cuts but `keep` up to `newest`; 0 keeps all.
 
     What stands beyond the cut just written was damaged when the master went back behind it, and
-    must not push out a good one. Where all that stay leave their rows to a store, which may be
-    lost, the newest one that has its own stays as well.
+    must not push out a good one. Where all that stay have files of rows in common, which may be
+    damaged, the newest one that has others stays as well.
 
     Args:
         folder: Where cuts are.
@@ -234,20 +240,32 @@ def prune(folder: Path, keep: int, newest: Path, check: Callable[[], None] = _un
         return
     cuts = [path for path in list_cuts(folder) if path.name <= newest.name]
     stay, old = cuts[:keep], cuts[keep:]
-    if not any(map(_is_whole, stay)):
-        stay += [path for path in old if _is_whole(path)][:1]
+    stay += _with_other_rows(stay, old)
     for path in old:
         if path not in stay:
             check()
             remove(path)
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether a cut has the rows of the job's tables, if there are any."""
+def _with_other_rows(stay: Sequence[Path], old: Sequence[Path]) -> Sequence[Path]:
+    """The newest old cut without the files of rows that all others have; none where one has."""
+    said = _rows_said(stay[0])
+    if said is None or not said.changes_bytes:
+        return ()
+    others = [path for path in (*stay[1:], *old) if _has_others(path, said)]
+    return [path for path in others[:1] if path in old]
+
+
+def _has_others(path: Path, said: RowsForm) -> bool:
+    rows = _rows_said(path)
+    return rows is not None and rows.are_here and rows.whole != said.whole
+
+
+def _rows_said(path: Path) -> RowsForm | None:
     try:
-        return not read_manifest(path).leaves_rows
+        return read_manifest(path).rows
     except CheckpointError:
-        return False
+        return None
 
 
 def remove_all(folder: Path) -> None:

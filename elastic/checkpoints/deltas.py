@@ -146,7 +146,7 @@ def _rows(cut: Path) -> CutRows:
     rows = read_rows(cut)
     if rows is None:
         raise CheckpointError(f"checkpoint {cut} has no tables of embeddings")
-    if rows.is_held:
+    if not rows.is_here:
         raise CheckpointError(
             f"checkpoint {cut} leaves its rows to the store of its job: use one of a "
             "--checkpoint_dir, which has them"

@@ -83,9 +83,24 @@ class LastLedgerForm(BaseModel):
     computed_again: Natural
 
 
-class TableEntry(_Form):
-    """A table of an embedding, and where its rows are: in a file, or else in the store.
+RowsFile = Annotated[str, Field(pattern=r"^rows-\d+(-\d+)?\.bin$")]
 
+
+class ChangesEntry(_Form):
+    """A file of what was changed in a table from one cut to the next.
+
+    It has so many rows, and behind them the ids of those that were removed.
+    """
+
+    file: RowsFile
+    rows: Natural
+    digest: FileDigest
+
+
+class TableEntry(_Form):
+    """A table of an embedding, and the files of its rows: all that there were once, then changes.
+
+    Where there is no file the store has them, as with cuts of the version before.
     One of no numbers has the notes of ids that are counted and have no row yet.
     """
 
@@ -95,14 +110,44 @@ class TableEntry(_Form):
     slots: list[str]
     notes: list[str] = []
     row_dtype: RowDtype = "float32"
-    file: Annotated[str, Field(pattern=r"^rows-\d+\.bin$")] | None = None
+    file: RowsFile | None = None
     digest: FileDigest | None = None
+    changes: list[ChangesEntry] = []
+
+    def files(self) -> dict[str, FileDigest | None]:
+        """The files of its rows, by name."""
+        files = {} if self.file is None else {self.file: self.digest}
+        return files | {each.file: each.digest for each in self.changes}
 
 
 class RowsForm(_Form):
-    """The rows of a model that has tables."""
+    """The rows of a model that has tables.
+
+    `held` says that the store of the job had them as well, when the cut was written.
+    """
 
     tables: list[TableEntry]
+    held: bool = False
+
+    @property
+    def are_here(self) -> bool:
+        """Whether the cut has them."""
+        return all(entry.file is not None for entry in self.tables)
+
+    @property
+    def whole(self) -> list[FileDigest | None]:
+        """What the files hold that all changes are of, which other cuts may have in common."""
+        return [entry.digest for entry in self.tables]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the files that have all rows that there were once."""
+        return sum(entry.digest.size_bytes for entry in self.tables if entry.digest is not None)
+
+    @property
+    def changes_bytes(self) -> int:
+        """Of all changes."""
+        return sum(each.digest.size_bytes for entry in self.tables for each in entry.changes)
 
 
 class Manifest(_Form):
@@ -125,9 +170,9 @@ class Manifest(_Form):
     rows: RowsForm | None = None
 
     @property
-    def leaves_rows(self) -> bool:
-        """Whether the store of rows holds them, and the cut only says so."""
-        return self.rows is not None and any(entry.file is None for entry in self.rows.tables)
+    def holds_rows(self) -> bool:
+        """Whether the store held the version of the rows when the cut was written."""
+        return self.rows is not None and (self.rows.held or not self.rows.are_here)
 
 
 def digest_of(path: Path) -> FileDigest:

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from elastic.checkpoints.cuts import Cut, prune, write_cut
+from elastic.checkpoints.cuts import Cut, prune, version_of, write_cut
 from elastic.checkpoints.destinations import advice, in_words
 from elastic.checkpoints.rows import CutRows
 from elastic.master.coordination.running import RunningJob
@@ -19,8 +20,6 @@ from elastic.platforms.fences import NO_FENCE, Fence
 log = logging.getLogger(__name__)
 
 KEPT_RECOVERY_CUTS: Final = 2
-WITH_ROWS_EACH: Final = 10
-"""Of so many recovery cuts, one has rows itself where a store holds those of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class Cutter:
         self._writes: set[asyncio.Task[Path | OSError]] = set()
         self._last_recovery_version: int | None = None
         self._last_failed: tuple[Path, int] | None = None
-        self._num_recovery_cuts = 0
+        self._cut_before: Path | None = None
         self._held: list[CutRows] = []
         self.newest_checkpoint: Path | None = None
         self.problem = ""
@@ -133,21 +132,35 @@ class Cutter:
         if self._pending is not None:
             await asyncio.gather(self._pending, return_exceptions=True)
 
-    def take_over(self, held: Sequence[CutRows]) -> None:
-        """Hold what recovery cuts of a life before leave to the store, oldest first."""
-        self._held.extend(held)
-
-    async def capture(self, *, rows_may_stay: bool = False) -> Cut:
-        """Copy one moment; the caller holds the parameters' lock.
+    def take_over(self, held: Sequence[CutRows], cut: Cut) -> None:
+        """Go on where a life before has ended.
 
         Args:
-            rows_may_stay: The cut may leave its rows to a store that holds them.
+            held: What the store holds for its recovery cuts, oldest first.
+            cut: That the job has gone back to.
         """
+        self._held.extend(held)
+        path = None if cut.rows is None else cut.rows.path
+        if path is not None and path.parent == self._recovery_dir:
+            self._cut_before = path
+
+    async def capture(self) -> Cut:
+        """Copy one moment, rows included; the caller holds the parameters' lock."""
+        return await self._captured(self._job.parameters.hold_rows)
+
+    async def _capture_next(self) -> Cut:
+        """The same for a recovery cut, which need not write what the one before has."""
+        before = self._cut_before
+        since = None if before is None else version_of(before)
+        cut = await self._captured(partial(self._job.parameters.hold_rows_since, since))
+        if cut.rows is not None:
+            cut.rows = replace(cut.rows, before=before)
+        return cut
+
+    async def _captured(self, hold_rows: Callable[[], Awaitable[CutRows | None]]) -> Cut:
         job, plan = self._job, self._plan
         parameters, state, optimizer = await job.parameters.copy()
-        rows = await job.parameters.hold_rows()
-        if rows is not None and rows_may_stay and rows.is_durable:
-            rows = replace(rows, is_held=True)
+        rows = await hold_rows()
         return Cut(
             version=job.parameters.version,
             parameters=parameters,
@@ -184,13 +197,11 @@ class Cutter:
             return True
         async with self._job.parameters.lock:
             with self._waiting():
-                # The first is of no row, or of those that another job's cut has.
-                may_stay = self._num_recovery_cuts % WITH_ROWS_EACH != 0
-                cut = await self.capture(rows_may_stay=may_stay)
-        self._num_recovery_cuts += 1
-        if not isinstance(await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS), Path):
+                cut = await self._capture_next()
+        written = await self._write(self._recovery_dir, cut, KEPT_RECOVERY_CUTS)
+        if not isinstance(written, Path):
             return False
-        self._last_recovery_version = cut.version
+        self._last_recovery_version, self._cut_before = cut.version, written
         return True
 
     async def final_checkpoint(self) -> bool:
@@ -233,11 +244,12 @@ class Cutter:
             Whether it is kept; why not is told as an event.
         """
         await self._job.parameters.lock.acquire()
-        with self._waiting():
-            cut = await self.capture()
-        folder, keep = self._recovery_dir, KEPT_RECOVERY_CUTS
+        folder, keep, capture = self._recovery_dir, KEPT_RECOVERY_CUTS, self._capture_next
         if is_checkpoint and self._checkpoint_dir is not None:
             folder, keep = self._checkpoint_dir, self._plan.keep_checkpoint_max
+            capture = self.capture
+        with self._waiting():
+            cut = await capture()
         return isinstance(await self._write(folder, cut, keep), Path)
 
     async def run(self, interval_s: float) -> None:
@@ -264,7 +276,7 @@ class Cutter:
         return written
 
     def _let_go(self, rows: CutRows | None, *, is_written: bool) -> None:
-        """Need the rows of a cut no more, but where a recovery cut leaves them to the store."""
+        """Need the rows of a cut no more, but where the store holds them for a recovery cut."""
         if rows is None:
             return
         if not (rows.is_held and is_written):

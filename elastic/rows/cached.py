@@ -196,7 +196,7 @@ class CachedRows:
 
     def _remember(self, table: str, ids: Ids, rows: Rows) -> None:
         cache = self._caches[table]
-        if cache.is_full:
+        if not cache.has_room(len(ids)):
             # What is forgotten is read from the store again.
             self._pending.join()
             self._check()
@@ -254,12 +254,13 @@ class _Cache:
         """
         self._width = width
         self._max_late = max(max_rows // 2, 1)
-        self._late, self._before = _Remembered(width), _Remembered(width)
+        self._late, self._before = self._none(), self._none()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether those of before have to be forgotten."""
-        return len(self._late) >= self._max_late
+    def has_room(self, num_rows: int) -> bool:
+        """Whether so many may be put without forgetting those of before; as many as it likes to
+        one that has none of late.
+        """
+        return not len(self._late) or len(self._late) + num_rows <= self._max_late
 
     def read(self, ids: Ids) -> tuple[Rows, NDArray[np.bool_]]:
         """Rows, and which of them are not known here, whose values mean nothing."""
@@ -268,7 +269,8 @@ class _Cache:
             asked = np.flatnonzero(is_missing)
             older, is_unknown = self._before.read(ids[asked])
             found, known = asked[~is_unknown], _some(older, ~is_unknown)
-            self._late.put(ids[found], known)
+            if self.has_room(len(found)):
+                self._late.put(ids[found], known)
             rows.values[found], rows.is_there[found] = known.values, known.is_there
             is_missing[found] = False
         return rows, is_missing
@@ -279,16 +281,21 @@ class _Cache:
 
     def forget(self) -> None:
         """Forget what has not been asked for of late."""
-        self._late, self._before = _Remembered(self._width), self._late
+        self._late, self._before = self._none(), self._late
+
+    def _none(self) -> "_Remembered":
+        return _Remembered(self._width, self._max_late)
 
 
 class _Remembered:
     """Rows by their ids, and of each whether it is in the store, or known not to be."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, room: int) -> None:
         self._index = IdIndex()
-        self._values: Values = np.zeros((1, width), np.float32)
-        self._is_there: NDArray[np.bool_] = np.zeros(1, np.bool_)
+        # All of it at once: memory that is never written takes none, and arrays that grow take half
+        # as much again as they hold, and thrice while they do.
+        self._values: Values = np.empty((room, width), np.float32)
+        self._is_there: NDArray[np.bool_] = np.zeros(room, np.bool_)
 
     def __len__(self) -> int:
         return len(self._index)

@@ -211,7 +211,7 @@ def check_server(client: redis.Redis, link: RedisLink) -> None:
     if not info.get("aof_enabled", 0):
         log.warning(
             "the Redis at %s keeps nothing on its disk as it goes (appendonly no): when it ends, "
-            "the job goes back to its newest cut that has the rows",
+            "the job goes back to its newest cut",
             link,
         )
 

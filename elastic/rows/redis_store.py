@@ -43,9 +43,16 @@ from elastic.rows.redis_hashes import (
 )
 from elastic.rows.redis_link import RedisLink, RedisRefusesError, check_server
 from elastic.rows.redis_packing import fields, read_rows, write_rows
-from elastic.rows.store import Change, Notes, RowMissingError, Rows, RowsLostError, TableForm
+from elastic.rows.store import (
+    Change,
+    Notes,
+    RowMissingError,
+    Rows,
+    RowsLostError,
+    TableForm,
+    part_rows,
+)
 
-SCAN_ROWS: Final = 4096
 KEYS_A_SCAN: Final = 1000
 WAS_ABSENT: Final = b""
 LOADING: Final = b"loading"
@@ -245,8 +252,9 @@ class RedisRows:
             kept = self._held[version].kept[table]
             ids = self._known[table].ids()
             ids = np.concatenate([ids[kept.find(ids) < 0], kept.ids])
-        for start in range(0, len(ids), SCAN_ROWS):
-            some = np.sort(ids[start : start + SCAN_ROWS])
+        step = part_rows(self._forms[table].width)
+        for start in range(0, len(ids), step):
+            some = np.sort(ids[start : start + step])
             rows = self.read(table, some, version)
             if rows.is_there.any():
                 yield Change(some[rows.is_there], rows.values[rows.is_there])

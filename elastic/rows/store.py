@@ -12,7 +12,7 @@ later commits overwrite, and no copy of a table.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,23 @@ Noted: TypeAlias = NDArray[np.int32]
 """The notes of some rows: two dimensions."""
 
 
+PART_ROWS: Final = 4096
+PART_BYTES: Final = 1 << 20
+"""Of what is read at once where all of a table is: answers are there several times, in one form and
+another."""
+
+
 class RowsLostError(InfrastructureError):
     """The store is gone, or is at another version than the books: the job goes back to a cut."""
 
 
 class RowMissingError(TrainingError):
     """A row that is known is not there: it must never be taken for a new one."""
+
+
+def part_rows(width: int) -> int:
+    """How many rows of so many numbers are read at once."""
+    return max(1, min(PART_ROWS, PART_BYTES // (4 * width)))
 
 
 def no_ids() -> Ids:

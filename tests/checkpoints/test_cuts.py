@@ -24,7 +24,7 @@ from elastic.checkpoints.manifest import read_manifest
 from elastic.checkpoints.rows import CutRows
 from elastic.frameworks.base import UpdaterState
 from elastic.rows.base import Table
-from elastic.rows.store import TableForm
+from elastic.rows.store import Change, TableForm
 
 WRITER = """
 import itertools, sys
@@ -97,6 +97,11 @@ def test_pruning_counts_up_to_the_newest_only(keep, kept, tmp_path):
     assert [read_cut(path).version for path in list_cuts(tmp_path)] == kept
 
 
+def _rows(ids, value):
+    ids = np.array(ids, np.int64)
+    return Change(ids, np.full((len(ids), 2), value, np.float32))
+
+
 def test_the_newest_cut_is_that_of_the_highest_version_whatever_the_times(tmp_path):
     def cut(version):
         return Cut(version, {"w": np.zeros(3, np.float32)}, {}, UpdaterState(), None)
@@ -110,14 +115,25 @@ def test_the_newest_cut_is_that_of_the_highest_version_whatever_the_times(tmp_pa
 
 @pytest.mark.parametrize(
     ("whole", "kept"),
-    [([1, 2], [5, 4, 2]), ([1, 4], [5, 4]), ([1, 2, 5], [5, 4]), ([], [5, 4])],
-    ids=["older", "among-those-kept", "newest", "none"],
+    [
+        ([1], [5, 4]),
+        ([1, 2], [5, 4, 1]),
+        ([1, 3], [5, 4, 2]),
+        ([1, 4], [5, 4, 3]),
+        ([1, 5], [5, 4]),
+    ],
+    ids=["no-other", "older", "newest-of-the-others", "one-is-whole", "newest"],
 )
-def test_pruning_leaves_the_newest_that_has_its_rows(whole, kept, tmp_path):
-    """The others are worth as much as the store that holds their rows."""
-    form = TableForm(Table("items", 2, "zeros"))
+def test_pruning_leaves_one_that_has_other_files_of_rows(whole, kept, tmp_path):
+    """Of damage to those that the newest have in common it knows nothing."""
+    form, newest = TableForm(Table("items", 2, "zeros")), None
     for version in range(1, 6):
-        rows = CutRows((form,), lambda _: iter(()), is_held=version not in whole)
+        rows = CutRows(
+            (form,),
+            lambda _, version=version: [_rows(range(9), version)],
+            before=None if version in whole else newest,
+            changed=lambda _, version=version: [_rows([version], version)],
+        )
         newest = write_cut(tmp_path, replace(_cut(version), rows=rows))
     prune(tmp_path, 2, newest)
     assert [read_manifest(path).version for path in list_cuts(tmp_path)] == kept

@@ -1,14 +1,16 @@
 """Rows in cuts: read back as they were, found to be damaged, or left to the store holding them."""
 
+import os
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.rows import rows_of
+from support.rows import leave_rows, rows_of
 
-from elastic.checkpoints.cuts import Cut, copy_cut, newest_cut, read_cut, write_cut
-from elastic.checkpoints.manifest import read_manifest
+from elastic.checkpoints import rows as row_files
+from elastic.checkpoints.cuts import Cut, copy_cut, newest_cut, read_cut, remove, write_cut
+from elastic.checkpoints.manifest import MANIFEST, read_manifest
 from elastic.checkpoints.rows import CutRows, read_rows
 from elastic.checkpoints.table_files import export_tables, exported_tables, rows_folder
 from elastic.errors import CheckpointError
@@ -87,18 +89,27 @@ def test_damage_is_found_and_an_older_cut_is_used(case, tmp_path):
     assert message in told[0]
 
 
-def test_held_rows_are_in_no_file(tmp_path):
+def test_a_cut_whose_rows_the_store_holds_has_them_as_well(tmp_path):
     path = write_cut(tmp_path, a_cut(rows=given(is_held=True)))
-    assert not list(path.glob("rows-*"))
     found = read_cut(path).rows
     assert found.is_held
+    assert found.is_here
+    assert as_lists(found) == BY_ID
+    assert read_manifest(path).holds_rows
+
+
+def test_a_cut_of_the_version_before_leaves_its_rows_to_the_store(tmp_path):
+    path = leave_rows(write_cut(tmp_path, a_cut(rows=given())))
+    found = read_cut(path).rows
+    assert found.is_held
+    assert not found.is_here
     assert found.forms == (ITEMS, EMPTY)
-    assert read_manifest(path).leaves_rows
+    assert read_manifest(path).holds_rows
 
 
 def test_a_cut_whose_held_rows_are_gone_gives_way_to_an_older_one(tmp_path):
     older = write_cut(tmp_path, a_cut(2, given()))
-    write_cut(tmp_path, a_cut(3, given(is_held=True)))
+    leave_rows(write_cut(tmp_path, a_cut(3, given())))
     told = []
 
     def go_back(path, cut):
@@ -117,6 +128,128 @@ def test_a_store_that_loses_a_version_leaves_no_cut(tmp_path):
     with pytest.raises(OSError, match="rows of 'a/items' are gone: the store has gone"):
         write_cut(tmp_path, a_cut(rows=replace(given(), scan=scan)))
     assert not list(tmp_path.iterdir())
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+def change(rows, removed=()):
+    """Rows by id, each one number."""
+    ids = np.array(sorted(rows), np.int64)
+    values = np.repeat(np.array([rows[each] for each in sorted(rows)], np.float32), 4)
+    return Change(ids, values.reshape(-1, 4), np.array(removed, np.int64))
+
+
+def following(folder, version, before, items=(), **fields):
+    """A cut that has these changes of a table, after another."""
+    changes = {"a/items": items, "empty": ()}
+
+    def fail(table):
+        pytest.fail(f"all rows of {table} are read")
+
+    rows = CutRows((ITEMS, EMPTY), fail, before=before, changed=changes.__getitem__)
+    return write_cut(folder, a_cut(version, replace(rows, **fields)))
+
+
+def whole_again(folder, version, before, **fields):
+    """Whether all rows are written, where there is a change to write."""
+    before_now = as_lists(read_cut(before).rows)
+    scan = {"a/items": PARTS, "empty": ()}.__getitem__
+    path = following(folder, version, before, [change({7: 0})], scan=scan, **fields)
+    is_whole = as_lists(read_cut(path).rows) == BY_ID
+    assert is_whole or as_lists(read_cut(path).rows) == {**before_now, 7: [0] * 4}
+    return is_whole
+
+
+def first(folder):
+    return write_cut(folder, a_cut(1, given()))
+
+
+def test_a_cut_has_what_the_one_before_has_and_what_has_changed_since(tmp_path):
+    second = following(
+        tmp_path, 2, first(tmp_path), [change({7: 1, 30: 2}), change({-9: 3}, [9, 100])]
+    )
+    third = following(tmp_path, 3, second, [change({9: 4}, [30])])
+    of_second = {-9: [3] * 4, -5: BY_ID[-5], 7: [1] * 4, 8: BY_ID[8], 30: [2] * 4}
+    of_third = {-9: [3] * 4, -5: BY_ID[-5], 7: [1] * 4, 8: BY_ID[8], 9: [4] * 4}
+    assert as_lists(read_cut(second).rows) == of_second
+    assert as_lists(read_cut(third).rows) == of_third
+    remove(tmp_path / "version-0000000001")
+    remove(second)
+    assert as_lists(read_cut(third).rows) == of_third
+    assert as_lists(read_rows(copy_cut(third, tmp_path / "copies"))) == of_third
+
+
+def test_what_has_not_changed_is_written_no_second_time(tmp_path):
+    before = first(tmp_path)
+    after = following(tmp_path, 2, before, [change({7: 1})])
+    same = following(tmp_path, 3, after)
+    names = ["rows-000.bin", "rows-000-001.bin", "rows-001.bin"]
+    assert sorted(path.name for path in same.glob("rows-*")) == sorted(names)
+    assert all((after / name).samefile(same / name) for name in names)
+    assert (after / "rows-000-001.bin").stat().st_size == 8 + 4 * 4
+
+
+def test_a_file_system_without_links_gets_copies(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    before = first(tmp_path)
+    path = following(tmp_path, 2, before, [change({7: 1})])
+    assert not (before / "rows-000.bin").samefile(path / "rows-000.bin")
+    assert as_lists(read_cut(path).rows) == {**BY_ID, 7: [1] * 4}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+@pytest.mark.parametrize("name", ["rows-000.bin", "rows-000-001.bin"])
+def test_a_cut_is_as_damaged_as_the_files_that_it_has_from_others(name, case, tmp_path):
+    damage, message = DAMAGES[case]
+    path = following(tmp_path, 2, first(tmp_path), [change({7: 1})])
+    path = following(tmp_path, 3, path, [change({8: 1})])
+    damage(path / name)
+    with pytest.raises(CheckpointError, match=message.split(".bin")[-1]):
+        read_cut(path)
+
+
+def test_all_rows_are_written_again_once_changes_are_as_much(tmp_path):
+    before = first(tmp_path)
+    path = following(tmp_path, 2, before, [change(dict.fromkeys((7, 8, 9), 1))])
+    assert not whole_again(tmp_path, 3, path)
+    path = following(tmp_path, 3, path, [change({7: 2})])
+    assert whole_again(tmp_path, 4, path)
+
+
+def test_all_rows_are_written_again_before_there_are_many_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_files, "MAX_CHANGES", 2)
+    path = following(tmp_path, 2, first(tmp_path), [change({7: 1})])
+    assert not whole_again(tmp_path, 3, path)
+    path = following(tmp_path, 3, path, [change({8: 1})])
+    assert whole_again(tmp_path, 4, path)
+
+
+BEFORE = {
+    "other-slots": lambda path: {"forms": (replace(ITEMS, slots=("velocity",)), EMPTY)},
+    "other-dtype": lambda path: {
+        "forms": (replace(ITEMS, table=replace(ITEMS.table, row_dtype="bfloat16"), notes=("a",)),
+                  EMPTY)
+    },
+    "nobody-knows": lambda path: {"changed": None},
+    "no-cut": lambda path: {"before": None},
+    "held": lambda path: leave_rows(path) and {},
+    "damaged": lambda path: (path / MANIFEST).write_text("{") and {},
+    "gone": lambda path: remove(path) or {},
+    "file-gone": lambda path: (path / "rows-001.bin").unlink() or {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BEFORE)
+def test_all_rows_are_written_where_nothing_can_be_added(case, tmp_path):
+    before = first(tmp_path)
+    fields = BEFORE[case](before)
+    scan = {"a/items": PARTS, "empty": ()}.__getitem__
+    path = following(tmp_path, 2, **{"before": before, "scan": scan, **fields})
+    assert as_lists(read_cut(path).rows) == BY_ID
 
 
 # -- beside exported models ------------------------------------------------------------------------

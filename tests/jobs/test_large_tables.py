@@ -11,7 +11,13 @@ ROOM_BYTES = 400 << 20
 POSSIBLE_IDS = 10**8
 
 
-def large_spec(tmp_path):
+STORES = {
+    "ps": {"embedding_store": "ps", "num_ps": 2},
+    "redis": {"embedding_store": "redis"},
+}
+
+
+def large_spec(tmp_path, store):
     rng = np.random.default_rng(1)
     data = tmp_path / "records.npz"
     ids = rng.integers(0, POSSIBLE_IDS, (NUM_RECORDS, IDS_A_RECORD))
@@ -24,16 +30,16 @@ def large_spec(tmp_path):
         minibatch_size=200,
         num_workers=1,
         recovery_interval=3600.0,
-        embedding_store="ps",
-        num_ps=2,
+        **STORES[store],
     )
     return spec, len(np.unique(ids))
 
 
 @pytest.mark.soak
-def test_a_table_is_trained_that_has_no_room_in_master_and_workers(tmp_path):
+@pytest.mark.parametrize("store", STORES)
+def test_a_table_is_trained_that_has_no_room_in_master_and_workers(store, tmp_path):
     """Of 10⁸ possible ids 640,000 come; a row and its slot are 1 KiB."""
-    spec, num_rows = large_spec(tmp_path)
+    spec, num_rows = large_spec(tmp_path, store)
     assert num_rows * DIM * 8 > 1.5 * ROOM_BYTES
     with LocalJob(spec, tmp_path) as job:
         (size,) = job.succeed().tables

@@ -1,5 +1,6 @@
 """Whole jobs whose rows are in a Redis of the user's."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from support.rows import check_counts, check_lives
 from support.thread_job import ZOO, ThreadJob, events, make_spec
 from support.tls_proxy import encrypting, write_certificate
 
-from elastic.checkpoints.cuts import read_cut
+from elastic.checkpoints.cuts import list_cuts, read_cut, version_of
 from elastic.errors import UserError
 from elastic.rows import cached
 from elastic.rows.redis_link import RedisLink
@@ -193,3 +194,45 @@ def test_a_server_that_loses_its_disk_costs_no_life_of_the_master(server, tmp_pa
     assert status.phase is JobPhase.SUCCEEDED, status
     assert [event for event in status.events if event.kind == "ParametersLost"]
     check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, 40)
+
+
+def newest_version(folder):
+    return max(map(version_of, list_cuts(folder)), default=0)
+
+
+def test_a_server_that_loses_its_disk_after_three_cuts_costs_one_of_them(server, tmp_path):
+    """Each cut has the rows: in the files of those before it, and what has changed since."""
+    spec, cuts = spec_of(server, num_epochs=60, recovery_interval=0.05), tmp_path / "cuts"
+    seen = set()
+
+    def has_three(_):
+        seen.add(newest_version(cuts))
+        return len(seen - {0}) >= 3
+
+    with ThreadJob(spec, cuts) as job:
+        job.wait_until(has_three)
+        reached = newest_version(cuts)
+        server.kill()
+        server.lose_disk()
+        server.start()
+        status = job.wait()
+    assert status.phase is JobPhase.SUCCEEDED, status
+    (told,) = events(status, "Resumed")
+    assert int(re.search(r"\(version (\d+)\)", told)[1]) >= reached > 0
+    assert not events(status, "CheckpointDamaged")
+    check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, 60)
+
+
+def test_a_job_goes_on_in_memory_from_the_newest_cut_of_one_with_a_server(server, tmp_path):
+    spec, cuts = spec_of(server, num_epochs=2000, recovery_interval=0.1), tmp_path / "cuts"
+    with ThreadJob(spec, cuts) as job:
+        job.wait_until(lambda _: newest_version(cuts) > 0)
+    reached = newest_version(cuts)
+    epochs = reached // (NUM_RECORDS // 8) + 2
+    settings = {"embedding_store": "memory", "embedding_redis_url": "", "resume": True}
+    again = spec.model_copy(update={**settings, "num_epochs": epochs})
+    status = ThreadJob(again, cuts).run()
+    assert status.phase is JobPhase.SUCCEEDED, status
+    (told,) = events(status, "Resumed")
+    assert told.endswith(f"(version {reached})")
+    check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, epochs)

@@ -1,12 +1,25 @@
 """Cuts whose rows a store holds beyond the master's life: what is held, for how long, by whom."""
 
 import asyncio
+import itertools
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
+from unittest.mock import patch
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
-from support.rows import rows_of
+from hypothesis import settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+from support.rows import leave_rows, rows_of
 
+from elastic.checkpoints import rows as row_files
 from elastic.checkpoints.cuts import list_cuts, newest_cut, read_cut
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import UpdaterState
@@ -17,6 +30,7 @@ from elastic.master.prepare.restoring import find_held, held_versions
 from elastic.rows.base import RowGradient, Table
 from elastic.rows.kernels import RowRule, kernel_of
 from elastic.rows.memory import MemoryRows
+from elastic.rows.store import Change
 
 ITEMS = Table("items", 2, "zeros")
 
@@ -34,8 +48,18 @@ class Dense:
         self.version = version
         self.lock = asyncio.Lock()
 
+    def load(self, version, *_):
+        self.version = version
+
     async def copy(self):
         return {"w": np.full(1, self.version, np.float32)}, {}, UpdaterState()
+
+
+def some(ids, value=1.0, removed=()):
+    """Rows of one number each."""
+    ids = np.array(sorted(ids), np.int64)
+    values = np.full((len(ids), 2), value, np.float32)
+    return Change(ids, values, np.array(sorted(removed), np.int64))
 
 
 class World:
@@ -53,6 +77,14 @@ class World:
         )
         plan = cutter.CutPlan(folder / "recovery", folder / "kept", "job", "run")
         self.cutter = cutter.Cutter(job, plan, lambda *event: self.events.append(event))
+
+    def commit(self, changes):
+        """Make a version with these changes."""
+        version = self.dense.version + 1
+        self.tables.changes = lambda *_: changes
+        self.rows._update_rows(version, [], 1.0, self.rows._to_let_go)
+        self.rows._to_let_go = []
+        self.dense.version = version
 
     def update(self):
         """Make a version in which row 5 is minus the version."""
@@ -76,16 +108,31 @@ def store():
     return made
 
 
-def test_recovery_cuts_leave_rows_to_the_store_but_each_tenth(tmp_path, store):
-    async def play():
-        world, has_files = World(tmp_path, store), []
-        for _ in range(cutter.WITH_ROWS_EACH + 2):
-            await world.cut()
-            has_files.append(bool(list(list_cuts(tmp_path / "recovery")[0].glob("rows-*"))))
-        return has_files
+def files_of(path):
+    return sorted(each.name for each in path.glob("rows-*"))
 
-    has_files = asyncio.run(play())
-    assert has_files == [True, *[False] * (cutter.WITH_ROWS_EACH - 1), True, False]
+
+def row_5(path):
+    """All numbers of row 5 in a cut."""
+    return rows_of(read_cut(path).rows, "items")[5].tolist()
+
+
+def test_recovery_cuts_write_what_has_changed_and_the_store_holds_them(tmp_path, store):
+    async def play():
+        world = World(tmp_path, store)
+        store.commit(1, {"items": some(range(100, 120))})
+        world.dense.version = 1
+        for _ in range(3):
+            await world.cut()
+        return world
+
+    asyncio.run(play())
+    newest, before = list_cuts(tmp_path / "recovery")
+    assert files_of(before) == ["rows-000-001.bin", "rows-000.bin"]
+    assert files_of(newest) == ["rows-000-001.bin", "rows-000-002.bin", "rows-000.bin"]
+    assert [row_5(path) for path in (newest, before)] == [[-3, -3], [-2, -2]]
+    assert (newest / "rows-000-002.bin").stat().st_size == 8 + 2 * 4
+    assert store.held == [3, 4]
 
 
 def test_versions_are_held_as_long_as_a_recovery_cut_is_of_them(tmp_path, store):
@@ -97,8 +144,7 @@ def test_versions_are_held_as_long_as_a_recovery_cut_is_of_them(tmp_path, store)
 
     asyncio.run(play())
     versions = [read_cut(path).version for path in list_cuts(tmp_path / "recovery")]
-    # The first has its rows itself, and stays for a store that is lost.
-    assert sorted(versions) == [1, 4, 5]
+    assert sorted(versions) == [4, 5]
     assert store.held == [4, 5]
 
 
@@ -138,8 +184,7 @@ def test_the_next_master_goes_back_to_what_the_store_holds_and_lets_go_of_it_lat
         versions = held_versions(folder, cut.version)
         later.tables.let_go_but(versions)
         assert versions == store.held == [2, 3]
-        later.cutter.take_over([later.rows.held_at(version) for version in versions])
-        later.cutter._num_recovery_cuts = 1
+        later.cutter.take_over([later.rows.held_at(version) for version in versions], cut)
         for _ in range(2):
             await later.cut()
         later.update()
@@ -165,8 +210,9 @@ def test_a_checkpoint_has_the_rows_of_its_version_whatever_comes_meanwhile(tmp_p
     assert store.held == []
 
 
-def test_a_store_without_the_version_is_told_and_the_cut_removed(tmp_path, store):
-    """Else the job would take it once it has come to that version by another way."""
+@pytest.fixture
+def two_cuts(tmp_path, store):
+    """Of versions 1 and 2, the newest first."""
 
     async def play():
         world = World(tmp_path, store)
@@ -174,11 +220,118 @@ def test_a_store_without_the_version_is_told_and_the_cut_removed(tmp_path, store
             await world.cut()
 
     asyncio.run(play())
-    path = list_cuts(tmp_path / "recovery")[0]
-    empty = Tables(LastingRows(), [ITEMS], kernel_of(RowRule("sgd")))
-    empty.open()
+    return list_cuts(tmp_path / "recovery")
+
+
+def empty_tables():
+    tables = Tables(LastingRows(), [ITEMS], kernel_of(RowRule("sgd")))
+    tables.open()
+    return tables
+
+
+def test_a_store_without_the_version_is_loaded_with_the_files_of_the_cut(two_cuts):
+    cut, tables = read_cut(two_cuts[0]), empty_tables()
+    find_held(tables, two_cuts[0], cut)
+    tables.go_back(cut.version, cut.rows)
+    assert tables.store.version == 2
+    assert tables.read("items", np.array([5], np.int64)).tolist() == [[-2, -2]]
+
+
+def test_a_cut_without_files_that_the_store_has_no_more_is_told_and_removed(two_cuts):
+    """Else the job would take it once it has come to that version by another way."""
+    path = leave_rows(two_cuts[0])
     with pytest.raises(
         CheckpointError, match="leaves its rows to the store, which has version 2 no"
     ):
-        find_held(empty, path, read_cut(path))
-    assert path not in list_cuts(tmp_path / "recovery")
+        find_held(empty_tables(), path, read_cut(path))
+    assert not path.exists()
+    assert two_cuts[1].exists()
+
+
+# -- whatever happens ------------------------------------------------------------------------------
+
+NUM_IDS = 12
+SOME_IDS = st.sets(st.integers(0, NUM_IDS - 1), max_size=5)
+
+
+class Schedules(RuleBasedStateMachine):
+    """Masters come and go, and so does the store; each cut has the rows of its version."""
+
+    @initialize(is_durable=st.booleans())
+    def begin(self, is_durable):
+        self.temporary = TemporaryDirectory()
+        self.folder = Path(self.temporary.name)
+        self.is_durable = is_durable
+        self.history = {0: {}}
+        self.random = itertools.count(1)
+        self.life(0, None)
+
+    def teardown(self):
+        self.temporary.cleanup()
+
+    def life(self, version, cut, store=None):
+        """A master begins."""
+        is_new = store is None
+        store = store or (LastingRows if self.is_durable else MemoryRows)()
+        self.world = World(self.folder, store, version)
+        if is_new:
+            self.world.tables.open()
+        self.world.rows.load(version, {}, {}, None)
+        if cut is not None:
+            find_held(self.world.tables, cut.rows.path, cut)
+            self.world.tables.go_back(version, cut.rows)
+            versions = held_versions(self.folder / "recovery", version)
+            self.world.tables.let_go_but(versions)
+            held = [self.world.rows.held_at(each) for each in versions]
+            self.world.cutter.take_over(held, cut)
+
+    @rule(changed=SOME_IDS, removed=SOME_IDS)
+    def update(self, changed, removed):
+        rows, value = self.history[self.world.dense.version], float(next(self.random))
+        removed -= changed
+        self.world.commit({"items": some(changed, value, removed)})
+        rows = {each: number for each, number in rows.items() if each not in removed}
+        self.history[self.world.dense.version] = rows | dict.fromkeys(changed, value)
+
+    @rule(is_wanted=st.booleans())
+    def cut(self, is_wanted):
+        assert asyncio.run(self.world.cutter.recovery_cut(is_wanted))
+        self.check(list_cuts(self.folder / "recovery"))
+
+    @rule()
+    def cut_that_fails(self):
+        with patch.object(cutter, "write_cut", side_effect=OSError(28, "No space left on device")):
+            asyncio.run(self.world.cutter.recovery_cut(is_wanted=True))
+
+    @rule()
+    def checkpoint(self):
+        assert asyncio.run(self.world.cutter.final_checkpoint())
+        # Others may be of what was undone since.
+        self.check([self.world.cutter.newest_checkpoint])
+
+    @rule(is_store_lost=st.booleans())
+    def lose_the_master(self, is_store_lost):
+        paths = list_cuts(self.folder / "recovery")
+        if not paths:
+            return
+        cut = read_cut(paths[0])
+        is_left = self.is_durable and not is_store_lost
+        self.life(cut.version, cut, self.world.tables.store if is_left else None)
+        ids = np.arange(NUM_IDS)
+        found = self.world.tables.store.read("items", ids)
+        there = dict(
+            zip(ids[found.is_there].tolist(), found.values[found.is_there, 0], strict=True)
+        )
+        assert there == self.history[cut.version]
+
+    def check(self, paths):
+        for path in paths:
+            rows = rows_of(read_cut(path).rows, "items")
+            numbers = {row_id: row[0] for row_id, row in rows.items()}
+            assert numbers == self.history[read_cut(path).version]
+
+
+@pytest.mark.parametrize("most_changes", [2, row_files.MAX_CHANGES])
+def test_each_cut_has_the_rows_of_its_version_whatever_came_before(most_changes, monkeypatch):
+    monkeypatch.setattr(row_files, "MAX_CHANGES", most_changes)
+    run_state_machine_as_test(Schedules, settings=settings(max_examples=15, deadline=None))

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from support.redis_servers import redis_server
-from support.row_store_contract import FORMS, make, noted, numbers, rows_of
+from support.row_store_contract import DIM, FORMS, make, noted, numbers, rows_of
 
 from elastic.errors import TrainingError
+from elastic.rows import cached
 from elastic.rows.cached import CachedRows
 from elastic.rows.redis_link import RedisLink
 from elastic.rows.redis_store import RedisRows
@@ -97,3 +98,16 @@ def test_a_fault_of_the_store_is_told_to_who_asks_next_and_nobody_waits(store, i
     make(store, deep=rows_of([1], 1))
     with pytest.raises(IndexError, match="a fault"):
         store.hold(1)
+
+
+def test_no_more_is_remembered_than_there_is_room_for(store, monkeypatch):
+    """Not even while it becomes more: what of it would be free again is of use to nobody."""
+    monkeypatch.setattr(cached, "CACHE_BYTES", 64 << 10)
+    store.load(0, {})
+    num_rows = (64 << 10) // len(FORMS) // (4 * DIM)
+    for first in range(0, 40 * num_rows, num_rows // 3):
+        make(store, deep=rows_of(range(first, first + num_rows // 3), 1))
+        numbers(store, range(first // 2, first // 2 + num_rows // 5))
+        cache = store._caches["deep"]
+        assert sum(len(each._values) for each in (cache._late, cache._before)) <= num_rows
+    assert numbers(store, [0, 1, 2]) == [1, 1, 1]

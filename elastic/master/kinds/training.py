@@ -236,7 +236,7 @@ async def open_training(
     if isinstance(parameters, WithRows) and cut is not None:
         versions = held_versions(parts.env.recovery_dir, cut.version)
         await run(partial(parameters.tables.let_go_but, versions))
-        cutter.take_over([parameters.held_at(version) for version in versions])
+        cutter.take_over([parameters.held_at(version) for version in versions], cut)
     is_outside = parts.ring is not None or (tables is not None and tables.store.is_durable)
     if cut is None and is_outside:
         # What the job goes back to where a server, or the store, is lost before the next cut.

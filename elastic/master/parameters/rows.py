@@ -23,6 +23,7 @@ from elastic.master.parameters.strategy import (
 from elastic.master.parameters.tables import Share, Tables
 from elastic.master.parameters.versions import PackedModel
 from elastic.rows.base import Ids, Values
+from elastic.rows.changed import ChangedIds
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowsLostError
 from elastic.spec.status import TableStatus
@@ -69,6 +70,7 @@ class WithRows(Generic[C]):
         self._inner = inner
         self.tables = tables
         self._group: list[WithShare[C]] = []
+        self._changed = ChangedIds()
         self._held: dict[Hashable, list[int]] = {}
         self._old: dict[int, Tables] = {}
         self._to_let_go: list[int] = []
@@ -250,6 +252,17 @@ class WithRows(Generic[C]):
         version = self.tables.store.version
         return self.tables.of_version(version, partial(self._release_rows, reader))
 
+    async def hold_rows_since(self, version: int | None) -> CutRows:
+        """See `Strategy`."""
+        now = self.tables.store.version
+        noted = self._changed.since(version, now)
+        # The first one is of no row, or of those that another job's cut has: it is loaded as fast.
+        is_held = self.tables.store.is_durable and version is not None
+        rows = replace(await self.hold_rows(), is_held=is_held)
+        if noted is None:
+            return rows
+        return replace(rows, changed=partial(self.tables.changed, noted, now))
+
     def held_at(self, version: int) -> CutRows:
         """Rows of a version that the store holds since a life before."""
         let_go = partial(self._let_go, version)
@@ -264,6 +277,7 @@ class WithRows(Generic[C]):
     ) -> None:
         """See `Strategy`: rows go back by `Tables.go_back`."""
         self._inner.load(version, parameters, state, optimizer)
+        self._changed = ChangedIds(version)
 
     def sizes(self) -> tuple[TableStatus, ...]:
         """How large the tables are, or were a moment ago."""
@@ -310,6 +324,7 @@ class WithRows(Generic[C]):
         self, version: int, shares: Sequence[Share], rate: float, let_go: Sequence[int]
     ) -> None:
         changes = self.tables.changes(shares, rate, version)
+        self._changed.add(changes)
         self.tables.store.commit(version, changes)
         for each in let_go:
             self.tables.store.let_go(each)

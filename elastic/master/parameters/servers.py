@@ -306,6 +306,10 @@ class ServerParameters:
         """See `Strategy`: there are none."""
         return None
 
+    async def hold_rows_since(self, version: int | None) -> CutRows | None:  # noqa: ARG002
+        """See `Strategy`: there are none."""
+        return None
+
     async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
         """See `Strategy`: every server copies at one version, which the mirror has then too."""
         if not self._servers:

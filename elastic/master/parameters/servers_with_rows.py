@@ -129,6 +129,10 @@ class ServersWithRows(ServerParameters):
         self._hold(reader, self.version)
         return self.tables.of_version(self.version, partial(self._release_rows, reader))
 
+    async def hold_rows_since(self, version: int | None) -> CutRows:  # noqa: ARG002
+        """See `Strategy`: servers do not tell which rows have changed."""
+        return await self.hold_rows()
+
     # -- inside --------------------------------------------------------------------------------
 
     def _hold(self, reader: Hashable, version: int) -> None:

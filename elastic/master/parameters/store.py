@@ -330,6 +330,10 @@ class ParameterStore(VersionStore[Model]):
         """See `Strategy`: there are none."""
         return None
 
+    async def hold_rows_since(self, version: int | None) -> CutRows | None:  # noqa: ARG002
+        """See `Strategy`: there are none."""
+        return None
+
 
 def _mixed(old: Mapping[str, Array], new: Mapping[str, Array], share: float) -> Tensors:
     """Move floats by `share` towards the new values; counters only upwards."""

@@ -239,6 +239,14 @@ class Strategy(Protocol[C]):
         None where the model has no tables.
         """
 
+    async def hold_rows_since(self, version: int | None) -> CutRows | None:
+        """The same for the cuts that follow each other, beyond the life of this process if it can.
+
+        Args:
+            version: Of the last of these cuts; None where there is none. What has changed since is
+                told, if it is known.
+        """
+
     async def copy(self) -> tuple[Tensors, Tensors, UpdaterState]:
         """Parameters, state and optimizer for a cut; the caller holds `lock`."""
 

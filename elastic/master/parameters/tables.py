@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from elastic.checkpoints.rows import CutRows
 from elastic.errors import CheckpointError
 from elastic.rows.base import CANDIDATES, Ids, Life, RowGradient, RowGradients, Table, Values
+from elastic.rows.changed import Noted, merged
 from elastic.rows.initializers import first_rows
 from elastic.rows.kernels import Kernel
 from elastic.rows.life import NOTES, Leaving, is_due, leaving, note, noted, notes_after, without
 from elastic.rows.precision import numbers_of, put_numbers, repacked, unpacked
-from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids
+from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids, part_rows
 from elastic.spec.status import TableStatus
 
 _ID_BYTES: Final = 8
@@ -229,9 +230,17 @@ class Tables:
         return CutRows(
             self.forms,
             partial(self.store.scan, version=version),
-            is_durable=self.store.is_durable,
             let_go=let_go,
         )
+
+    def changed(self, noted: Noted, version: int, table: str) -> Iterator[Change]:
+        """What is there of some ids in a version that is held, and which of them are not."""
+        ids = merged(noted.get(table, ()))
+        step = part_rows(_named(table, self.forms).width)
+        for start in range(0, len(ids), step):
+            part = ids[start : start + step]
+            rows = self.store.read(table, part, version)
+            yield Change(part[rows.is_there], rows.values[rows.is_there], part[~rows.is_there])
 
     def let_go_but(self, versions: Sequence[int]) -> None:
         """Let go of what a process before has held for readers that went with it.

@@ -1,6 +1,7 @@
 """Going on from a cut: which one, whether it fits this job, and what follows if there is none."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def restore(
 
 
 def held_versions(folder: Path, newest: int) -> list[int]:
-    """Versions up to `newest` whose cuts leave their rows to the store, oldest first."""
+    """Versions up to `newest` whose rows the store held for their cuts, oldest first."""
     versions = []
     for path in reversed(list_cuts(folder)):
         try:
@@ -84,7 +85,7 @@ def held_versions(folder: Path, newest: int) -> list[int]:
         except CheckpointError:
             # Told of when cuts are read; nobody goes back to it.
             continue
-        if manifest.version <= newest and manifest.leaves_rows:
+        if manifest.version <= newest and manifest.holds_rows:
             versions.append(manifest.version)
     return versions
 
@@ -147,22 +148,24 @@ def _searched(env: MasterEnvironment) -> list[Path]:
 
 
 def find_held(tables: Tables | None, path: Path, cut: Cut) -> None:
-    """Go back to the rows that a cut leaves to the store.
+    """Have the store go back to the rows of a cut; else these will be read from its files.
 
-    A cut whose rows are there no more is removed: the job will come to that version again by
-    another way, and to other rows.
+    A cut without files whose rows are there no more is removed: the job will come to that version
+    again by another way, and to other rows.
 
     Raises:
-        CheckpointError: They are there no more.
+        CheckpointError: They are nowhere any more.
     """
-    if tables is None or cut.rows is None or not cut.rows.is_held:
+    rows = cut.rows
+    if tables is None or rows is None or not rows.is_held or tables.store.go_back(cut.version):
         return
-    if not tables.store.go_back(cut.version):
+    if not rows.is_here:
         remove(path)
         raise CheckpointError(
             f"checkpoint {path} leaves its rows to the store, which has version {cut.version} no "
             "more"
         )
+    cut.rows = replace(rows, is_held=False)
 
 
 def _load(

@@ -126,7 +126,7 @@ def _first_rows(spec: JobSpec, model_def: ModelDef, tables: Tables) -> CutRows |
     rows = read_rows(path)
     if rows is None:
         raise CheckpointError(f"checkpoint {path} has no rows, and this model has tables of them")
-    if rows.is_held:
+    if not rows.is_here:
         raise CheckpointError(
             f"checkpoint {path} leaves its rows to the store of its job: use one of a "
             "--checkpoint_dir, which has them"
