@@ -16,7 +16,7 @@ from elastic.errors import CheckpointError
 from elastic.rows.base import CANDIDATES, Ids, Life, RowGradient, RowGradients, Table, Values
 from elastic.rows.initializers import first_rows
 from elastic.rows.kernels import Kernel
-from elastic.rows.life import NOTES, Leaving, is_due, leaving, note, noted, notes_after, without
+from elastic.rows.life import NOTES, Gone, is_due, leaving, note, noted, notes_after, without
 from elastic.rows.precision import numbers_of, put_numbers, repacked, unpacked
 from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids
 from elastic.spec.status import TableStatus
@@ -38,7 +38,11 @@ class Share:
 
 
 class Tables:
-    """The tables of a model, over a store."""
+    """The tables of a model, over a store.
+
+    Attributes:
+        gone: By table, what of it has gone by updates made here.
+    """
 
     def __init__(
         self, store: RowStore, tables: Sequence[Table], kernel: Kernel | None = None
@@ -59,7 +63,7 @@ class Tables:
             for table in tables
             if kernel is not None and table.life.admit_after > 1
         }
-        self._gone = {table.name: _Gone() for table in tables}
+        self.gone = {table.name: Gone() for table in tables}
         self.forms = (*self._by_name.values(), *self._candidates.values())
 
     def open(self) -> None:
@@ -125,7 +129,7 @@ class Tables:
 
     def _size(self, table: Table) -> TableStatus:
         form, counted = self._by_name[table.name], self._candidates.get(table.name)
-        gone = self._gone[table.name]
+        gone = self.gone[table.name]
         return TableStatus(
             name=table.name,
             dim=table.dim,
@@ -208,10 +212,10 @@ class Tables:
         num_new = int(np.count_nonzero(noted(change.values)[:, 0] == 1))
         if is_due(table.life, step, self.store.num_rows(table.name) + num_new):
             notes = notes_after(self.store.notes(table.name), change)
-            gone = leaving(table.life, notes, step)
-            changes[table.name] = without(change, gone.ids)
-            if table.name in self._gone:
-                self._gone[table.name].add(gone)
+            going = leaving(table.life, notes, step)
+            changes[table.name] = without(change, going.ids)
+            if table.name in self.gone:
+                self.gone[table.name] += going.num
 
     def _begun(self, form: TableForm, values: Values, step: int) -> Values:
         """Stored rows of these stored values, whose slots have seen no update."""
@@ -362,18 +366,6 @@ def _form(table: Table, kernel: Kernel | None) -> TableForm:
 def _candidates(table: Table) -> TableForm:
     """What is stored of a table's ids that have no row yet: notes alone."""
     return TableForm(Table(table.name + CANDIDATES, 0, "zeros", table.life), notes=NOTES)
-
-
-@dataclass(slots=True)
-class _Gone:
-    """Rows of a table that have gone since this process began."""
-
-    expired: int = 0
-    evicted: int = 0
-
-    def add(self, gone: Leaving) -> None:
-        self.expired += len(gone.expired)
-        self.evicted += len(gone.evicted)
 
 
 def _check_tables(own: Sequence[Table], others: Sequence[TableForm]) -> None:
