@@ -96,9 +96,9 @@ class ServedRows:
         Raises:
             TrainingError: There is no memory for them.
         """
-        num_ids = sum(len(each.ids) for share in shares for each in share.rows.values())
+        num_rows = self._tables.num_worked_on(shares, version)
         try:
-            await _run(partial(self._update, shares, learning_rate, version), num_ids)
+            await _run(partial(self._update, shares, learning_rate, version), num_rows)
         except MemoryError as error:
             raise TrainingError(
                 f"a parameter server has no memory left for the rows of version {version} "
@@ -212,7 +212,7 @@ def _gone(version: int | None) -> CallRefusedError:
     )
 
 
-async def _run(work: Callable[[], R], num_ids: int) -> R:
-    if num_ids < INLINE_IDS:
+async def _run(work: Callable[[], R], num_rows: int) -> R:
+    if num_rows < INLINE_IDS:
         return work()
     return await asyncio.to_thread(work)

@@ -99,6 +99,21 @@ def test_rows_that_make_room_are_told():
     assert (size.rows, size.evicted, size.expired) == (7, 2, 0)
 
 
+def test_an_update_that_looks_at_all_rows_is_known_before():
+    """So that nobody else has to wait for it, where they are many."""
+
+    def worked_on(tables, ids, step):
+        gradient = RowGradient(np.array(ids, np.int64), np.ones((len(ids), 2), np.float32))
+        return tables.num_worked_on([Share({"items": gradient}, 1)], step)
+
+    full, old = tables_of(Life(2, max_rows=8)), tables_of(Life(expire_after=16))
+    for tables in (full, old):
+        for ids in (range(6), range(6), [100]):
+            update(tables, ids)
+    assert [worked_on(full, [1, 2], 4), worked_on(full, [1, 2, 3], 4)] == [2, 3 + 6]
+    assert [worked_on(old, [1], 4), worked_on(old, [1], 5)] == [1 + 7, 1]
+
+
 def test_rows_expire_also_in_updates_without_any():
     tables = tables_of(Life(expire_after=8))
     update(tables, [1])

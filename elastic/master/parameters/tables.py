@@ -143,6 +143,17 @@ class Tables:
     def _size_bytes(self, form: TableForm) -> int:
         return self.store.num_rows(form.table.name) * (_ID_BYTES + _NUMBER_BYTES * form.width)
 
+    def num_worked_on(self, shares: Sequence[Share], step: int) -> int:
+        """Rows that an update goes through: all of a table where it may have to look which go.
+
+        Args:
+            shares, step: See `changes`; of stores in memory, which know at once what they have.
+        """
+        num_ids = sum(len(each.ids) for share in shares for each in share.rows.values())
+        sizes = [(form, self.store.num_rows(form.table.name)) for form in self.forms if form.notes]
+        looked_at = [num for form, num in sizes if is_due(form.table.life, step, num + num_ids)]
+        return num_ids + sum(looked_at)
+
     def changes(
         self, shares: Sequence[Share], learning_rate: float, step: int
     ) -> dict[str, Change]:
