@@ -11,8 +11,9 @@ from elastic.errors import TrainingError
 from elastic.master.parameters.tables import Share, Tables
 from elastic.rows.base import Ids, RowGradients, Table
 from elastic.rows.kernels import kernel_of
+from elastic.rows.life import Gone
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import Rows
+from elastic.rows.store import Rows, TableForm
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.rows import RowsError, gradients_from_proto, ids_from_bytes
 from elastic.rpc.server import CallRefusedError, malformed
@@ -74,6 +75,10 @@ class ServedRows:
         """Rows of each table at the newest version."""
         return [self._store.num_rows(form.table.name) for form in self._tables.forms]
 
+    def gone(self) -> list[Gone]:
+        """What has gone of each table of the model in this era."""
+        return [self._tables.gone[table.name] for table in self._tables.tables]
+
     # -- updates -------------------------------------------------------------------------------
 
     def hold_only(self, versions: Sequence[int]) -> None:
@@ -91,9 +96,9 @@ class ServedRows:
         Raises:
             TrainingError: There is no memory for them.
         """
-        num_ids = sum(len(each.ids) for share in shares for each in share.rows.values())
+        num_rows = self._tables.num_worked_on(shares, version)
         try:
-            await _run(partial(self._update, shares, learning_rate, version), num_ids)
+            await _run(partial(self._update, shares, learning_rate, version), num_rows)
         except MemoryError as error:
             raise TrainingError(
                 f"a parameter server has no memory left for the rows of version {version} "
@@ -127,11 +132,8 @@ class ServedRows:
         """Take rows that somebody else has kept."""
         is_old = request.HasField("old_version")
         tables, store = self._old_tables(request.old_version) if is_old else self._newest
-        form = {form.table.name: form for form in tables.forms}.get(request.table)
-        if form is None:
-            raise malformed(f"rows of table {request.table!r}, and there is none")
         try:
-            rows = rows_put(request, form.width)
+            rows = rows_put(request, _form_of(tables, request.table).width)
         except RowsError as error:
             raise malformed(str(error)) from error
         await _run(partial(store.fill, request.table, rows), len(rows.ids))
@@ -155,17 +157,17 @@ class ServedRows:
         tables, store = self._newest
         if version in self._old:
             (tables, store), version = self._old[version], None
-        num_words = tables.table(request.table).num_words
         if request.as_stored:
-            return store.read(request.table, ids, version)
+            return store.read(_form_of(tables, request.table).table.name, ids, version)
+        num_words = tables.table(request.table).num_words
         found = store.read_values(request.table, ids, num_words, version)
         return Rows(tables.begun(request.table, ids, found), found.is_there)
 
     async def scan(self, request: pb.ScanRowsRequest) -> pb.ScanRowsReply:
         """Some rows of a version that is held."""
         try:
-            self._tables.table(request.table)
-            part = partial(self._store.part, request.table, request.version, request.start)
+            name = _form_of(self._tables, request.table).table.name
+            part = partial(self._store.part, name, request.version, request.start)
             return scan_reply(*await asyncio.to_thread(part))
         except KeyError as error:
             raise _gone(request.version) from error
@@ -180,7 +182,7 @@ class ServedRows:
 
     def _old_tables(self, version: int) -> tuple[Tables, MemoryRows]:
         if version not in self._old:
-            self._old[version] = _opened([form.table for form in self._tables.forms])
+            self._old[version] = _opened(self._tables.tables)
         return self._old[version]
 
 
@@ -192,13 +194,25 @@ def _opened(tables: Sequence[Table]) -> tuple[Tables, MemoryRows]:
     return opened, store
 
 
+def _form_of(tables: Tables, name: str) -> TableForm:
+    """A table that has rows here, or of ids that have none yet.
+
+    Raises:
+        CallRefusedError: There is none of this name.
+    """
+    for form in tables.forms:
+        if form.table.name == name:
+            return form
+    raise malformed(f"rows of table {name!r}, and there is none")
+
+
 def _gone(version: int | None) -> CallRefusedError:
     return CallRefusedError(
         grpc.StatusCode.NOT_FOUND, f"rows of version {version} are not held any more"
     )
 
 
-async def _run(work: Callable[[], R], num_ids: int) -> R:
-    if num_ids < INLINE_IDS:
+async def _run(work: Callable[[], R], num_rows: int) -> R:
+    if num_rows < INLINE_IDS:
         return work()
     return await asyncio.to_thread(work)

@@ -23,6 +23,7 @@ from elastic.rpc.layout import DTYPES, Assembler, Layout, LayoutError, iter_chun
 from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
 from elastic.rpc.rows import RowsError
 from elastic.rpc.server import CallRefusedError, malformed
+from elastic.rpc.server_rows import gone_to_proto
 from elastic.rpc.shared import SharedMemory
 from elastic.rpc.wire import encode_data
 
@@ -332,6 +333,7 @@ class ServerServicer:
                     learning_rate=store.learning_rate,
                     applied_learning_rate=applied,
                     num_rows=held.rows.num_rows(),
+                    gone=map(gone_to_proto, held.rows.gone()),
                 ),
             )
         moved, held.moved = held.moved, asyncio.Event()

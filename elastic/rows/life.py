@@ -21,6 +21,22 @@ many of `max_rows`: often enough, and rare enough to cost little."""
 
 
 @dataclass(frozen=True, slots=True)
+class Gone:
+    """How many rows of a table have gone.
+
+    Attributes:
+        expired: Not trained for too long.
+        evicted: To make room.
+    """
+
+    expired: int = 0
+    evicted: int = 0
+
+    def __add__(self, other: "Gone") -> "Gone":
+        return Gone(self.expired + other.expired, self.evicted + other.evicted)
+
+
+@dataclass(frozen=True, slots=True)
 class Leaving:
     """Ids of rows that go, each once, in no order.
 
@@ -31,6 +47,11 @@ class Leaving:
 
     expired: Ids
     evicted: Ids
+
+    @property
+    def num(self) -> Gone:
+        """How many they are."""
+        return Gone(len(self.expired), len(self.evicted))
 
     @property
     def ids(self) -> Ids:

@@ -196,16 +196,28 @@ class LoadHeader(_message.Message):
     def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizer_values: _Optional[str] = ..., total_steps: _Optional[int] = ..., is_synchronous: bool = ..., tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ..., row_rule: _Optional[_Union[RowRule, _Mapping]] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("name", "dim", "initializer", "row_dtype")
+    __slots__ = ("name", "dim", "initializer", "row_dtype", "life")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIM_FIELD_NUMBER: _ClassVar[int]
     INITIALIZER_FIELD_NUMBER: _ClassVar[int]
     ROW_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     name: str
     dim: int
     initializer: str
     row_dtype: str
-    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., row_dtype: _Optional[str] = ...) -> None: ...
+    life: Life
+    def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., initializer: _Optional[str] = ..., row_dtype: _Optional[str] = ..., life: _Optional[_Union[Life, _Mapping]] = ...) -> None: ...
+
+class Life(_message.Message):
+    __slots__ = ("admit_after", "expire_after", "max_rows")
+    ADMIT_AFTER_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_AFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_ROWS_FIELD_NUMBER: _ClassVar[int]
+    admit_after: int
+    expire_after: int
+    max_rows: int
+    def __init__(self, admit_after: _Optional[int] = ..., expire_after: _Optional[int] = ..., max_rows: _Optional[int] = ...) -> None: ...
 
 class RowRule(_message.Message):
     __slots__ = ("kind", "numbers")
@@ -321,16 +333,26 @@ class CommitRequest(_message.Message):
     def __init__(self, era: _Optional[str] = ..., version: _Optional[int] = ..., ids: _Optional[_Iterable[_Union[CommitId, _Mapping]]] = ..., state_share: _Optional[float] = ..., num_epochs: _Optional[int] = ..., ended_sessions: _Optional[_Iterable[str]] = ..., held_rows: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CommitReply(_message.Message):
-    __slots__ = ("learning_rate", "failure", "applied_learning_rate", "num_rows")
+    __slots__ = ("learning_rate", "failure", "applied_learning_rate", "num_rows", "gone")
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     APPLIED_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     NUM_ROWS_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
     learning_rate: float
     failure: str
     applied_learning_rate: float
     num_rows: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, learning_rate: _Optional[float] = ..., failure: _Optional[str] = ..., applied_learning_rate: _Optional[float] = ..., num_rows: _Optional[_Iterable[int]] = ...) -> None: ...
+    gone: _containers.RepeatedCompositeFieldContainer[GoneRows]
+    def __init__(self, learning_rate: _Optional[float] = ..., failure: _Optional[str] = ..., applied_learning_rate: _Optional[float] = ..., num_rows: _Optional[_Iterable[int]] = ..., gone: _Optional[_Iterable[_Union[GoneRows, _Mapping]]] = ...) -> None: ...
+
+class GoneRows(_message.Message):
+    __slots__ = ("expired", "evicted")
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    expired: int
+    evicted: int
+    def __init__(self, expired: _Optional[int] = ..., evicted: _Optional[int] = ...) -> None: ...
 
 class CopyRequest(_message.Message):
     __slots__ = ("era", "version", "num_epochs", "with_optimizer")

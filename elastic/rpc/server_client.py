@@ -16,6 +16,7 @@ import grpc
 from elastic.errors import RpcError
 from elastic.rows.base import RowGradients, Table
 from elastic.rows.kernels import RowRule
+from elastic.rows.life import Gone
 from elastic.rows.store import Change, Rows, TableForm
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import misfit, open_async_channel, open_channel
@@ -25,6 +26,7 @@ from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
 from elastic.rpc.rows import RowsError, gradients_to_proto
 from elastic.rpc.server_rows import (
     WantedRows,
+    gone_from_proto,
     joined_rows,
     put_requests,
     rows_scanned,
@@ -263,12 +265,14 @@ class Committed:
         applied_learning_rate: Of this one.
         failure: What the user has to mend; then there was none.
         num_rows: That the server has of each table now.
+        gone: From the server, of each table of the model.
     """
 
     learning_rate: float
     applied_learning_rate: float
     failure: str
     num_rows: Sequence[int] = ()
+    gone: Sequence[Gone] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +351,11 @@ class AsyncServerClient:
         )
         reply = await self._answer(call(request, metadata=self._metadata, timeout=timeout_s))
         return Committed(
-            reply.learning_rate, reply.applied_learning_rate, reply.failure, tuple(reply.num_rows)
+            reply.learning_rate,
+            reply.applied_learning_rate,
+            reply.failure,
+            tuple(reply.num_rows),
+            tuple(map(gone_from_proto, reply.gone)),
         )
 
     async def copy(

@@ -6,8 +6,9 @@ from typing import Final, cast
 
 import numpy as np
 
-from elastic.rows.base import Ids, RowDtype, Table, Values
+from elastic.rows.base import Ids, Life, RowDtype, Table, Values
 from elastic.rows.kernels import RowRule
+from elastic.rows.life import Gone
 from elastic.rows.store import Change, Rows
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.rows import RowsError, ids_from_bytes, ids_to_bytes
@@ -154,13 +155,25 @@ def table_to_proto(table: Table) -> pb.Table:
         dim=table.dim,
         initializer=table.initializer,
         row_dtype=table.row_dtype,
+        life=_life_to_proto(table.life),
     )
 
 
 def table_from_proto(message: pb.Table) -> Table:
     """Decode what a table is."""
     row_dtype = cast("RowDtype", message.row_dtype or "float32")
-    return Table(message.name, message.dim, message.initializer, row_dtype=row_dtype)
+    life = _life_from_proto(message.life)
+    return Table(message.name, message.dim, message.initializer, life, row_dtype)
+
+
+def gone_to_proto(gone: Gone) -> pb.GoneRows:
+    """Encode what has gone of a table."""
+    return pb.GoneRows(expired=gone.expired, evicted=gone.evicted)
+
+
+def gone_from_proto(message: pb.GoneRows) -> Gone:
+    """Decode what has gone of a table."""
+    return Gone(message.expired, message.evicted)
 
 
 def rule_to_proto(rule: RowRule) -> pb.RowRule:
@@ -171,6 +184,20 @@ def rule_to_proto(rule: RowRule) -> pb.RowRule:
 def rule_from_proto(message: pb.RowRule) -> RowRule:
     """Decode the rule by which rows are updated."""
     return RowRule(message.kind, dict(message.numbers))
+
+
+def _life_to_proto(life: Life) -> pb.Life:
+    return pb.Life(
+        admit_after=life.admit_after, expire_after=life.expire_after, max_rows=life.max_rows
+    )
+
+
+def _life_from_proto(message: pb.Life) -> Life:
+    return Life(
+        message.admit_after,
+        message.expire_after if message.HasField("expire_after") else None,
+        message.max_rows if message.HasField("max_rows") else None,
+    )
 
 
 def _rows_a_message(width: int) -> int:

@@ -52,27 +52,35 @@ LIVES = {
 }
 
 
-def _life_cases():
+def _life_cases(where):
     cases = [f"{name}/{seed}" for seed in range(NUM_SEEDS) for name in LIVES]
-    now = drawn(cases, NUM_DRAWN, "rows/lives")
+    now = drawn(cases, NUM_DRAWN, f"rows/{where}")
     for case in cases:
         name, seed = case.split("/")
         marks = [] if case in now else [pytest.mark.soak]
         yield pytest.param(name, int(seed), id=f"{name}-{seed}", marks=marks)
 
 
-@pytest.mark.parametrize(("name", "seed"), list(_life_cases()))
+@pytest.mark.parametrize(("name", "seed"), list(_life_cases("lives")))
 def test_no_record_is_lost_whose_row_comes_late_or_goes(name, seed, tmp_path):
     faults = ("worker", "worker", "master", "scale")
     check(tmp_path, seed, ("master", "worker"), faults, MODES["sync-1"], LIVES[name])
 
 
+ON_SERVERS = ("ps", "ps", "worker", "worker", "master", "scale")
+"""The first fault is a server's, whose rows are nowhere else but in cuts."""
+
+
+@pytest.mark.parametrize(("name", "seed"), list(_life_cases("lives-on-ps")))
+def test_no_record_is_lost_whose_row_comes_late_or_goes_from_a_server(name, seed, tmp_path):
+    settings = {"num_ps": 1 + seed % 3, "embedding_store": "ps", **MODES["sync-1"]}
+    check(tmp_path, seed, ("ps", "master"), ON_SERVERS, settings, LIVES[name])
+
+
 @pytest.mark.parametrize(("mode", "seed"), list(_cases("rows-on-ps")))
 def test_rows_on_servers_count_once_whatever_dies(mode, seed, tmp_path):
-    """The first fault is a server's, whose rows are nowhere else but in cuts."""
-    faults = ("ps", "ps", "worker", "worker", "master", "scale")
     settings = {"num_ps": 1 + seed % 3, "embedding_store": "ps", **MODES[mode]}
-    check(tmp_path, seed, ("ps", "master"), faults, settings)
+    check(tmp_path, seed, ("ps", "master"), ON_SERVERS, settings)
 
 
 def check(tmp_path, seed, first, drawn_faults, settings, life=None):

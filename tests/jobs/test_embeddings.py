@@ -233,13 +233,12 @@ def test_staleness_of_a_model_without_tables_is_refused(tmp_path):
     assert "--embedding_staleness=2 is about rows of embeddings, and the model" in status.message
 
 
-def test_lives_of_rows_on_servers_are_refused(tmp_path):
-    params = {"num_records": NUM_RECORDS, "life": {"admit_after": 2, "max_rows": 40}}
-    spec = counting_spec(model_params=params, embedding_store="ps", num_ps=1)
+def test_fewer_rows_than_servers_are_refused(tmp_path):
+    params = {"num_records": NUM_RECORDS, "life": {"max_rows": 2}}
+    spec = counting_spec(model_params=params, embedding_store="ps", num_ps=3)
     status = run_job(spec, tmp_path)
     assert (status.phase, status.progress.records_done) == (JobPhase.FAILED, 0)
-    assert "table 'counted' has admit_after=2, max_rows=40, and with" in status.message
-    assert "take --embedding_store memory or redis" in status.message
+    assert "table 'counted' has max_rows=2, of which each of the --num_ps=3" in status.message
 
 
 def test_a_saved_model_is_refused_before_anything_is_trained(tmp_path):

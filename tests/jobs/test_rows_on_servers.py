@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from support.datasets import prepared_dir
 from support.local_job import LocalJob, make_spec
-from support.rows import check_counts, counted_parts, rows_of
+from support.rows import TABLE, check_counts, check_lives, counted_parts, rows_of
 from support.thread_job import ZOO
 
 from elastic.checkpoints.table_files import exported_tables, values_of
-from elastic.rows.base import Table
+from elastic.rows.base import CANDIDATES, Table
 
 NUM_RECORDS = 90
 WAYS = {
@@ -31,9 +31,9 @@ def trained(folder, way, life=None, **settings):
     )
     with LocalJob(spec, folder) as job:
         status = job.succeed()
-        [size] = status.tables
-        assert size.rows == NUM_RECORDS
-        return status.checkpoint, job.cut()
+        [size], cut = status.tables, job.cut()
+        assert size.rows == len(rows_of(cut.rows))
+        return status.checkpoint, cut
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,26 @@ def test_a_job_is_resumed_from_store_to_store_as_if_there_were_one(tmp_path):
         _, cut = trained(tmp_path / "resumed", way, num_workers=1, **settings)
     _, expected = trained(tmp_path / "whole", "memory", num_workers=1, num_epochs=len(ways))
     check_counts(cut, NUM_RECORDS, len(ways))
-    found, wanted = rows_of(cut.rows), rows_of(expected.rows)
-    assert {row_id: row.tobytes() for row_id, row in found.items()} == {
-        row_id: row.tobytes() for row_id, row in wanted.items()
-    }
+    assert bytes_of(cut.rows) == bytes_of(expected.rows)
     for name, values in expected.parameters.items():
         assert cut.parameters[name].tobytes() == values.tobytes()
+
+
+def test_rows_come_late_and_go_as_in_memory_wherever_they_are(tmp_path):
+    """Neither admission nor expiry depends on which server has a row, and nobody counts anew."""
+    life = {"admit_after": 2, "expire_after": 16}
+    ways = ["memory", "3-servers", "2-servers", "redis"]
+    for num_epochs, way in enumerate(ways, 1):
+        settings = {"num_epochs": num_epochs, "resume": num_epochs > 1}
+        _, cut = trained(tmp_path / "resumed", way, life, num_workers=1, **settings)
+    _, expected = trained(tmp_path / "whole", "memory", life, num_workers=1, num_epochs=len(ways))
+    check_lives(cut, NUM_RECORDS, len(ways), life)
+    for table in (TABLE, TABLE + CANDIDATES):
+        assert bytes_of(cut.rows, table) == bytes_of(expected.rows, table)
+
+
+def bytes_of(rows, table=TABLE):
+    return {row_id: row.tobytes() for row_id, row in rows_of(rows, table).items()}
 
 
 @pytest.mark.parametrize(("before", "after"), [("2-servers", "memory"), ("memory", "2-servers")])

@@ -1,11 +1,12 @@
 """Which ids get a row and which rows go: as a plain account of it says, also after a restart."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+from support.row_lives import LIVES, UPDATES, Account
 from support.rows import rows_of
 
 from elastic.errors import CheckpointError
@@ -17,7 +18,6 @@ from elastic.rows.memory import MemoryRows
 
 PLAIN = Table("items", 2, "zeros")
 SGD = kernel_of(RowRule("sgd"))
-PARTS = 8
 
 
 def tables_of(life, kernel=SGD, table=PLAIN):
@@ -52,47 +52,6 @@ def counted(tables):
     """Ids without a row: their count and their last update."""
     rows = rows_of(held(tables), "items:candidates")
     return {id_: tuple(row.view(np.int32).tolist()) for id_, row in rows.items()}
-
-
-@dataclass
-class Account:
-    """The same with dicts: of each id the updates in which it has come since it was unknown."""
-
-    life: Life
-    step: int = 0
-    rows: dict = field(default_factory=dict)
-    candidates: dict = field(default_factory=dict)
-
-    def update(self, ids):
-        self.step += 1
-        for id_ in ids:
-            where = self.rows if id_ in self.rows else self.candidates
-            count = where.pop(id_, (0, 0))[0] + 1
-            if where is self.candidates and count >= self.life.admit_after:
-                where, count = self.rows, 1
-            where[id_] = (count, self.step)
-        for each in (self.rows, self.candidates):
-            self.end(each)
-
-    def end(self, rows):
-        life = self.life
-        is_full = life.max_rows is not None and len(rows) > life.max_rows
-        is_time = life.expire_after and self.step % max(1, life.expire_after // PARTS) == 0
-        if life.expire_after is not None and (is_full or is_time):
-            for id_ in [
-                i for i, (_, seen) in rows.items() if seen <= self.step - life.expire_after
-            ]:
-                del rows[id_]
-        if life.max_rows is not None and len(rows) > life.max_rows:
-            room = life.max_rows - life.max_rows // PARTS
-            for id_ in sorted(rows, key=lambda id_: (*rows[id_], id_))[: len(rows) - room]:
-                del rows[id_]
-
-
-LIVES = st.builds(
-    Life, st.integers(1, 3), st.none() | st.integers(1, 20), st.none() | st.integers(1, 12)
-).filter(lambda life: life.ends)
-UPDATES = st.lists(st.sets(st.integers(-3, 20), max_size=6), min_size=1, max_size=40)
 
 
 @given(LIVES, UPDATES, st.integers(0, 40))
@@ -138,6 +97,21 @@ def test_rows_that_make_room_are_told():
     assert sorted(stored(tables)) == [*range(1, 8)]
     (size,) = tables.sizes()
     assert (size.rows, size.evicted, size.expired) == (7, 2, 0)
+
+
+def test_an_update_that_looks_at_all_rows_is_known_before():
+    """So that nobody else has to wait for it, where they are many."""
+
+    def worked_on(tables, ids, step):
+        gradient = RowGradient(np.array(ids, np.int64), np.ones((len(ids), 2), np.float32))
+        return tables.num_worked_on([Share({"items": gradient}, 1)], step)
+
+    full, old = tables_of(Life(2, max_rows=8)), tables_of(Life(expire_after=16))
+    for tables in (full, old):
+        for ids in (range(6), range(6), [100]):
+            update(tables, ids)
+    assert [worked_on(full, [1, 2], 4), worked_on(full, [1, 2, 3], 4)] == [2, 3 + 6]
+    assert [worked_on(old, [1], 4), worked_on(old, [1], 5)] == [1 + 7, 1]
 
 
 def test_rows_expire_also_in_updates_without_any():

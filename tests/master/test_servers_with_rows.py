@@ -2,19 +2,19 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from support.rows import rows_of
-from support.served_shares import Shares, gradient_of, store_of
+from support.served_rows import RowShares
+from support.served_shares import gradient_of, store_of
 
 from elastic.checkpoints.rows import CutRows
-from elastic.master.parameters.server_rows import ServerRows
-from elastic.master.parameters.servers_with_rows import ServersWithRows
 from elastic.master.parameters.tables import Share, Tables
-from elastic.rows.base import RowGradient, Table
+from elastic.rows.base import Life, RowGradient, Table
 from elastic.rows.kernels import kernel_of
 from elastic.rows.memory import MemoryRows
 from elastic.rows.placement import spread_rows
@@ -29,25 +29,16 @@ TABLES = (Table("deep", 3, "uniform(0.05)"), Table("wide", 1, "zeros"))
 IDS = np.array([-(2**63), -9, -1, 0, 1, 2, 3, 5, 8, 13, 2**40, 2**63 - 1])
 
 
-class RowShares(Shares):
-    """Servers that have the rows too.
+LIVES = {
+    "for good": Life(),
+    "admitted": Life(admit_after=3),
+    "expired": Life(expire_after=3),
+    "admitted and expired": Life(admit_after=2, expire_after=4),
+}
+"""Those that no server decides otherwise than one process, which has all rows."""
 
-    Attributes:
-        begins_with: Rows that they are brought; None for none.
-    """
 
-    begins_with = None
-
-    async def begin_era(self, store):
-        rows = ServerRows()
-        self.tables = Tables(rows, TABLES, kernel_of(store.updater.row_rule()))
-        self.tables.open()
-        self.tables.begin(0, self.begins_with)
-        self.strategy = ServersWithRows(
-            store, self.ring, self.rules, lambda _: None, tables=self.tables, rows=rows
-        )
-        await self.strategy.start()
-
+class ReadShares(RowShares):
     def values_at(self, version):
         """Values of the table `deep` as a worker reads them of a version."""
         found = np.empty((len(IDS), 3), np.float32)
@@ -61,11 +52,8 @@ class RowShares(Shares):
 class Both:
     """The same updates of servers and of one process, whose rows are compared bit by bit."""
 
-    def __init__(self, shares, store, seed):
-        self.shares, self._store = shares, store
-        self.one = Tables(MemoryRows(), TABLES, kernel_of(store.updater.row_rule()))
-        self.one.open()
-        self.one.begin(0, shares.begins_with)
+    def __init__(self, shares, store, one, seed):
+        self.shares, self._store, self.one = shares, store, one
         self._rng = np.random.default_rng(seed)
         self.held = []
 
@@ -79,8 +67,7 @@ class Both:
     async def hold(self):
         version = self.one.store.version
         self.one.store.hold(version)
-        async with self.shares.strategy.lock:
-            self.held.append((version, await self.shares.strategy.hold_rows()))
+        self.held.append((version, await self.shares.hold()))
 
     async def let_go(self):
         if self.held:
@@ -97,9 +84,10 @@ class Both:
                 found = self.shares.tables.read(table.name, IDS, version)
                 wanted = self.one.read(table.name, IDS, version)
                 assert found.tobytes() == wanted.tobytes(), (table.name, version)
+        for name in [form.table.name for form in self.one.forms]:
             for version, rows in self.held:
-                wanted = rows_of(self.one.of_version(version, lambda: None), table.name)
-                found = rows_of(rows, table.name)
+                wanted = rows_of(self.one.of_version(version, lambda: None), name)
+                found = rows_of(rows, name)
                 assert found.keys() == wanted.keys()
                 assert all(found[each].tobytes() == wanted[each].tobytes() for each in wanted)
         for ours, others in zip(self.shares.strategy.sizes(), self.one.sizes(), strict=True):
@@ -118,20 +106,23 @@ def run(scenario):
 
 
 @asynccontextmanager
-async def served(num_servers, seed, begins_with=None):
-    store = store_of("torch", OPTIMIZER)
-    shares = RowShares("torch", OPTIMIZER, num_servers)
-    shares.begins_with = begins_with
+async def served(num_servers, seed, begins_with=None, life=LIVES["for good"]):
+    store, tables = store_of("torch", OPTIMIZER), [replace(each, life=life) for each in TABLES]
+    one = Tables(MemoryRows(), tables, kernel_of(store.updater.row_rule()))
+    one.open()
+    one.begin(0, begins_with)
+    shares = ReadShares(OPTIMIZER, num_servers, tables, lambda each: each.begin(0, begins_with))
     async with shares.serve(store):
-        yield Both(shares, store, seed)
+        yield Both(shares, store, one, seed)
 
 
 @pytest.mark.parametrize("num_servers", [1, 3])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_whatever_is_updated_held_and_let_go_they_have_the_same_rows(num_servers, seed):
+@pytest.mark.parametrize("name", LIVES)
+def test_whatever_is_updated_held_and_let_go_they_have_the_same_rows(num_servers, name):
     async def scenario():
+        seed = 1 + list(LIVES).index(name)
         rng = np.random.default_rng(seed)
-        async with served(num_servers, seed) as both:
+        async with served(num_servers, seed, life=LIVES[name]) as both:
             for step in rng.choice(["update", "update", "hold", "let_go"], 24):
                 await getattr(both, step)()
                 await both.check()

@@ -51,11 +51,6 @@ class WithShare(Generic[C]):
     share: Share
     learning_rate_scale: float = 1.0
 
-    @property
-    def num_ids(self) -> int:
-        """Rows behind it."""
-        return sum(len(each.ids) for each in self.share.rows.values())
-
 
 class WithRows(Generic[C]):
     """See `Strategy`; of each method what it adds for rows."""
@@ -194,10 +189,12 @@ class WithRows(Generic[C]):
         # Whoever has the lock after a failure finds parameters of which no cut can be made.
         self._is_torn = True
         rate = self._inner.applied_learning_rate * group[0].learning_rate_scale * rate_scale
-        shares, num_ids = [each.share for each in group], sum(each.num_ids for each in group)
+        shares = [each.share for each in group]
         let_go, self._to_let_go = self._to_let_go, []
+        is_durable = self.tables.store.is_durable
+        num_rows = 0 if is_durable else self.tables.num_worked_on(shares, version)
         with self._losing():
-            await self._run(partial(self._update_rows, version, shares, rate, let_go), num_ids)
+            await self._run(partial(self._update_rows, version, shares, rate, let_go), num_rows)
         self._is_torn = False
         return version
 
@@ -340,8 +337,8 @@ class WithRows(Generic[C]):
             self._is_lost.set()
             raise ParametersLostError(str(error)) from error
 
-    async def _run(self, work: Callable[[], R], num_ids: int = 0) -> R:
-        if not self.tables.store.is_durable and num_ids < INLINE_IDS:
+    async def _run(self, work: Callable[[], R], num_rows: int = 0) -> R:
+        if not self.tables.store.is_durable and num_rows < INLINE_IDS:
             return work()
         return await asyncio.to_thread(work)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from elastic.errors import RpcError
 from elastic.rows.base import Ids
+from elastic.rows.life import Gone
 from elastic.rows.placement import spread_rows
 from elastic.rows.store import Change, Notes, Rows, RowsLostError, TableForm
 from elastic.rpc.client import VersionGoneError
@@ -49,6 +50,7 @@ class ServerRows:
         self._forms: dict[str, TableForm] = {}
         self._holders: Counter[int] = Counter()
         self._num_rows: dict[int, Sequence[int]] = {}
+        self._gone: dict[int, Sequence[Gone]] = {}
         self._era = ""
         self._clients: Sequence[ServerClient] = ()
 
@@ -64,9 +66,14 @@ class ServerRows:
         self._era, self._clients = era, clients
         self.beginning = Beginning(self._version, {})
 
-    def tell(self, server: int, num_rows: Sequence[int]) -> None:
-        """A server says how many rows it has of each table."""
-        self._num_rows[server] = num_rows
+    def tell(self, server: int, num_rows: Sequence[int], gone: Sequence[Gone] = ()) -> None:
+        """A server says how many rows it has of each table, and how many have gone."""
+        self._num_rows[server], self._gone[server] = num_rows, gone
+
+    def gone(self, table: str) -> Gone:
+        """What has gone of a table of the model in this era, as the servers told last."""
+        place = list(self._forms).index(table)
+        return sum((each[place] for each in self._gone.values() if each), Gone())
 
     # -- a store of rows -----------------------------------------------------------------------
 
@@ -127,8 +134,8 @@ class ServerRows:
         )
 
     def notes(self, table: str) -> Notes:
-        """See `RowStore`: no row goes that is on a server, so nothing is noted."""
-        raise AssertionError(f"nothing is noted of rows of {table!r}")
+        """See `RowStore`: which rows go is decided by the servers that have them."""
+        raise AssertionError(f"notes of {table!r} are the servers' to look at")
 
     def load(self, version: int, tables: Mapping[str, Iterable[Change]]) -> None:
         """See `RowStore`: rows are brought to the servers when these are."""

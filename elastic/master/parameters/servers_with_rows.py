@@ -22,7 +22,7 @@ from elastic.master.parameters.strategy import ParametersLostError
 from elastic.master.parameters.tables import Tables
 from elastic.platforms.fences import NO_FENCE, Fence
 from elastic.rows.base import Table
-from elastic.rows.placement import spread_rows
+from elastic.rows.placement import life_on, spread_rows
 from elastic.rows.precision import repacked
 from elastic.rows.store import Change
 from elastic.rpc.client import BULK_TIMEOUT_S
@@ -62,8 +62,8 @@ class ServersWithRows(ServerParameters):
         self._brought: Counter[tuple[int, str]] = Counter()
 
     def sizes(self) -> tuple[TableStatus, ...]:
-        """How large the tables are."""
-        return self.tables.sizes()
+        """How large the tables are, and what has gone of them in this era."""
+        return tuple(map(self._with_gone, self.tables.sizes()))
 
     # -- where they are ------------------------------------------------------------------------
 
@@ -135,6 +135,10 @@ class ServersWithRows(ServerParameters):
 
     # -- inside --------------------------------------------------------------------------------
 
+    def _with_gone(self, size: TableStatus) -> TableStatus:
+        gone = self._rows.gone(size.name)
+        return size.model_copy(update={"expired": gone.expired, "evicted": gone.evicted})
+
     def _hold(self, reader: Hashable, version: int) -> None:
         self._rows.hold(version)
         self._held.setdefault(reader, []).append(version)
@@ -144,13 +148,17 @@ class ServersWithRows(ServerParameters):
             self._rows.let_go(version)
 
     def _share_of(self, server: LoadedServer, optimizer: UpdaterState) -> LoadedShare:
-        tables = tuple(form.table for form in self.tables.forms)
+        index, num_servers = server.life.replica.index, len(self._servers)
+        tables = tuple(
+            replace(each, life=life_on(each.life, index, num_servers))
+            for each in self.tables.tables
+        )
         rule = self._mirror.updater.row_rule()
         return replace(super()._share_of(server, optimizer), tables=tables, row_rule=rule)
 
     async def _commit(self, server: LoadedServer, commit: Commit) -> Committed:
         committed = await super()._commit(server, replace(commit, held_rows=self._rows.held))
-        self._rows.tell(server.life.replica.index, committed.num_rows)
+        self._rows.tell(server.life.replica.index, committed.num_rows, committed.gone)
         return committed
 
     def _reader_of(self, life: ServerLife) -> ServerClient:

@@ -17,7 +17,7 @@ from elastic.rows.base import CANDIDATES, Ids, Life, RowGradient, RowGradients, 
 from elastic.rows.changed import Noted, merged
 from elastic.rows.initializers import first_rows
 from elastic.rows.kernels import Kernel
-from elastic.rows.life import NOTES, Leaving, is_due, leaving, note, noted, notes_after, without
+from elastic.rows.life import NOTES, Gone, is_due, leaving, note, noted, notes_after, without
 from elastic.rows.precision import numbers_of, put_numbers, repacked, unpacked
 from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids, part_rows
 from elastic.spec.status import TableStatus
@@ -39,7 +39,11 @@ class Share:
 
 
 class Tables:
-    """The tables of a model, over a store."""
+    """The tables of a model, over a store.
+
+    Attributes:
+        gone: By table, what of it has gone by updates made here.
+    """
 
     def __init__(
         self, store: RowStore, tables: Sequence[Table], kernel: Kernel | None = None
@@ -60,7 +64,7 @@ class Tables:
             for table in tables
             if kernel is not None and table.life.admit_after > 1
         }
-        self._gone = {table.name: _Gone() for table in tables}
+        self.gone = {table.name: Gone() for table in tables}
         self.forms = (*self._by_name.values(), *self._candidates.values())
 
     def open(self) -> None:
@@ -126,7 +130,7 @@ class Tables:
 
     def _size(self, table: Table) -> TableStatus:
         form, counted = self._by_name[table.name], self._candidates.get(table.name)
-        gone = self._gone[table.name]
+        gone = self.gone[table.name]
         return TableStatus(
             name=table.name,
             dim=table.dim,
@@ -139,6 +143,17 @@ class Tables:
 
     def _size_bytes(self, form: TableForm) -> int:
         return self.store.num_rows(form.table.name) * (_ID_BYTES + _NUMBER_BYTES * form.width)
+
+    def num_worked_on(self, shares: Sequence[Share], step: int) -> int:
+        """Rows that an update goes through: all of a table where it may have to look which go.
+
+        Args:
+            shares, step: See `changes`; of stores in memory, which know at once what they have.
+        """
+        num_ids = sum(len(each.ids) for share in shares for each in share.rows.values())
+        sizes = [(form, self.store.num_rows(form.table.name)) for form in self.forms if form.notes]
+        looked_at = [num for form, num in sizes if is_due(form.table.life, step, num + num_ids)]
+        return num_ids + sum(looked_at)
 
     def changes(
         self, shares: Sequence[Share], learning_rate: float, step: int
@@ -209,10 +224,10 @@ class Tables:
         num_new = int(np.count_nonzero(noted(change.values)[:, 0] == 1))
         if is_due(table.life, step, self.store.num_rows(table.name) + num_new):
             notes = notes_after(self.store.notes(table.name), change)
-            gone = leaving(table.life, notes, step)
-            changes[table.name] = without(change, gone.ids)
-            if table.name in self._gone:
-                self._gone[table.name].add(gone)
+            going = leaving(table.life, notes, step)
+            changes[table.name] = without(change, going.ids)
+            if table.name in self.gone:
+                self.gone[table.name] += going.num
 
     def _begun(self, form: TableForm, values: Values, step: int) -> Values:
         """Stored rows of these stored values, whose slots have seen no update."""
@@ -371,18 +386,6 @@ def _form(table: Table, kernel: Kernel | None) -> TableForm:
 def _candidates(table: Table) -> TableForm:
     """What is stored of a table's ids that have no row yet: notes alone."""
     return TableForm(Table(table.name + CANDIDATES, 0, "zeros", table.life), notes=NOTES)
-
-
-@dataclass(slots=True)
-class _Gone:
-    """Rows of a table that have gone since this process began."""
-
-    expired: int = 0
-    evicted: int = 0
-
-    def add(self, gone: Leaving) -> None:
-        self.expired += len(gone.expired)
-        self.evicted += len(gone.evicted)
 
 
 def _check_tables(own: Sequence[Table], others: Sequence[TableForm]) -> None:

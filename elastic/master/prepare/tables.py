@@ -1,7 +1,6 @@
 """The tables of a model's embeddings: checked, opened, and begun."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from elastic.checkpoints.rows import CutRows, read_rows
@@ -12,7 +11,7 @@ from elastic.frameworks.replacing import told_of
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.tables import Tables
 from elastic.master.prepare.preparation import checkpoint_path
-from elastic.rows.base import Life, Table
+from elastic.rows.base import Table
 from elastic.rows.kernels import kernel_of
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowStore
@@ -55,7 +54,7 @@ def open_tables(
     at(f"tables of embeddings{where}")
     is_trained = spec.kind is JobKind.TRAIN
     if is_trained and spec.embedding_store == "ps":
-        _check_lives(tables)
+        _check_parts(tables, spec.num_ps)
     kernel = kernel_of(store.updater.row_rule()) if is_trained else None
     opened = Tables(open_store(), tables, kernel)
     opened.open()
@@ -80,17 +79,15 @@ def _check_settings(spec: JobSpec, model_def: ModelDef, names: str) -> None:
         )
 
 
-def _check_lives(tables: Sequence[Table]) -> None:
-    """See that rows stay, as they do on parameter servers."""
-    usual = asdict(Life())
+def _check_parts(tables: Sequence[Table], num_ps: int) -> None:
+    """See that each server may have rows of each table: one without would make none, in silence."""
     for table in tables:
-        asked = {name: value for name, value in asdict(table.life).items() if value != usual[name]}
-        if asked:
-            told = ", ".join(f"{name}={value}" for name, value in asked.items())
+        max_rows = table.life.max_rows
+        if max_rows is not None and max_rows < num_ps:
             raise JobSpecError(
-                f"the layer of table {table.name!r} has {told}, and with --embedding_store ps each "
-                "id gets a row that stays: take --embedding_store memory or redis, which do as it "
-                f"says, or leave {' and '.join(asked)} out"
+                f"the layer of table {table.name!r} has max_rows={max_rows}, of which each of the "
+                f"--num_ps={num_ps} parameter servers has its part: give at least as many rows as "
+                "servers"
             )
 
 

@@ -352,10 +352,13 @@ class TableStatus(_Published):
     )
     candidates: int = Field(default=0, description="Ids that are counted, and have no row yet.")
     expired: int = Field(
-        default=0, description="Rows that went untrained for too long, since the master began."
+        default=0,
+        description="Rows that went untrained for too long, since the master began or went back "
+        "to a cut.",
     )
     evicted: int = Field(
-        default=0, description="Rows that went to make room, since the master began."
+        default=0,
+        description="Rows that went to make room, since the master began or went back to a cut.",
     )
 
 
