@@ -304,6 +304,8 @@ def _container(installation: Installation) -> Manifest:
         "command": ["python", "-m", "elastic", "controller"],
         "args": _arguments(installation),
         "ports": [{"name": METRICS_PORT_NAME, "containerPort": DEFAULTS.port}],
+        # On a node that is busy Python takes minutes to start: no reason to begin once more.
+        "startupProbe": _probe("/healthz", period_s=5, num_failures=60),
         "livenessProbe": _probe("/healthz", period_s=20),
         "readinessProbe": _probe("/readyz", period_s=5),
         # Copies of all objects that are watched: some 10,000 pods. Without a limit of CPU, which
@@ -331,9 +333,14 @@ def _arguments(installation: Installation) -> list[str]:
     return [*arguments, *installation.autoscaling.arguments()]
 
 
-def _probe(path: str, period_s: int) -> Manifest:
+def _probe(path: str, period_s: int, num_failures: int = 3) -> Manifest:
     get: dict[str, Any] = {"path": path, "port": METRICS_PORT_NAME}
-    return {"httpGet": get, "periodSeconds": period_s, "timeoutSeconds": 3, "failureThreshold": 3}
+    return {
+        "httpGet": get,
+        "periodSeconds": period_s,
+        "timeoutSeconds": 3,
+        "failureThreshold": num_failures,
+    }
 
 
 def _metadata(name: str, namespace: str) -> Manifest:

@@ -162,9 +162,9 @@ class _Process:
             raise self._explained(error) from error
         try:
             self._act(stopping)
-        except LeaseLostError:
+        except LeaseLostError as error:
             # Nobody may be kept waiting by what this process still waits for.
-            raise
+            raise LeaseLostError(self._election.why_lost()) from error
         except BaseException:
             self._leave()
             raise

@@ -263,7 +263,8 @@ class ReplicaManager:
             case Launch(replica) if replica.launch > 1:
                 message = f"{replica.name} is started again (launch {replica.launch})"
                 self._board.note(words_of(replica.role).started_again, message)
-            case Delete(replica, _):
+            # One that is slow to leave is asked again and again, and told of once.
+            case Delete(replica, _) if replica not in self._board.asked_to_end:
                 self._board.asked_to_end.add(replica)
                 message = f"{replica.name} is asked to end"
                 self._board.note(words_of(replica.role).scaled_away, message)

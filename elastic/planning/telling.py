@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from elastic.policy.cluster.plan import Decision, Plan
 from elastic.policy.cluster.snapshot import Job, Placement, Snapshot
@@ -10,9 +10,14 @@ from elastic.policy.cluster.snapshot import Job, Placement, Snapshot
 Remark = Callable[[Job], str | None]
 """What a policy says of a job whatever it decides; None for nothing."""
 
+NO_JOBS: Final = "no jobs to plan for; those of `elastic train` count where they have --autoscale"
+"""In place of an empty table, whose reader wonders what became of a job that runs."""
+
 
 def plan_lines(plan: Plan, snapshot: Snapshot, remark: Remark = lambda _: None) -> list[str]:
     """All jobs, what becomes of them, and why."""
+    if not snapshot.jobs:
+        return [NO_JOBS]
     decisions = {each.job: each for each in plan.decisions}
     notes = {each.job: each.text for each in plan.notes}
     rows: list[tuple[str, ...]] = [("JOB", "PHASE", "RANGE", "SIZE", "NODES", "WHY")]

@@ -40,6 +40,15 @@ def test_a_table_says_of_each_job_what_becomes_of_it_and_why(file, capsys):
     assert lines[-1] == "2 of 3 jobs would change, 1 would not"
 
 
+def test_without_jobs_it_says_so_and_who_would_be_one(tmp_path, capsys):
+    path = tmp_path / "empty.yaml"
+    path.write_text("now_s: 100\nnodes: [{name: n, allocatable: {cpu: 10}}]\njobs: []\n")
+    assert main(["plan", "--policy", "goodput", "--snapshot", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "no jobs to plan for; those of `elastic train` count where they have --autoscale"
+    ]
+
+
 def test_json_has_the_same(file, capsys):
     assert main(["plan", "--policy", "fulfillment", "--snapshot", file, "-o", "json"]) == 0
     plan = json.loads(capsys.readouterr().out)

@@ -372,6 +372,24 @@ def test_a_template_that_can_never_be_is_the_end_of_a_job_with_its_field_and_val
         assert not job.pods()
 
 
+def test_a_smallest_size_above_the_largest_is_the_end_of_a_job_of_each_kind(apply):
+    """The first that is written of such a job is its end: the API server has to take it."""
+    worker = brief("crossed", "exit 0")
+    worker["spec"] |= {"minReplicas": 7, "maxReplicas": 5}
+    replica = example("tfjob-between-graphs.yaml")[-1]
+    replica["spec"] |= {"min-instances": 7, "max-instances": 5}
+    trainer = line()
+    trainer["spec"]["trainer"] |= {"min-instance": 7, "max-instance": 5}
+    [master] = example("elastictrainjob.yaml")
+    master["spec"]["job"]["num_workers"] = "7:5"
+    for manifest in (worker, replica, trainer, master):
+        manifest["metadata"]["name"] = "crossed"
+        job = apply(manifest)
+        job.until(lambda job=job: job.phase == "failed" or job.holds("Failed"))
+        assert "7" in (job.condition("Failed").get("message") or job.status["reason"])
+        assert not job.pods()
+
+
 ETCD = """
 FROM elastic-base:ci
 RUN apt-get update && apt-get install -y --no-install-recommends etcd-server \\

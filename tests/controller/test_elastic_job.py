@@ -749,6 +749,7 @@ class TestWrongSpecs:
         assert failed["reason"] == "ElasticJobInvalid"
         assert named in failed["message"]
         assert there.status["phase"] == "Failed"
+        assert "selector" not in there.status, "the API server refuses an empty one"
         assert there.reasons() == ["ElasticJobInvalid"]
         assert there.pods == there.services == {}
 

@@ -29,7 +29,13 @@ class Line(Pace):
 
     is_cut = False
 
+    def __init__(self):
+        super().__init__()
+        self.is_free = threading.Event()
+        self.is_free.set()
+
     def wait(self):
+        self.is_free.wait()
         if self.is_cut:
             raise AwayError("the line is cut")
 
@@ -120,6 +126,16 @@ def test_a_leader_that_gets_no_answer_stops_before_another_leads(api, candidate)
     [lost] = kept
     assert isinstance(lost, LeaseLostError)
     assert "the lease team/l is no longer held: the line is cut" in str(lost)
+
+
+def test_a_leader_without_time_to_renew_blames_nobody_else(candidate):
+    line = Line()
+    leader = candidate("leader", line)
+    assert leader.win(threading.Event())
+    line.is_free.clear()
+    with pytest.raises(LeaseLostError, match=r"held: no renewal was done within 1\.5 s"):
+        leader.keep(threading.Event())
+    line.is_free.set()
 
 
 def test_a_lease_that_was_taken_away_is_lost_at_once(api, candidate):

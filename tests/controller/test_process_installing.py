@@ -16,6 +16,7 @@ from elastic.controller.installing import Installation, manifests
 from elastic.controller.machinery.registration import full_name, register
 from elastic.controller.settings import NO_AUTOSCALING, Autoscaling
 
+PROBES = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -163,8 +164,17 @@ class TestDeployment:
         assert template["metadata"]["annotations"]["prometheus.io/port"] == str(
             port["containerPort"]
         )
-        for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        for probe, path in PROBES.items():
             assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+
+    def test_a_start_may_take_longer_than_what_counts_as_hanging(self):
+        template = objects()["Deployment", "elastic-controller"]["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        patience_s = {
+            name: container[name]["periodSeconds"] * container[name]["failureThreshold"]
+            for name in PROBES
+        }
+        assert patience_s["startupProbe"] >= 300 > 60 >= patience_s["livenessProbe"]
 
     @pytest.mark.parametrize(
         ("settings", "expected"),

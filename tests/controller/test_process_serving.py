@@ -1,7 +1,10 @@
 """The controller's door, asked as a kubelet and Prometheus ask."""
 
 import http.client
+import queue
 import socket
+import struct
+import threading
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,25 @@ def test_each_probe_is_asked_at_its_path(open_door, path, expected):
 
 def test_a_probe_that_only_wants_the_head_gets_no_more(open_door):
     assert ask(open_door(is_ready=lambda: "not yet"), "/readyz", "HEAD") == (503, "")
+
+
+def test_who_hangs_up_before_the_answer_leaves_no_traceback(open_door, capfd):
+    asking, has_hung_up = queue.Queue(), threading.Event()
+
+    def slow():
+        asking.put(threading.current_thread())
+        assert has_hung_up.wait(10)
+        return ""
+
+    port = open_door(is_alive=slow)
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: door\r\n\r\n")
+        answering = asking.get(timeout=10)
+        # Closed with what is unsent thrown away: the other side is reset at once.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    has_hung_up.set()
+    answering.join(10)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_port_that_is_taken_is_a_mistake_of_the_user(open_door):

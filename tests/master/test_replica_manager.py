@@ -12,6 +12,7 @@ from elastic.errors import PlatformError
 from elastic.master.replica_manager import ReplicaManager
 from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.base import ExitReason, ReplicaId
+from elastic.policy import fleet
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
@@ -64,6 +65,18 @@ def test_one_that_was_asked_to_end_is_not_lost_however_its_end_is_told(reason):
         0,
         "Succeeded",
     )
+
+
+def test_one_that_is_asked_again_is_told_of_once(monkeypatch):
+    def play(runner):
+        monkeypatch.setattr(fleet, "ASK_AGAIN_S", 0.0)
+        runner.stubborn.add(SECOND)
+        runner.ask(num_workers=1)
+        eventually(lambda: len(runner.deleted) > 2)
+        runner.end(SECOND, ExitReason.KILLED, "deleted")
+
+    told, *_ = events_of(play)
+    assert [kind for kind, _ in told] == ["WorkerScaledAway", "WorkerLeft"]
 
 
 def test_one_that_nobody_asked_is_lost():

@@ -95,6 +95,7 @@ class Election:
         self._until_s = 0.0
         self._last_try_s = time.monotonic()
         self._failure: PlatformError | None = None
+        self._is_taken = False
         # A lease is no matter of two threads, and who resigns is another one than who renews.
         self._trying = threading.Lock()
         self._resigned = threading.Event()
@@ -149,9 +150,16 @@ class Election:
         while not stopping.is_set():
             left_s = self._until_s - time.monotonic()
             if left_s <= 0:
-                raise LeaseLostError(self._why_lost())
+                raise LeaseLostError(self.why_lost())
             # Whoever else takes the lease away ends it at once, which nobody tells this thread.
             stopping.wait(min(left_s, poll_s))
+
+    def why_lost(self) -> str:
+        """What a process that led and leads no more tells at its end."""
+        return (
+            f"the lease {self._name} is no longer held: {self._cause()}. This process ends, lest "
+            "two act at once; its Deployment starts it again"
+        )
 
     def resign(self) -> None:
         """Stop renewing, and let the next one lead at once where the API server hears of it."""
@@ -188,15 +196,18 @@ class Election:
             if failure is not None and self._failure is None:
                 logger.warning("the lease %s cannot be asked for: %s", self._name, failure)
             self._failure = failure
+            self._is_taken = failure is None and not is_ours
             self._last_try_s = time.monotonic()
             return is_ours
 
+    def _cause(self) -> str:
+        if self._failure is not None:
+            return str(self._failure)
+        if self._is_taken:
+            return "another process has taken it"
+        return (
+            f"no renewal was done within {self._leads_for_s:g} s, as on a node without CPU to spare"
+        )
+
     def _pause_s(self) -> float:
         return self._retry_s * random.uniform(0.8, 1.0)  # noqa: S311 - no secret
-
-    def _why_lost(self) -> str:
-        cause = f": {self._failure}" if self._failure else ": another process has taken it"
-        return (
-            f"the lease {self._name} is no longer held{cause}. This process ends, lest two act at "
-            "once; its Deployment starts it again"
-        )

@@ -2,11 +2,12 @@
 
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, disable_created_metrics
@@ -60,6 +61,11 @@ class Door:
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                # A kubelet hangs up on an answer that comes late: nobody needs its traceback.
+                if not isinstance(sys.exception(), ConnectionError):
+                    super().handle_error(request, client_address)
 
         try:
             self._server = Server((host, port), _handler(self._answer))

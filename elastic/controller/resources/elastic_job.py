@@ -151,7 +151,8 @@ class ElasticJobStatus(Fields):
     replica_statuses: WorkerStatuses = Field(WorkerStatuses(), description="The pods, counted.")
     replicas: Count = Field(0, description="Pods of wanted workers that are there and not over.")
     wanted_replicas: Count | None = Field(None, description="`replicas` as last seen.")
-    selector: str = Field("", description="The labels of the workers' pods.")
+    # None and never empty: the API server refuses an empty one, as scale's `labelSelectorPath`.
+    selector: str | None = Field(None, description="The labels of the workers' pods.")
     rdzv_endpoint: str | None = Field(None, description="Where the workers meet.")
     start_time: Time | None = Field(None, description="When the job was first seen.")
     completion_time: Time | None = Field(None, description="When it succeeded or failed.")

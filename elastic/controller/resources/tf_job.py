@@ -85,7 +85,7 @@ class TFReplicaSpecs(Fields):
 
 
 class TFJobSpec(RunPolicy):
-    """A job with its roles; `read_tf_job` also checks what several fields say together."""
+    """A job with its roles. What several fields say together is checked where it is read."""
 
     clean_pod_policy: CleanPodPolicy = Field(
         CleanPodPolicy.RUNNING,
