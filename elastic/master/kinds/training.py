@@ -212,6 +212,11 @@ async def open_training(
             "parameters were lost, and there is no cut that the job could go back to: the "
             f"events of `elastic status` say why none could be written to {parts.env.recovery_dir}"
         )
+    told = board.progress
+    undone = ledger.count_undone(told.records_done, told.computed_again)
+    if parts.is_back:
+        # What a life before has counted is told with what this one begins with.
+        parts.listeners.meter.undo(undone)
     if cut is None and tables is not None:
         await run(partial(begin_tables, spec, sources.model_def, tables))
     parts.commit_log.open(parameters.version)
