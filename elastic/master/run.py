@@ -124,8 +124,10 @@ class Master:
     @classmethod
     def open(cls, environment: MasterEnvironment, watched: Watched = unwatched) -> "Master":
         """The master of a job, which goes on from what is published of it."""
-        given = environment.spec, environment.runner, environment.master_history
-        return cls(environment, StatusBoard.open(*given), watched)
+        board = StatusBoard.open(
+            environment.spec, environment.runner, environment.master_history, environment.last_end
+        )
+        return cls(environment, board, watched)
 
     async def run(self) -> JobPhase:
         """Run the job to its end; returns the final phase, which has been published."""

@@ -135,6 +135,7 @@ class MasterEnvironment:
         host: Address that workers reach this process by.
         master_history: How the masters before this one ended, where the platform leaves it to the
             master to tell.
+        last_end: How the master before this one ended, for people; empty where nobody knows.
         beside: A process that serves the job's curves, and ends with this one.
         departure: Asked for before the master is ended from outside; None where nothing outlives
             it that its newest version could be kept in.
@@ -158,6 +159,7 @@ class MasterEnvironment:
     fence: Fence = NO_FENCE
     taken_launches: TakenLaunches = NO_LAUNCHES
     certificate: Certificate | None = None
+    last_end: str = ""
 
     @property
     def checkpoint_dir(self) -> Path:

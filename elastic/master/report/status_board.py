@@ -85,6 +85,7 @@ class StatusBoard:
         runner: ReplicaRunner,
         earlier: JobStatus | None,
         master_history: MasterHistory = NO_MASTERS,
+        last_end: str = "",
     ) -> None:
         """Go on from what was published before, see `open`."""
         self._spec = spec
@@ -143,14 +144,24 @@ class StatusBoard:
         self._best_path: Callable[[int], Path] | None = None
         if was_running:
             # Which cut it goes back to is told once that is read; there may be none yet.
-            self.note("MasterRestarted", "the master was restarted")
+            why = last_end and f": the one before {last_end}"
+            self.note("MasterRestarted", f"the master was restarted{why}")
 
     @classmethod
     def open(
-        cls, spec: JobSpec, runner: ReplicaRunner, master_history: MasterHistory = NO_MASTERS
+        cls,
+        spec: JobSpec,
+        runner: ReplicaRunner,
+        master_history: MasterHistory = NO_MASTERS,
+        last_end: str = "",
     ) -> "StatusBoard":
-        """The board of a master, which goes on from the status that its platform keeps."""
-        return cls(spec, runner, runner.last_status(), master_history)
+        """The board of a master, which goes on from the status that its platform keeps.
+
+        Args:
+            master_history: How the masters before it ended, as far as that decides what follows.
+            last_end: How the last of them did, for people; empty where nobody knows.
+        """
+        return cls(spec, runner, runner.last_status(), master_history, last_end)
 
     @property
     def earlier_rejected_gradients(self) -> int:

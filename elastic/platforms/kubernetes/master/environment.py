@@ -164,8 +164,8 @@ def open_environment() -> MasterEnvironment | None:
     departure = Departure()
     leave_on_sigterm(cluster, runner, pod_path, own, departure, fence)
     read_pod = partial(cluster.get, pod_path)
-    history = _until_answered(lambda: begin_life(names.STATE_PATH, read_pod, runner, job.spec))
-    if history is None:
+    account = _until_answered(lambda: begin_life(names.STATE_PATH, read_pod, runner, job.spec))
+    if account is None:
         return None
     recovery_dir = names.STATE_PATH / "cuts"
     recovery_dir.mkdir(exist_ok=True)
@@ -180,7 +180,8 @@ def open_environment() -> MasterEnvironment | None:
         # All of the pod's addresses, of whichever family the cluster is.
         host="[::]",
         beside=_start_tensorboard(job.spec),
-        master_history=history,
+        master_history=account.history,
+        last_end=account.last_end,
         departure=departure if keeps_versions(job.spec) else None,
         fence=fence or NO_FENCE,
         taken_launches=runner.taken_launches,

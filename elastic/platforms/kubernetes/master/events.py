@@ -35,7 +35,8 @@ _UNTOLD: Final = frozenset({"EpochEnded", "Evaluated", "JobFailed"})
 _WARNINGS: Final = frozenset(
     {
         "WorkerLost", "WorkerFailed", "WorkerHung", "WorkerWaiting", "MasterRestarted",
-        "PlatformAway", "CallbackSlow", "CheckpointFailed", "CheckpointDamaged", "RecordSkipped",
+        "ServerLost", "ServerFailed", "ServerHung", "ServerWaiting", "ParametersLost",
+        "RedisLost", "RedisFailed", "RedisHung", "RedisWaiting", "PlatformAway", "CallbackSlow", "CheckpointFailed", "CheckpointDamaged", "RecordSkipped",
         JobPhase.FAILED.value,
     }
 )  # fmt: skip
