@@ -36,7 +36,8 @@ _WARNINGS: Final = frozenset(
     {
         "WorkerLost", "WorkerFailed", "WorkerHung", "WorkerWaiting", "MasterRestarted",
         "ServerLost", "ServerFailed", "ServerHung", "ServerWaiting", "ParametersLost",
-        "RedisLost", "RedisFailed", "RedisHung", "RedisWaiting", "PlatformAway", "CallbackSlow", "CheckpointFailed", "CheckpointDamaged", "RecordSkipped",
+        "RedisLost", "RedisFailed", "RedisHung", "RedisWaiting",
+        "PlatformAway", "CallbackSlow", "CheckpointFailed", "CheckpointDamaged", "RecordSkipped",
         JobPhase.FAILED.value,
     }
 )  # fmt: skip
