@@ -42,7 +42,7 @@ from elastic.platforms.fences import Fence, FencedError
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.epochs import Ending
 from elastic.policy.fleet import Fleet, FleetRules
-from elastic.policy.masters import PREPARING
+from elastic.policy.masters import KEEPING, PREPARING
 from elastic.policy.records import Task
 from elastic.rows.store import RowsLostError
 from elastic.rpc.channels import add_port
@@ -91,6 +91,7 @@ class Master:
         self._commit_log = CommitLog(environment.spec.commit_log)
         self._cancelled = asyncio.Event()
         self._work: Work | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._tables: Tables | None = None
         self._metric_names: Sequence[str] = ()
         self._preparation = Preparation(
@@ -157,7 +158,7 @@ class Master:
         async def leave() -> None:
             try:
                 if self._work is not None:
-                    await self._work.leave()
+                    await self._leave(self._work)
                     self._board.publish()
             finally:
                 departure.be_ready()
@@ -166,6 +167,28 @@ class Master:
             loop.call_soon_threadsafe(lambda: leaving.add(asyncio.create_task(leave())))
 
         departure.prepare(on_asked)
+
+    async def _leave(self, work: Work) -> None:
+        """Keep what would be lost with this master, once, whoever asks for it."""
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(work.leave())
+        await asyncio.shield(self._leaving)
+
+    async def _work_to_end(self, work: Work) -> None:
+        """Have all work done; of a job that its user ends, its newest version is kept."""
+        try:
+            await work.run(partial(self._until, work.job))
+        except Cancelled:
+            if self._env.keeps_versions and work.job.ledger.total_done:
+                await self._keep_newest(work)
+            raise
+
+    async def _keep_newest(self, work: Work) -> None:
+        self._board.explain(KEEPING, "cancelled by its user; its newest version is kept first")
+        try:
+            await self._leave(work)
+        except (ParametersLostError, RowsLostError) as error:
+            self._board.note("CheckpointFailed", f"the newest version could not be kept: {error}")
 
     def _fail(self, error: ElasticError) -> None:
         reason = (
@@ -264,7 +287,7 @@ class Master:
                 try:
                     await self._start(work)
                     self._reception.open(servicer)
-                    await work.run(partial(self._until, job))
+                    await self._work_to_end(work)
                 except ParametersLostError as lost:
                     work = self._work = await self._go_back(work, lost, sources, store)
                 else:

@@ -132,6 +132,7 @@ class MasterEnvironment:
     Attributes:
         run_id: The same for all lives of the master of one submission.
         recovery_dir: Where cuts outlive the master.
+        recovery_stays: Whether they outlive all processes of the job, for whoever resumes it.
         host: Address that workers reach this process by.
         master_history: How the masters before this one ended, where the platform leaves it to the
             master to tell.
@@ -160,6 +161,12 @@ class MasterEnvironment:
     taken_launches: TakenLaunches = NO_LAUNCHES
     certificate: Certificate | None = None
     last_end: str = ""
+    recovery_stays: bool = False
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether the newest version can be kept for whoever resumes the job."""
+        return self.recovery_stays or self.departure is not None
 
     @property
     def checkpoint_dir(self) -> Path:

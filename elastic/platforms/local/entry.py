@@ -88,6 +88,7 @@ class _LocalEntry:
             host="127.0.0.1",
             room=os.cpu_count(),
             last_end=read_last_end(job_dir),
+            recovery_stays=True,
         )
 
 

@@ -34,6 +34,7 @@ from elastic.platforms.kubernetes.objects.podspec import Job, keeps_versions
 from elastic.platforms.kubernetes.surroundings import PodSurroundings, variable
 from elastic.platforms.surroundings import Departure, MasterEnvironment
 from elastic.spec.job import JobSpec
+from elastic.spec.settings.cluster_forms import state_volume
 
 logger = logging.getLogger(__name__)
 
@@ -182,6 +183,7 @@ def open_environment() -> MasterEnvironment | None:
         beside=_start_tensorboard(job.spec),
         master_history=account.history,
         last_end=account.last_end,
+        recovery_stays=state_volume(job.spec.volume) is not None,
         departure=departure if keeps_versions(job.spec) else None,
         fence=fence or NO_FENCE,
         taken_launches=runner.taken_launches,
