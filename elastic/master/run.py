@@ -189,6 +189,9 @@ class Master:
             await self._leave(work)
         except (ParametersLostError, RowsLostError) as error:
             self._board.note("CheckpointFailed", f"the newest version could not be kept: {error}")
+        # Nothing counts that is in no cut, and workers hear so instead of waiting for the lock.
+        work.job.updates.close()
+        work.job.parameters.lock.release()
 
     def _fail(self, error: ElasticError) -> None:
         reason = (
