@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elastic.checkpoints.cuts import list_cuts
+from elastic.checkpoints.cuts import list_cuts, no_cut_at
 from elastic.checkpoints.manifest import MANIFEST, read_manifest
 from elastic.checkpoints.rows import CutRows, read_rows
 from elastic.checkpoints.table_files import (
@@ -163,7 +163,7 @@ class _Replaced:
 def _cut(path: Path) -> Path:
     cut = path if (path / MANIFEST).exists() else next(iter(list_cuts(path)), None)
     if cut is None:
-        raise CheckpointError(f"{path} is neither a checkpoint nor a folder of them")
+        raise CheckpointError(no_cut_at(path))
     return cut
 
 

@@ -81,6 +81,7 @@ def test_only_what_has_changed_is_written(tmp_path, capsys):
     ("arguments", "message"),
     [
         (("delta", "cuts", "--since", "nowhere", "--output", "d"), "neither a checkpoint nor"),
+        (("delta", ".", "--since", "cuts", "--output", "d"), "no folder version-N: name cuts"),
         (("delta", "cuts", "--since", "others", "--output", "d"), "name two checkpoints of one"),
         (("delta", "cuts", "--since", "later", "--output", "d"), "exchange them"),
         (("delta", "cuts", "--since", "cuts", "--output", "cuts"), "has other files than"),
