@@ -125,7 +125,7 @@ def test_a_job_that_servers_cannot_do_does_not_start(tmp_path):
 
 @pytest.mark.soak
 def test_a_server_that_is_stopped_is_replaced(tmp_path):
-    """Ten seconds without a word of it have to pass."""
+    """Twenty seconds without a word of it have to pass."""
     gate = Gate(tmp_path / "gate")
     spec = spec_of(
         model_params={"gate": str(gate.folder), "free_records": NUM_RECORDS}, hang_timeout=3600

@@ -65,7 +65,7 @@ def test_one_that_is_asked_to_end_is_started_again_where_it_was(tmp_path):
 
 @pytest.mark.soak
 def test_one_that_is_stopped_is_replaced(tmp_path):
-    """Ten seconds without a word of it have to pass."""
+    """Twenty seconds without a word of it have to pass."""
     status = running(tmp_path, lambda job: suspend(job.pids(REDIS)[0]))
     assert kinds(status).count("RedisHung") == 1
 
