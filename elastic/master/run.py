@@ -32,7 +32,7 @@ from elastic.master.prepare.preparation import (
 )
 from elastic.master.prepare.progress import Preparation
 from elastic.master.prepare.restoring import with_group_of_cut
-from elastic.master.prepare.tables import open_tables, told_of_tables
+from elastic.master.prepare.tables import check_store, open_tables, told_of_tables
 from elastic.master.reception import Reception
 from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard
@@ -355,6 +355,7 @@ class Master:
         spec, run, at = self._spec, self._preparation.run, self._preparation.at
         store = await run(partial(build_store, spec, sources, sample, at, self._watched))
         if self._is_first_life:
+            check_store(spec, store.model)
             for kind, message in told_of_tables(spec, store.model):
                 self._board.note(kind, message)
         return store
