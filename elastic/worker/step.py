@@ -171,7 +171,8 @@ def _advice(task: Task) -> str:
         # Others of its minibatch were skipped, and the model bears no single one.
         return (
             f"it was computed {task.copies} times in one minibatch, since the model failed on it "
-            "alone, and may be good: have the model bear minibatches of one record, or of equal ones"
+            "alone, and may be good: have the model bear minibatches of one record, or of equal "
+            "ones"
         )
     return "lower the learning rate, clip gradients, or look at the records"
 
