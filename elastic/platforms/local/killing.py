@@ -181,8 +181,8 @@ def _await_clean_end(
     directory: JobDirectory, watch: _Watch, started_s: float, patience_s: float
 ) -> None:
     while not watch.has_ended():
-        limit_s = patience_s if _keeps_version(directory) else min(MASTER_S, patience_s)
-        if time.monotonic() >= started_s + limit_s:
+        waited_s = time.monotonic() - started_s
+        if waited_s >= patience_s or (waited_s >= MASTER_S and not _keeps_version(directory)):
             return
         if not directory.is_cancelled() or not _can_end_itself(watch.members()):
             return

@@ -217,12 +217,13 @@ def read_certificate(job_dir: Path) -> Certificate | None:
 
 
 def read_last_end(job_dir: Path) -> str:
-    """How the newest master that has ended did so, for people; empty where none has, or none tells.
-
-    Raises:
-        PlatformError: A record of it cannot be read.
-    """
-    replicas = [observed.replica for observed in JobDirectory(job_dir).observed()]
+    """How the newest master that has ended did so, for people; empty where nobody can tell."""
+    try:
+        replicas = [observed.replica for observed in JobDirectory(job_dir).observed()]
+    except PlatformError as error:
+        # It is news for people alone: no master is kept from its work by it.
+        logger.warning("%s", error)
+        return ""
     ended = [each for each in replicas if each.id.role == MASTER and each.phase.is_final]
     newest = max(ended, key=lambda master: master.id.launch, default=None)
     return "" if newest is None else exit_text(newest)

@@ -189,8 +189,8 @@ def _await_master(
     job: JobObjects, started_s: float, patience_s: float, on_wait: Callable[[str], None]
 ) -> None:
     while not _has_left(job, on_wait):
-        limit_s = patience_s if _keeps_version(job) else min(MASTER_S, patience_s)
-        if time.monotonic() >= started_s + limit_s:
+        waited_s = time.monotonic() - started_s
+        if waited_s >= patience_s or (waited_s >= MASTER_S and not _keeps_version(job)):
             return
         time.sleep(POLL_S)
 
