@@ -186,6 +186,17 @@ def list_cuts(folder: Path) -> list[Path]:
     return sorted((p for p in folder.iterdir() if p.name.startswith(PREFIX)), reverse=True)
 
 
+def no_cut_at(path: Path) -> str:
+    """For people, that a path is no cut and has none: what was looked for, and where one is."""
+    if not path.exists():
+        return f"{path} is not there, so neither a checkpoint nor a folder of them"
+    below = next((path / name for name in ("checkpoints", "cuts") if list_cuts(path / name)), None)
+    return (
+        f"{path} is neither a checkpoint nor a folder of them: it has no {MANIFEST}, and no folder "
+        f"{PREFIX}N{f': name {below}' if below else ''}"
+    )
+
+
 def newest_first(folders: Sequence[Path]) -> list[Path]:
     """The cuts of several folders."""
     return sorted(

@@ -6,20 +6,22 @@ an export of any version in between, gives the same.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from elastic.checkpoints.cuts import list_cuts
+from elastic.checkpoints.cuts import list_cuts, no_cut_at
 from elastic.checkpoints.manifest import MANIFEST, read_manifest
 from elastic.checkpoints.rows import CutRows, read_rows
 from elastic.checkpoints.table_files import (
     PARQUET,
     file_name,
+    holds_changes,
     read_parts,
     values_of,
+    write_changes,
     write_parquet,
     writes_parquet,
 )
@@ -58,8 +60,7 @@ def write_delta(since: Path, cut: Path, folder: Path) -> list[TableDelta]:
         OSError: The disk is full, or not writable.
     """
     check_parquet()
-    if folder.exists() and any(path.suffix != PARQUET for path in folder.iterdir()):
-        raise JobSpecError(f"{folder} has other files than those of a delta: name another folder")
+    _check_is_free(folder)
     since, cut = _cut(since), _cut(cut)
     if (older_version := _version(since)) > (version := _version(cut)):
         raise CheckpointError(
@@ -80,7 +81,8 @@ def apply_delta(delta: Path, rows: Path) -> list[TableDelta]:
     """Bring the exported tables `rows` up to date, all of them or none.
 
     Raises:
-        CheckpointError: A file cannot be read, or one that the delta is of is missing.
+        CheckpointError: A file cannot be read, one that the delta is of is missing, or `delta` is
+            an export, or `rows` none.
         JobSpecError: pyarrow is not installed.
         OSError: The disk is full, or not writable.
     """
@@ -96,6 +98,7 @@ def apply_delta(delta: Path, rows: Path) -> list[TableDelta]:
                 f"{rows} has no {name}, of which {delta} has changes: name the folder MODEL.rows "
                 "that was exported as Parquet with the model"
             )
+    _check_direction(delta, rows, names)
     with _Replaced(rows) as temporary:
         shutil.copytree(rows, temporary, dirs_exist_ok=True, ignore=lambda *_: names)
         return [_apply(delta / name, rows / name, temporary / name) for name in names]
@@ -109,6 +112,32 @@ def check_parquet() -> None:
     """
     if not writes_parquet():
         raise JobSpecError(f"changes of rows are Parquet files: {pip_install('pyarrow')}")
+
+
+def _check_is_free(folder: Path) -> None:
+    """See that nothing but an older delta is there, which may be replaced."""
+    found = list(folder.iterdir()) if folder.exists() else []
+    if any(path.suffix != PARQUET or not holds_changes(path) for path in found):
+        raise JobSpecError(f"{folder} has other files than those of a delta: name another folder")
+
+
+def _check_direction(delta: Path, rows: Path, names: Sequence[str]) -> None:
+    """See that changes are applied to an export, and not the other way round."""
+    is_delta = all(holds_changes(delta / name) for name in names)
+    is_export = not any(holds_changes(rows / name) for name in names)
+    if not is_delta and not is_export:
+        raise CheckpointError(
+            f"{rows} holds changes, and {delta} the rows of a model: exchange the two"
+        )
+    if not is_delta:
+        raise CheckpointError(
+            f"{delta} holds rows of a model, not changes: name a folder of `elastic rows delta`"
+        )
+    if not is_export:
+        raise CheckpointError(
+            f"{rows} holds changes, not the rows of a model: name the folder MODEL.rows that was "
+            "exported with the model"
+        )
 
 
 class _Replaced:
@@ -134,7 +163,7 @@ class _Replaced:
 def _cut(path: Path) -> Path:
     cut = path if (path / MANIFEST).exists() else next(iter(list_cuts(path)), None)
     if cut is None:
-        raise CheckpointError(f"{path} is neither a checkpoint nor a folder of them")
+        raise CheckpointError(no_cut_at(path))
     return cut
 
 
@@ -162,7 +191,7 @@ def _tables(rows: CutRows) -> list[Table]:
 def _write(folder: Path, table: Table, older: CutRows, newer: CutRows) -> TableDelta:
     told = TableDelta(table.name)
     parts = changes(values_of(table, older), values_of(table, newer), table.dim)
-    write_parquet(folder / file_name(table, PARQUET), _counted(parts, told))
+    write_changes(folder / file_name(table, PARQUET), _counted(parts, told))
     return told
 
 

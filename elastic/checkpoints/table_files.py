@@ -5,7 +5,7 @@ installed it is `TABLE.npz` with arrays of these names. Rows that nobody has cha
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,9 @@ from elastic.rows.store import Change, TableForm
 
 PARQUET: Final = ".parquet"
 NPZ: Final = ".npz"
+
+# An export and changes of it have the same columns: what a file is stands in its metadata.
+_MARK: Final = (b"elastic", b"changes")
 
 
 def rows_folder(export: Path) -> Path:
@@ -102,13 +105,20 @@ def values_of(table: Table, rows: CutRows) -> Iterator[Change]:
         yield Change(part.ids, unpacked(stored, part.values))
 
 
-def write_parquet(path: Path, parts: Iterable[Change]) -> None:
+def write_changes(path: Path, parts: Iterable[Change]) -> None:
+    """Write rows that have changed, in a file that says that it holds no others."""
+    write_parquet(path, parts, dict([_MARK]))
+
+
+def write_parquet(
+    path: Path, parts: Iterable[Change], metadata: Mapping[bytes, bytes] | None = None
+) -> None:
     """Write rows as a file of the columns `id` and `row`, which is null where one is removed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows_type = pa.list_(pa.float32())
-    schema = pa.schema([("id", pa.int64()), ("row", rows_type)])
+    schema = pa.schema([("id", pa.int64()), ("row", rows_type)], metadata)
     with pq.ParquetWriter(path, schema) as writer:
         for part in parts:
             ends = np.arange(len(part.ids) + 1, dtype=np.int32) * part.values.shape[1]
@@ -117,6 +127,22 @@ def write_parquet(path: Path, parts: Iterable[Change]) -> None:
             if len(part.removed):
                 gone = [pa.array(part.removed), pa.nulls(len(part.removed), rows_type)]
                 writer.write_table(pa.table(gone, schema=schema))
+
+
+def holds_changes(path: Path) -> bool:
+    """Whether `write_changes` has written it.
+
+    Raises:
+        CheckpointError: It cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(path).metadata or {}
+    except (OSError, pa.ArrowException) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    return _MARK in metadata.items()
 
 
 def read_parts(path: Path) -> Iterator[Change]:

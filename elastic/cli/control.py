@@ -165,6 +165,9 @@ def _outcome(status: JobStatus, before: int, wanted: int) -> str:
 def kill(context: click.Context, job: str, timeout: float, forget: bool, platform: str) -> int:
     """Cancel JOB and wait until none of its processes is left.
 
+    Its newest version is kept first, where --resume could go on from it, which may
+    take half of --timeout. A second kill ends the job without that.
+
     JOB may be an object of another kind, KIND/NAME, which is deleted then, and
     with it all that belongs to it: nothing is kept.
 

@@ -11,6 +11,7 @@ from elastic.client.settings import Given
 from elastic.spec.describe import Setting, flag_settings, settings
 from elastic.spec.kinds import JobKind
 from elastic.spec.settings import Place
+from elastic.spec.settings.text_forms import read_truth
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -20,6 +21,12 @@ TRUE_TEXT: Final = "true"
 _SHORT: Final = {"namespace": "-n"}
 """Flags that have one letter in every tool of their field."""
 _HELP_WIDTH: Final = 80
+_NO_PATH: Final = {
+    "resume": "it takes no path, and goes on from the newest checkpoint of the job that --job_name "
+    "names; a FOLDER stands before it, and --init_from PATH begins with the parameters of another "
+    "checkpoint"
+}
+"""What to do instead, for truth flags that look as if they took a path."""
 
 
 def setting_options() -> list[click.Option]:
@@ -148,4 +155,18 @@ def _flag_value(setting: Setting, values: Mapping[str, Any]) -> Any:
         if value is not None:
             raise ValueError(f"--{setting.name} and --no_{setting.name} exclude each other")
         return False
+    if setting.name in _NO_PATH and value is not None:
+        return _truth(value, _NO_PATH[setting.name])
     return value
+
+
+def _truth(value: str, advice: str) -> object:
+    """Read a truth value.
+
+    Raises:
+        ValueError: It is none; with the advice.
+    """
+    try:
+        return read_truth(value)
+    except ValueError as error:
+        raise ValueError(f"{error}: {advice}") from error

@@ -69,7 +69,7 @@ _OF_JOBS = ("service_account", "priority_classes", "submitters")
 @click.option("--controller", is_flag=True,
               help="Instead of all that, install the controller of TrainingJob, ElasticJob, "
               "TFJob and ElasticTrainJob objects: their types, its account and rights, and two "
-              "replicas of it. Needs no --apply.")  # fmt: skip
+              "replicas of it. Applied at once; --dry_run prints it.")  # fmt: skip
 @kinds_option
 @click.option("--all_namespaces", is_flag=True,
               help="Have the controller look after the jobs of all namespaces.")  # fmt: skip
@@ -85,8 +85,10 @@ def command(context: click.Context, /, apply: bool, dry_run: bool, **options: An
     """Print or apply what a namespace needs before jobs can run in it.
 
     That is an account for the masters of jobs and the few rights it needs, in
-    this namespace alone: pods and ConfigMaps. With --controller, it is what the
-    controller of other kinds of jobs needs, and that is applied at once.
+    this namespace alone: pods and ConfigMaps. It is printed; --apply applies it.
+
+    With --controller, it is what the controller of other kinds of jobs needs. That
+    is applied at once; --dry_run prints it.
     """
     # The cluster's client is not needed for --help.
     from elastic.platforms.kubernetes.api.cluster import connect
@@ -128,7 +130,8 @@ def _install_access(
     if options["priority_classes"]:
         manifests += installing.priority_classes()
     if cluster is None:
-        return _print(manifests)
+        return _print(manifests, "give --apply to bring the cluster to it")
+    _tell_where(cluster, namespace)
     for line in installing.apply(cluster, manifests):
         click.echo(line)
     click.echo(f"namespace {namespace} is ready for jobs; `elastic doctor` looks at the rest")
@@ -160,7 +163,7 @@ def _install_controller(
     wanted = [installing.namespace(namespace)] if options["create_namespace"] else []
     wanted += manifests(installation)
     if cluster is None:
-        return _print(wanted)
+        return _print(wanted, "leave --dry_run out to bring the cluster to it")
     if foreign := list(_foreign(cluster, installation)):
         others = [name for name in names if name not in foreign]
         remedy = f"--kinds {','.join(others)}" if others else "no other kind was asked for"
@@ -168,6 +171,7 @@ def _install_controller(
             f"another controller's objects are of the same type: {', '.join(foreign)} (its "
             f"CustomResourceDefinition is not of elastic): leave that out: {remedy}"
         )
+    _tell_where(cluster, namespace)
     for line in installing.apply_as_owner(cluster, wanted, OWNER):
         click.echo(line)
     click.echo(f"the controller of {', '.join(names)} is installed in namespace {namespace}")
@@ -188,8 +192,14 @@ def _foreign(cluster: "Cluster", installation: "Installation") -> Iterator[str]:
             yield name
 
 
-def _print(manifests: Sequence[dict[str, Any]]) -> ExitCode:
+def _tell_where(cluster: "Cluster", namespace: str) -> None:
+    """Say what is about to change, before anything does."""
+    click.echo(f"note: applies this to namespace {namespace} of {cluster.server}", err=True)
+
+
+def _print(manifests: Sequence[dict[str, Any]], remedy: str) -> ExitCode:
     from elastic.spec.yaml_text import dump_value
 
     click.echo("---\n".join(dump_value(each) for each in manifests), nl=False)
+    click.echo(f"note: nothing has been changed: {remedy}", err=True)
     return ExitCode.DONE

@@ -79,7 +79,7 @@ class ReplicaManager:
         Args:
             room: How many workers the platform has room for, as far as it can tell.
             on_cancelled: Told, again and again, that the user wants the job to end.
-            on_exit: Told why each replica has ended.
+            on_exit: Told why each worker has ended.
             rings: The servers that there are, by their roles; None where there are none.
         """
         self._spec = spec
@@ -276,12 +276,13 @@ class ReplicaManager:
             replica.id in self._board.asked_to_end and replica.exit_reason is ExitReason.KILLED
         )
         has_left = was_asked or (replica.exit_reason is ExitReason.COMPLETED and not wanted)
-        self._on_exit(replica.exit_reason)
+        self._board.lost[replica.id.role] += not has_left
         if (ring := self._rings.get(replica.id.role)) is not None:
             ring.gone(replica.id)
         self._board.last_exits[replica.id.name] = ASKED_TO_END if has_left else how
         if replica.id.role == WORKER:
-            self._lose_worker(replica.id, has_left)
+            self._on_exit(replica.exit_reason)
+            self._lose_worker(replica.id)
         words = words_of(replica.id.role)
         if has_left:
             self._board.note(words.left, f"{replica.id.name} has left")
@@ -289,9 +290,8 @@ class ReplicaManager:
             kind = words.failed if is_failure else words.lost
             self._board.note(kind, f"{replica.id.name} {how}")
 
-    def _lose_worker(self, worker: ReplicaId, has_left: bool) -> None:
+    def _lose_worker(self, worker: ReplicaId) -> None:
         """Take back what a worker held, which no other role has."""
-        self._board.workers_lost += not has_left
         if self._job is not None:
             self._job.tasks.lose(worker)
 

@@ -32,7 +32,7 @@ from elastic.master.prepare.preparation import (
 )
 from elastic.master.prepare.progress import Preparation
 from elastic.master.prepare.restoring import with_group_of_cut
-from elastic.master.prepare.tables import open_tables, told_of_tables
+from elastic.master.prepare.tables import check_store, open_tables, told_of_tables
 from elastic.master.reception import Reception
 from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard
@@ -42,7 +42,7 @@ from elastic.platforms.fences import Fence, FencedError
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.epochs import Ending
 from elastic.policy.fleet import Fleet, FleetRules
-from elastic.policy.masters import PREPARING
+from elastic.policy.masters import KEEPING, PREPARING
 from elastic.policy.records import Task
 from elastic.rows.store import RowsLostError
 from elastic.rpc.channels import add_port
@@ -91,6 +91,7 @@ class Master:
         self._commit_log = CommitLog(environment.spec.commit_log)
         self._cancelled = asyncio.Event()
         self._work: Work | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._tables: Tables | None = None
         self._metric_names: Sequence[str] = ()
         self._preparation = Preparation(
@@ -124,8 +125,10 @@ class Master:
     @classmethod
     def open(cls, environment: MasterEnvironment, watched: Watched = unwatched) -> "Master":
         """The master of a job, which goes on from what is published of it."""
-        given = environment.spec, environment.runner, environment.master_history
-        return cls(environment, StatusBoard.open(*given), watched)
+        board = StatusBoard.open(
+            environment.spec, environment.runner, environment.master_history, environment.last_end
+        )
+        return cls(environment, board, watched)
 
     async def run(self) -> JobPhase:
         """Run the job to its end; returns the final phase, which has been published."""
@@ -155,7 +158,7 @@ class Master:
         async def leave() -> None:
             try:
                 if self._work is not None:
-                    await self._work.leave()
+                    await self._leave(self._work)
                     self._board.publish()
             finally:
                 departure.be_ready()
@@ -164,6 +167,31 @@ class Master:
             loop.call_soon_threadsafe(lambda: leaving.add(asyncio.create_task(leave())))
 
         departure.prepare(on_asked)
+
+    async def _leave(self, work: Work) -> None:
+        """Keep what would be lost with this master, once, whoever asks for it."""
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(work.leave())
+        await asyncio.shield(self._leaving)
+
+    async def _work_to_end(self, work: Work) -> None:
+        """Have all work done; of a job that its user ends, its newest version is kept."""
+        try:
+            await work.run(partial(self._until, work.job))
+        except Cancelled:
+            if self._env.keeps_versions and work.job.ledger.total_done:
+                await self._keep_newest(work)
+            raise
+
+    async def _keep_newest(self, work: Work) -> None:
+        self._board.explain(KEEPING, "cancelled by its user; its newest version is kept first")
+        try:
+            await self._leave(work)
+        except (ParametersLostError, RowsLostError) as error:
+            self._board.note("CheckpointFailed", f"the newest version could not be kept: {error}")
+        # Nothing counts that is in no cut, and workers hear so instead of waiting for the lock.
+        work.job.updates.close()
+        work.job.parameters.lock.release()
 
     def _fail(self, error: ElasticError) -> None:
         reason = (
@@ -262,7 +290,7 @@ class Master:
                 try:
                     await self._start(work)
                     self._reception.open(servicer)
-                    await work.run(partial(self._until, job))
+                    await self._work_to_end(work)
                 except ParametersLostError as lost:
                     work = self._work = await self._go_back(work, lost, sources, store)
                 else:
@@ -327,6 +355,7 @@ class Master:
         spec, run, at = self._spec, self._preparation.run, self._preparation.at
         store = await run(partial(build_store, spec, sources, sample, at, self._watched))
         if self._is_first_life:
+            check_store(spec, store.model)
             for kind, message in told_of_tables(spec, store.model):
                 self._board.note(kind, message)
         return store

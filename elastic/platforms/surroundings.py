@@ -132,9 +132,11 @@ class MasterEnvironment:
     Attributes:
         run_id: The same for all lives of the master of one submission.
         recovery_dir: Where cuts outlive the master.
+        recovery_stays: Whether they outlive all processes of the job, for whoever resumes it.
         host: Address that workers reach this process by.
         master_history: How the masters before this one ended, where the platform leaves it to the
             master to tell.
+        last_end: How the master before this one ended, for people; empty where nobody knows.
         beside: A process that serves the job's curves, and ends with this one.
         departure: Asked for before the master is ended from outside; None where nothing outlives
             it that its newest version could be kept in.
@@ -158,6 +160,13 @@ class MasterEnvironment:
     fence: Fence = NO_FENCE
     taken_launches: TakenLaunches = NO_LAUNCHES
     certificate: Certificate | None = None
+    last_end: str = ""
+    recovery_stays: bool = False
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether the newest version can be kept for whoever resumes the job."""
+        return self.recovery_stays or self.departure is not None
 
     @property
     def checkpoint_dir(self) -> Path:

@@ -380,6 +380,11 @@ class Ledger:
         return self._committed + self._skipped
 
     @property
+    def total_done(self) -> int:
+        """The same over all epochs."""
+        return self.epoch * self.num_records + self.records_done
+
+    @property
     def num_queued(self) -> int:
         """Ranges of this epoch that wait for a worker."""
         return len(self._queue) + self._num_tasks - self._position
@@ -471,6 +476,20 @@ class Ledger:
             done = IntervalSet.from_lists([*committed, *skipped])
             for start, end in done.gaps(task.records.start, task.records.end):
                 self._push(_Queued(order, start, end))
+
+    def count_undone(self, records_done: int, computed_again: int) -> int:
+        """Count what is computed again since the job has gone back to where this ledger stands.
+
+        Args:
+            records_done: Records that had counted by then, over all epochs.
+            computed_again: Those that had been computed again.
+
+        Returns:
+            How many records had counted, and come again.
+        """
+        undone = max(records_done - self.total_done, 0)
+        self.computed_again = max(self.computed_again, computed_again) + undone
+        return undone
 
     # -- inside --------------------------------------------------------------------------------
 

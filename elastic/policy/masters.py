@@ -9,6 +9,9 @@ from elastic.spec.status import JobPhase, JobStatus, MasterHistory
 PREPARING: Final = "Preparing"
 """A master's reason for a phase that lasts because it is not ready; its message is the step."""
 
+KEEPING: Final = "Keeping"
+"""A master's reason while it keeps the newest version of a job that its user has ended."""
+
 MAX_MASTER_CRASHES: Final = 5
 FIRST_DELAY_S: Final = 0.5
 MAX_DELAY_S: Final = 30.0

@@ -104,11 +104,14 @@ class JobSpec(ClusterSettings, WorkSettings):
         return self
 
     def _batch_problems(self) -> Iterator[str]:
-        """What keeps the master from choosing the batch."""
-        batch, size = self.batch_range, self.minibatch_size
+        """What keeps the master from choosing the batch: what it goes with, else its size."""
+        batch = self.batch_range
         if batch is None:
             return
-        flag = f"--elastic_batch={batch}"
+        conflicts = list(self._batch_conflicts(f"--elastic_batch={batch}"))
+        yield from conflicts or self._batch_size_problems(batch)
+
+    def _batch_conflicts(self, flag: str) -> Iterator[str]:
         if self.is_async:
             cause = "use_async" if self.use_async else f"get_model_steps={self.get_model_steps}"
             yield f"{flag} has no meaning with {cause}: leave one of them out"
@@ -127,13 +130,21 @@ class JobSpec(ClusterSettings, WorkSettings):
                 f"{flag} is made of minibatches of one size, and shrink_minibatches may change it: "
                 "leave one of them out"
             )
-        if batch.minimum % size or batch.maximum % size:
-            yield f"{flag} is not in whole minibatches: give multiples of minibatch_size={size}"
-        if batch.minimum < 2 * size:
+
+    def _batch_size_problems(self, batch: BatchRange) -> Iterator[str]:
+        """At most one: what mends it mends all."""
+        flag, size = f"--elastic_batch={batch}", self.minibatch_size
+        if batch.minimum % size or batch.maximum % size or batch.minimum < 2 * size:
             yield (
-                f"{flag} begins with less than two minibatches, and the noise of gradients shows "
-                f"between two of one update: give a minimum of {2 * size} or more, or a smaller "
-                f"minibatch_size than {size}"
+                f"{flag} has to be in whole minibatches, and in two or more, since the noise of "
+                f"gradients shows between those of one update: give multiples of "
+                f"minibatch_size={size} from {2 * size} on, or a smaller minibatch_size"
+            )
+        elif (used := batch.maximum // size) < (workers := self.num_workers.minimum):
+            yield (
+                f"{flag} has at most {used} minibatches in an update, and num_workers={workers} "
+                f"compute one each, so that some would always come too late: give a maximum of "
+                f"{workers * size} or more, a smaller minibatch_size, or fewer workers"
             )
 
     def _source_problems(self) -> list[str]:

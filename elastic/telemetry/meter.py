@@ -84,7 +84,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class JobSample:
-    """A job as its master sees it at one moment; what is not known yet is None or empty."""
+    """A job as its master sees it at one moment; what is not known yet is None or empty.
+
+    Attributes:
+        servers_lost: By role, the servers that were replaced.
+    """
 
     counts: Counts = Counts()
     master_restarts: int = 0
@@ -98,6 +102,7 @@ class JobSample:
     evaluation: Mapping[str, float] = field(default_factory=dict)
     batch: int | None = None
     noise_scale: float | None = None
+    servers_lost: Mapping[str, int] = field(default_factory=dict)
 
 
 def _sums(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
@@ -146,6 +151,10 @@ class JobMeter:
         self._rejected[reason] += 1
         self._again += records
         self.on_step_s(step_s)
+
+    def undo(self, records: int) -> None:
+        """Count records that had counted, and are computed again since the job has gone back."""
+        self._again += records
 
     def commit(self, records: int) -> None:
         """Count records that have counted."""

@@ -75,7 +75,8 @@ RECORDS_COMMITTED: Final = Metric(
 RECORDS_AGAIN: Final = Metric(
     "elastic_records_computed_again_total",
     Kind.COUNTER,
-    "Records whose gradient was refused, so that it was computed again.",
+    "Records whose gradient was refused, or which had counted before the job went back to a cut, "
+    "so that they were computed again.",
 )
 UPDATES: Final = Metric("elastic_updates_total", Kind.COUNTER, "Updates that were applied.")
 REJECTED: Final = Metric(
@@ -92,6 +93,12 @@ EXITS: Final = Metric(
 )
 RESTARTS: Final = Metric(
     "elastic_master_restarts_total", Kind.COUNTER, "Lives of the master after its first."
+)
+SERVERS_LOST: Final = Metric(
+    "elastic_servers_lost_total",
+    Kind.COUNTER,
+    "Servers that were replaced: `ps` of the parameters, `redis` of the job's own.",
+    "role",
 )
 EPOCH: Final = Metric("elastic_epoch", Kind.GAUGE, "The epoch that is trained, from 0.")
 VERSION: Final = Metric(
@@ -141,8 +148,9 @@ CHECKPOINT: Final = Metric(
 )
 
 MASTER_METRICS: Final = (
-    RECORDS_COMMITTED, RECORDS_AGAIN, UPDATES, REJECTED, EXITS, RESTARTS, EPOCH, VERSION, LOSS,
-    LEARNING_RATE, BATCH, NOISE, THROUGHPUT, WORKERS, TASKS, EVALUATION, STEP, UPDATE, CHECKPOINT,
+    RECORDS_COMMITTED, RECORDS_AGAIN, UPDATES, REJECTED, EXITS, RESTARTS, SERVERS_LOST, EPOCH,
+    VERSION, LOSS, LEARNING_RATE, BATCH, NOISE, THROUGHPUT, WORKERS, TASKS, EVALUATION, STEP,
+    UPDATE, CHECKPOINT,
 )  # fmt: skip
 """What the master exports."""
 
@@ -227,6 +235,7 @@ class JobExporter(Collector):
         yield self._family(REJECTED, {**dict.fromkeys(_REJECTIONS, 0), **counts.rejected})
         yield self._family(EXITS, {**dict.fromkeys(_EXITS, 0), **counts.exits})
         yield self._family(RESTARTS, sample.master_restarts)
+        yield self._family(SERVERS_LOST, sample.servers_lost)
         yield self._family(EPOCH, sample.epoch)
         yield self._family(VERSION, sample.model_version)
         yield self._family(LOSS, sample.loss)

@@ -51,7 +51,9 @@ WHOLE_NAME: Final = 16
 MIN_WIDTH_FOR_BARS: Final = 100
 """Narrower, the name of a job needs the room."""
 _NO_SUCCESS: Final = frozenset({JobPhase.FAILED, JobPhase.CANCELLED})
-RECOVERIES: Final = frozenset({"WorkerLost", "WorkerFailed", "WorkerHung", "MasterRestarted"})
+RECOVERIES: Final = frozenset(
+    f"{who}{what}" for who in ("Worker", "Server", "Redis") for what in ("Lost", "Failed", "Hung")
+) | {"MasterRestarted", "ParametersLost"}
 """Kinds of events that tell why something had to be done again."""
 
 

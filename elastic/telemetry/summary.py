@@ -319,13 +319,17 @@ def checkpoint_text(status: JobStatus) -> str:
 
 def losses_text(status: JobStatus) -> str:
     """Who was lost on the way and came back."""
-    return ", ".join(
-        (
-            counted(status.workers_lost, "worker lost", "workers lost"),
-            counted(status.worker_failures, "worker crash", "worker crashes"),
-            counted(status.master_restarts, "master restart", "master restarts"),
-        )
-    )
+    told = [
+        counted(status.workers_lost, "worker lost", "workers lost"),
+        counted(status.worker_failures, "worker crash", "worker crashes"),
+        counted(status.master_restarts, "master restart", "master restarts"),
+    ]
+    # Few jobs have any.
+    if status.servers_lost:
+        told.append(counted(status.servers_lost, "parameter server lost", "parameter servers lost"))
+    if status.redis_lost:
+        told.append(counted(status.redis_lost, "Redis lost", "times the Redis lost"))
+    return ", ".join(told)
 
 
 def failures_text(progress: Progress) -> str:

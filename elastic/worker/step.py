@@ -98,8 +98,7 @@ class Trainer:
         if what is not None:
             raise NotFiniteError(
                 f"{what} at step {self._strategy.version + 1} on task {task.task_id} "
-                f"({task.tell(loaded.start, loaded.end)}, epoch "
-                f"{task.epoch}): lower the learning rate, clip gradients, or look at the records"
+                f"({task.tell(loaded.start, loaded.end)}, epoch {task.epoch}): {_advice(task)}"
             )
         step_s = time.perf_counter() - began_s
         self._meter.computed(step_s)
@@ -164,6 +163,18 @@ class Trainer:
 def twice(task: Task, start: int) -> Task:
     """A record of a task, as a minibatch that holds it `TWICE`."""
     return replace(task.part(start, start + 1), copies=TWICE)
+
+
+def _advice(task: Task) -> str:
+    """What to do about a minibatch whose loss is not finite."""
+    if task.copies > 1:
+        # Others of its minibatch were skipped, and the model bears no single one.
+        return (
+            f"it was computed {task.copies} times in one minibatch, since the model failed on it "
+            "alone, and may be good: have the model bear minibatches of one record, or of equal "
+            "ones"
+        )
+    return "lower the learning rate, clip gradients, or look at the records"
 
 
 def _of_one_copy(state: MetricState, copies: int) -> MetricState:

@@ -81,11 +81,16 @@ def test_only_what_has_changed_is_written(tmp_path, capsys):
     ("arguments", "message"),
     [
         (("delta", "cuts", "--since", "nowhere", "--output", "d"), "neither a checkpoint nor"),
+        (("delta", ".", "--since", "cuts", "--output", "d"), "no folder version-N: name cuts"),
         (("delta", "cuts", "--since", "others", "--output", "d"), "name two checkpoints of one"),
         (("delta", "cuts", "--since", "later", "--output", "d"), "exchange them"),
         (("delta", "cuts", "--since", "cuts", "--output", "cuts"), "has other files than"),
         (("apply", "cuts", "cuts"), "has no .parquet file"),
         (("apply", "delta", "cuts"), "has no a%2Fitems.parquet"),
+        (("apply", "m.keras.rows", "delta"), "exchange the two"),
+        (("apply", "m.keras.rows", "m.keras.rows"), "m.keras.rows holds rows of a model"),
+        (("apply", "delta", "delta"), "delta holds changes, not the rows"),
+        (("delta", "cuts", "--since", "cuts", "--output", "m.keras.rows"), "has other files than"),
     ],
 )
 def test_what_cannot_be_used_is_told(arguments, message, tmp_path, monkeypatch, capsys):
@@ -93,11 +98,18 @@ def test_what_cannot_be_used_is_told(arguments, message, tmp_path, monkeypatch, 
     written(tmp_path / "later", 2, {1: 1.0})
     written(tmp_path / "others", 1, {1: 1.0}, forms=(ITEMS,))
     write_delta(cut, cut, tmp_path / "delta")
+    export_tables(tmp_path / "m.keras", cut_rows({1: 1.0}), lambda: None)
+    before = files(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["rows", *arguments]) != 0
     err = capsys.readouterr().err
     assert message in err
     assert "Traceback" not in err
+    assert files(tmp_path) == before
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_failure_leaves_the_export_as_it_was(tmp_path):

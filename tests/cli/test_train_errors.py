@@ -47,6 +47,10 @@ LONG = "a" * 300
         (("--platform=mars",), "--platform is 'mars': expected one of local, kubernetes"),
         (("--use_async=maybe",),
          "--use_async: 'maybe' is not one of true, false, yes, no, 1, 0"),
+        (("--resume", "cuts/version-7"),
+         "--resume: 'cuts/version-7' is not one of true, false, yes, no, 1, 0: it takes no path, "
+         "and goes on from the newest checkpoint of the job that --job_name names; a FOLDER stands "
+         "before it, and --init_from PATH begins with the parameters of another checkpoint"),
         (("--use_async", "--no-use-async"),
          "--use_async: --use_async and --no_use_async exclude each other"),
         (("--output", "--resume"),

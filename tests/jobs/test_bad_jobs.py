@@ -169,7 +169,8 @@ def test_a_checkpoint_to_begin_from_that_is_none(tmp_path):
     spec = obedient_spec(data, checkpoint_filename_for_init=str(tmp_path))
     assert _failure(spec, tmp_path) == (
         "Checkpoint",
-        f"checkpoint_filename_for_init={tmp_path} is neither a checkpoint nor a folder of them",
+        f"checkpoint_filename_for_init={tmp_path} is neither a checkpoint nor a folder of them: it "
+        "has no manifest.json, and no folder version-N",
     )
 
 

@@ -230,9 +230,9 @@ def test_a_worker_that_dies_while_there_is_no_master_is_told(tmp_path):
         gate.open()
         status = _check_exact(job, 1)
     assert (status.master_restarts, status.workers_lost, status.worker_failures) == (1, 1, 0)
-    assert events(status, "WorkerLost") == [
-        "worker-1 was killed: ended from outside by SIGKILL",
-    ]
+    how = "was killed: ended from outside by SIGKILL"
+    assert events(status, "WorkerLost") == [f"worker-1 {how}"]
+    assert events(status, "MasterRestarted") == [f"the master was restarted: the one before {how}"]
 
 
 def _allow_both(gate, num_steps):

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.local_job import LocalJob
 from support.thread_job import ThreadJob, obedient_spec, write_records
 
 from elastic.checkpoints.cuts import list_cuts, read_cut
@@ -14,9 +15,9 @@ NUM_RECORDS = 200
 NUM_EPOCHS = 3
 
 
-def departing(spec, folder):
+def departing(spec, folder, *, recovery_stays=False):
     job = ThreadJob(spec, folder)
-    job.environment = replace(job.environment, departure=Departure())
+    job.environment = replace(job.environment, departure=Departure(), recovery_stays=recovery_stays)
     return job, job.environment.departure
 
 
@@ -24,15 +25,12 @@ def departing(spec, folder):
 def test_whoever_resumes_the_job_loses_no_update(kept, tmp_path):
     data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS, delay_ms=2)
     log = tmp_path / "commits.jsonl"
-    where = {
-        "cuts": {"volume": "claim_name=kept,mount_path=/elastic/state"},
-        "checkpoints": {"checkpoint_dir": str(tmp_path / "checkpoints")},
-    }[kept]
+    where = {"cuts": {}, "checkpoints": {"checkpoint_dir": str(tmp_path / "checkpoints")}}[kept]
     spec = obedient_spec(
         data, NUM_RECORDS, minibatch_size=5, num_workers="2", num_epochs=NUM_EPOCHS,
         commit_log=str(log), **where,
     )  # fmt: skip
-    job, departure = departing(spec, tmp_path / "cuts")
+    job, departure = departing(spec, tmp_path / "cuts", recovery_stays=kept == "cuts")
     with job:
         job.wait_until(lambda all_: all_ and all_[-1].progress.model_version > 5)
         assert departure.ask(60.0)
@@ -60,3 +58,26 @@ def test_a_master_that_is_only_preparing_has_nothing_to_keep(tmp_path):
     with job:
         job.wait_until(lambda all_: bool(all_))
     assert [e for e in job.runner.statuses[-1].events if e.kind == "VersionKept"] == []
+
+
+def test_a_job_that_its_user_ends_keeps_its_newest_version(tmp_path):
+    """No cut would come for an hour."""
+    data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS, delay_ms=2)
+    spec = obedient_spec(
+        data, NUM_RECORDS, minibatch_size=5, num_epochs=NUM_EPOCHS, recovery_interval=3600
+    )
+    with LocalJob(spec, tmp_path) as job:
+        job.wait_until(lambda status: status.progress.model_version > 5)
+        job.platform.kill("job", 60.0)
+        ended = job.status()
+        assert (ended.phase, ended.message) == (JobPhase.CANCELLED, "cancelled by its user")
+        [cut] = list_cuts(job.directory.cuts_path)
+        reached = read_cut(cut).version
+        assert reached == ended.progress.model_version
+
+        job.platform.submit(spec.model_copy(update={"resume": True}))
+        status = job.succeed()
+        assert job.parameters()["counts"].tolist() == [NUM_EPOCHS] * NUM_RECORDS
+    assert status.progress.computed_again == 0
+    [resumed] = [event for event in status.events if event.kind == "Resumed"]
+    assert f"(version {reached})" in resumed.message

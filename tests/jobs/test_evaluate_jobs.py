@@ -84,7 +84,7 @@ def test_a_folder_of_checkpoints_means_its_newest(tmp_path):
     )
     status = run(spec, tmp_path)
     assert status.phase is JobPhase.FAILED
-    assert "is neither a checkpoint nor a folder of them" in status.message
+    assert "is not there, so neither a checkpoint nor a folder of them" in status.message
 
 
 @pytest.mark.parametrize(("zoo_module", "name", "words"), [

@@ -109,7 +109,7 @@ def test_counters_do_not_fall_when_a_master_is_killed(tmp_path):
     names = ("elastic_updates_total", "elastic_records_committed_total")
     with LocalJob(spec, tmp_path) as job, gate:
         gate.allow(0, 4)
-        job.wait_until(lambda status: status.progress.model_version == 4)
+        told = job.wait_until(lambda status: status.progress.model_version == 4).progress
         job.wait_until(lambda _: value(scrape(port), "elastic_updates_total") == 4)
         before = scrape(port)
         assert job.kill_one("master", 0)
@@ -117,7 +117,8 @@ def test_counters_do_not_fall_when_a_master_is_killed(tmp_path):
         job.wait_until(lambda _: answers(port))
         after = scrape(port)
         gate.open()
-        job.succeed()
+        status = job.succeed()
+    assert status.progress.computed_again == told.records_done > 0
     for name in names:
         assert value(after, name) >= value(before, name) > 0
     assert value(after, "elastic_master_restarts_total") == 1

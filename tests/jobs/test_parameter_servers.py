@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from support.datasets import prepared_dir
 from support.gate import Gate
 from support.local_job import LocalJob, end_and_wait, make_spec, suspend
+from support.scraping import free_ports, scrape, value
 from support.statuses import each_epoch
 from support.thread_job import ZOO
 
@@ -75,6 +76,8 @@ def test_a_server_that_dies_costs_no_other_process_its_life(tmp_path):
     assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * 2
     assert kinds(status)["ServerLost"] == kinds(status)["ServerStarted"] == 1
     assert status.workers_lost == status.master_restarts == status.worker_failures == 0
+    # The version that was evaluated is a cut, and nothing had counted since.
+    assert (status.servers_lost, status.progress.computed_again) == (1, 0)
     rows = {(row.role, row.index): row for row in status.workers}
     assert rows["ps", 1].launch == 2
     assert rows["ps", 0].launch == rows["worker", 0].launch == 1
@@ -122,7 +125,7 @@ def test_a_job_that_servers_cannot_do_does_not_start(tmp_path):
 
 @pytest.mark.soak
 def test_a_server_that_is_stopped_is_replaced(tmp_path):
-    """Ten seconds without a word of it have to pass."""
+    """Twenty seconds without a word of it have to pass."""
     gate = Gate(tmp_path / "gate")
     spec = spec_of(
         model_params={"gate": str(gate.folder), "free_records": NUM_RECORDS}, hang_timeout=3600
@@ -137,14 +140,22 @@ def test_a_server_that_is_stopped_is_replaced(tmp_path):
 
 
 def test_a_server_that_is_asked_to_end_is_lost_like_any_other(tmp_path):
-    gate = Gate(tmp_path / "gate")
+    """What had counted since the first cut, which is of no record, is computed again."""
+    gate, port = Gate(tmp_path / "gate"), free_ports()
     spec = spec_of(
-        model_params={"gate": str(gate.folder), "free_records": NUM_RECORDS}, hang_timeout=3600
+        model_params={"gate": str(gate.folder), "free_records": NUM_RECORDS},
+        hang_timeout=3600,
+        recovery_interval=3600,
+        metrics_port=port,
     )
     with LocalJob(spec, tmp_path) as job, gate:
         job.wait_until(lambda status: status.progress.records_done >= NUM_RECORDS)
         assert job.kill_one("ps", 0, signal.SIGTERM)
         job.wait_until(lambda status: kinds(status)["Resumed"])
+        again = "elastic_records_computed_again_total"
+        job.wait_until(lambda _: value(scrape(port), again) == NUM_RECORDS)
+        assert value(scrape(port), "elastic_servers_lost_total", role="ps") == 1
         gate.open()
-        job.succeed()
+        status = job.succeed()
         counted(job, 2)
+    assert (status.servers_lost, status.progress.computed_again) == (1, NUM_RECORDS)

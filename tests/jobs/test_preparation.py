@@ -142,6 +142,8 @@ def test_a_master_that_dies_of_an_exception_leaves_its_workers_alone(tmp_path, f
     with LocalJob(_with_module(spec, folder, FIRST_EXPORT_FAILS), tmp_path) as job:
         status = job.succeed()
     assert (folder / "failed").exists()
-    assert events(status, "MasterRestarted") == ["the master was restarted"]
+    assert events(status, "MasterRestarted") == [
+        "the master was restarted: the one before failed: MemoryError: no room for the export"
+    ]
     assert events(status, "WorkerStarted") == []
     assert (status.workers_lost, status.workers[0].launch) == (0, 1)

@@ -101,6 +101,22 @@ def test_a_model_without_tables_needs_no_server_and_is_told_so(server, tmp_path)
     assert told.endswith("--embedding_store redis is for nothing: leave it out")
 
 
+def test_no_redis_runs_for_a_model_without_tables(tmp_path):
+    spec = make_spec(
+        "embedded_counting_torch.CustomModel",
+        prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
+        model_zoo=str(ZOO),
+        model_params={"num_records": NUM_RECORDS, "has_table": False},
+        embedding_store="redis",
+    )
+    status = ThreadJob(spec, tmp_path / "cuts").run()
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "JobSpec")
+    assert status.message == (
+        "the model has no table of embeddings, and --embedding_store redis runs a Redis for "
+        "nothing: leave it out"
+    )
+
+
 def test_no_more_rows_than_are_asked_for_are_in_the_server(server, tmp_path):
     life = {"admit_after": 2, "expire_after": 30, "max_rows": 40}
     spec = spec_of(server, life, num_epochs=20, num_workers="2")

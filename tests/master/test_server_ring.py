@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from elastic.master.parameters.ring import MAX_HANGS, SILENT_S, ServerLife, ServerRing
+from elastic.master.parameters.ring import MAX_HANGS, ServerLife, ServerRing
+from elastic.policy.liveness import HEARTBEAT_LIMIT_S, STALL_S
 from elastic.policy.replicas import ReplicaId
 
 SET_UP_S = 30.0
@@ -69,23 +70,39 @@ def test_who_is_fenced_has_no_place_whatever_it_says(ring):
     assert ring.missing() == [1]
 
 
-def test_who_is_silent_is_to_be_replaced(ring):
+def wait(ring, seconds, running=()):
+    """Look each second."""
+    for _ in range(int(seconds)):
+        ring.now_s += 1
+        ring.announced(life(1))
+        assert ring.to_replace(running) == []
+
+
+def test_who_is_silent_for_as_long_as_a_worker_may_be_is_to_be_replaced(ring):
     ring.announced(life(0))
-    ring.announced(life(1))
-    ring.now_s += SILENT_S
-    ring.announced(life(1))
-    assert ring.to_replace() == []
+    wait(ring, HEARTBEAT_LIMIT_S)
     ring.now_s += 1
-    assert ring.to_replace() == [(life(0).replica, f"gave no sign of life for {SILENT_S + 1} s")]
+    silent_s = HEARTBEAT_LIMIT_S + 1
+    assert ring.to_replace() == [(life(0).replica, f"gave no sign of life for {silent_s} s")]
+
+
+def test_nobody_is_silent_while_the_master_stands_still(ring):
+    """As on a machine that was suspended, or has far too much to do."""
+    ring.announced(life(0))
+    running = [life(0).replica, life(1, 2).replica]
+    assert ring.to_replace(running) == []
+    ring.now_s += SET_UP_S + HEARTBEAT_LIMIT_S + STALL_S
+    assert ring.to_replace(running) == []
+    wait(ring, HEARTBEAT_LIMIT_S, running)
+    ring.now_s += 1
+    assert [server for server, _ in ring.to_replace(running)] == [life(0).replica]
 
 
 def test_who_runs_and_never_says_so_is_to_be_replaced(ring):
     running = [life(0).replica, life(1).replica]
     ring.announced(life(1))
     assert ring.to_replace(running) == []
-    ring.now_s += SET_UP_S
-    ring.announced(life(1))
-    assert ring.to_replace(running) == []
+    wait(ring, SET_UP_S, running)
     ring.now_s += 1
     hung = "hung in set-up: no word of it within start_timeout=30 s"
     assert ring.to_replace(running) == [(life(0).replica, hung)]

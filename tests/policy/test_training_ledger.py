@@ -70,6 +70,18 @@ def test_what_fails_for_good_is_named_as_in_its_file():
     assert ledger.named(task.records, 0) == [("data", i, i + 1) for i in records_of(task)]
 
 
+def test_what_had_counted_before_a_job_went_back_is_computed_again():
+    ledger = make_ledger(40, 10, num_epochs=2)
+    epoch_of(ledger)
+    ledger.computed_again = 3
+    # Told of before: ten records of the second epoch, and five that were refused since the cut.
+    assert ledger.count_undone(50, 8) == 10
+    assert ledger.computed_again == 18
+    # What is told of a job that goes on where it was is nothing new.
+    assert ledger.count_undone(40, 18) == 0
+    assert cut_of(ledger)["computed_again"] == 18
+
+
 def make_ledger_of_one_attempt():
     config = LedgerConfig(4, 1, max_task_failures=1, skip_bad_records=1)
     order = RecordOrder(40, 0, OrderForm(Shuffle.RECORDS))

@@ -60,12 +60,14 @@ def test_one_that_is_asked_to_end_is_started_again_where_it_was(tmp_path):
         job.kill_one(REDIS, 0, signal.SIGTERM)
         job.wait_until(lambda status: "RedisStarted" in kinds(status))
 
-    assert "ParametersLost" not in kinds(running(tmp_path, act))
+    status = running(tmp_path, act)
+    assert "ParametersLost" not in kinds(status)
+    assert status.redis_lost == 1
 
 
 @pytest.mark.soak
 def test_one_that_is_stopped_is_replaced(tmp_path):
-    """Ten seconds without a word of it have to pass."""
+    """Twenty seconds without a word of it have to pass."""
     status = running(tmp_path, lambda job: suspend(job.pids(REDIS)[0]))
     assert kinds(status).count("RedisHung") == 1
 

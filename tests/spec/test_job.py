@@ -223,6 +223,13 @@ def test_gradients_of_an_update(mode, expected):
     assert spec(num_workers="2:8", **mode).gradients_per_update == expected
 
 
+NO_MINIBATCHES = (
+    "--elastic_batch=16:64 has to be in whole minibatches, and in two or more, since the noise of "
+    "gradients shows between those of one update: give multiples of minibatch_size={size} from "
+    "{low} on, or a smaller minibatch_size"
+)
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [
@@ -251,15 +258,27 @@ def test_gradients_of_an_update(mode, expected):
         ),
         pytest.param(
             {"minibatch_size": 6},
-            "--elastic_batch=16:64 is not in whole minibatches: give multiples of minibatch_size=6",
+            NO_MINIBATCHES.format(size=6, low=12),
             id="no-multiple",
         ),
         pytest.param(
             {"minibatch_size": 16},
-            "--elastic_batch=16:64 begins with less than two minibatches, and the noise of "
-            "gradients shows between two of one update: give a minimum of 32 or more, or a smaller "
-            "minibatch_size than 16",
+            NO_MINIBATCHES.format(size=16, low=32),
             id="one-minibatch",
+        ),
+        pytest.param({"minibatch_size": 24}, NO_MINIBATCHES.format(size=24, low=48), id="neither"),
+        pytest.param(
+            {"num_workers": "9:12"},
+            "--elastic_batch=16:64 has at most 8 minibatches in an update, and num_workers=9 "
+            "compute one each, so that some would always come too late: give a maximum of 72 or "
+            "more, a smaller minibatch_size, or fewer workers",
+            id="less-than-one-each",
+        ),
+        pytest.param(
+            {"minibatch_size": 24, "num_ps": 2},
+            "--elastic_batch=16:64 needs the parameters in the master, which measures the noise of "
+            "the gradients there, and num_ps=2 asks for servers: leave one of them out",
+            id="its-size-is-of-no-matter-then",
         ),
     ],
 )

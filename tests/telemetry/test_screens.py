@@ -106,6 +106,16 @@ def test_one_job_in_depth(width):
         assert part in text
 
 
+def test_lost_servers_are_counted_and_told_among_the_recoveries():
+    kinds = ("ServerLost", "ServerHung", "RedisFailed", "ParametersLost")
+    events = tuple(JobEvent(time_s=SUBMITTED_S, kind=kind, message=kind) for kind in kinds)
+    status = running(servers_lost=2, redis_lost=1, events=events)
+    lines = drawn(job_screen(status, SUBMITTED_S), 200)
+    [losses] = [line for line in lines if line.startswith("losses")]
+    assert losses.endswith(", 0 master restarts, 2 parameter servers lost, 1 Redis lost")
+    assert [line.split()[-1] for line in lines[lines.index("RECOVERIES") + 1 :]] == list(kinds)
+
+
 def test_finished_epochs_with_their_mean_loss():
     lines = drawn(job_screen(succeeded(), SUBMITTED_S + 200), 80)
     at = lines.index(next(line for line in lines if line.split()[:2] == ["EPOCH", "LOSS"]))

@@ -197,6 +197,8 @@ class Updates:
         """Count records of which dataset_fn made no example: they have no gradient to wait for."""
         with self._sessions.serving(session):
             async with self._parameters.lock:
+                if self._group.is_over:
+                    return False
                 staged = self._ledger.stage(task_id, attempt, start, end)
                 if isinstance(staged, Refusal):
                     return False
@@ -257,10 +259,14 @@ class Updates:
         self._be_done()
         self._wake()
 
-    async def abandon(self) -> None:
-        """Let those go who wait for an update: none is made here any more."""
+    def close(self) -> None:
+        """Count nothing any more, and let those go who wait for an update."""
         self._group.end_training()
         self._wake()
+
+    async def abandon(self) -> None:
+        """Let those go who wait for an update: none is made here any more."""
+        self.close()
         await self._parameters.close()
 
     # -- inside --------------------------------------------------------------------------------

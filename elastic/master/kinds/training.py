@@ -41,7 +41,6 @@ from elastic.policy.liveness import Liveness
 from elastic.policy.records import Shard
 from elastic.policy.task_sizes import idle_workers
 from elastic.spec.job import JobSpec
-from elastic.spec.settings.cluster_forms import state_volume
 from elastic.spec.status import JobPhase
 
 
@@ -67,6 +66,7 @@ class Training:
         self._cutter = cutter
         self._evaluator = evaluator
         self._best: Path | None = None
+        self._recovery_stays = parts.env.recovery_stays
 
     async def run(self, until: Until) -> None:
         """Train to the end, and make the most of what came of it."""
@@ -90,10 +90,9 @@ class Training:
 
     async def leave(self) -> None:
         """Keep the newest version where whoever resumes the job finds it."""
-        # A volume for the job's state has its cuts; without one, checkpoints alone outlive a pod.
-        is_checkpoint = state_volume(self._spec.volume) is None
         version = self.job.parameters.version
-        if await self._cutter.last_cut(is_checkpoint):
+        # Where the cuts go with the pod, checkpoints alone outlive it.
+        if await self._cutter.last_cut(is_checkpoint=not self._recovery_stays):
             self._board.note("VersionKept", f"version {version} is kept, for the master is to end")
 
     async def _train(self, until: Until) -> None:
@@ -212,6 +211,11 @@ async def open_training(
             "parameters were lost, and there is no cut that the job could go back to: the "
             f"events of `elastic status` say why none could be written to {parts.env.recovery_dir}"
         )
+    told = board.progress
+    undone = ledger.count_undone(told.records_done, told.computed_again)
+    if parts.is_back:
+        # What a life before has counted is told with what this one begins with.
+        parts.listeners.meter.undo(undone)
     if cut is None and tables is not None:
         await run(partial(begin_tables, spec, sources.model_def, tables))
     parts.commit_log.open(parameters.version)

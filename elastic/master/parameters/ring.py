@@ -4,14 +4,14 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+from elastic.policy.liveness import HEARTBEAT_LIMIT_S, STALL_S
 from elastic.policy.replicas import ReplicaId
 
-SILENT_S: Final = 10.0
-"""A server that says nothing for so long, of what it says every two seconds, is replaced."""
+K = TypeVar("K")
 
 MAX_HANGS: Final = 3
 """So often the servers may fail to bring one version about, and the job fails."""
@@ -33,6 +33,8 @@ class ServerLife:
 
 class ServerRing:
     """The places of a job's servers of one role. On the event loop.
+
+    A server says every two seconds that it is there, as a worker does, and is given as long.
 
     Attributes:
         changed: Set when a server comes or goes; whoever waits clears it first.
@@ -61,6 +63,7 @@ class ServerRing:
         self._hangs: Counter[int] = Counter()
         self._hung: set[ReplicaId] = set()
         self._fenced: set[ReplicaId] = set()
+        self._last_look_s: float | None = None
 
     def announced(self, life: ServerLife) -> None:
         """A server is there, or says so before it ends."""
@@ -122,12 +125,13 @@ class ServerRing:
         return self._hangs[version] >= MAX_HANGS
 
     def to_replace(self, running: Collection[ReplicaId] = ()) -> list[tuple[ReplicaId, str]]:
-        """The servers that hang, and how that shows.
+        """The servers that hang, and how that shows; to be asked at least every second.
 
         Args:
             running: The launches that run, as their platform sees them.
         """
         now_s = self._clock()
+        self._forgive_stall(now_s)
         known = {life.replica for life in self._lives.values()} | self._fenced
         self._running_s = {
             each: self._running_s.get(each, now_s) for each in running if each not in known
@@ -141,6 +145,17 @@ class ServerRing:
             silent_s = now_s - self._heard_s[index]
             if life.replica in self._hung:
                 found.append((life.replica, "did not answer in time"))
-            elif silent_s > SILENT_S:
+            elif silent_s > HEARTBEAT_LIMIT_S:
                 found.append((life.replica, f"gave no sign of life for {silent_s:.1f} s"))
         return found
+
+    def _forgive_stall(self, now_s: float) -> None:
+        """Not count the time in which the master could not have heard anybody."""
+        if self._last_look_s is not None and (stalled_s := now_s - self._last_look_s) > STALL_S:
+            self._heard_s = _later(self._heard_s, stalled_s, now_s)
+            self._running_s = _later(self._running_s, stalled_s, now_s)
+        self._last_look_s = now_s
+
+
+def _later(times_s: Mapping[K, float], by_s: float, now_s: float) -> dict[K, float]:
+    return {key: min(now_s, at_s + by_s) for key, at_s in times_s.items()}

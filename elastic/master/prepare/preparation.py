@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from elastic.callbacks import Callback
-from elastic.checkpoints.cuts import list_cuts, read_cut
+from elastic.checkpoints.cuts import list_cuts, no_cut_at, read_cut
 from elastic.checkpoints.manifest import MANIFEST
 from elastic.checkpoints.rows import refuse_rows
 from elastic.checkpoints.table_files import rows_folder
@@ -406,7 +406,5 @@ def checkpoint_path(path: Path) -> Path:
         return path
     cuts = list_cuts(path)
     if not cuts:
-        raise CheckpointError(
-            f"checkpoint_filename_for_init={path} is neither a checkpoint nor a folder of them"
-        )
+        raise CheckpointError(f"checkpoint_filename_for_init={no_cut_at(path)}")
     return cuts[0]

@@ -91,6 +91,19 @@ def _check_parts(tables: Sequence[Table], num_ps: int) -> None:
             )
 
 
+def check_store(spec: JobSpec, model: Model) -> None:
+    """See that a Redis of the job's own has something to keep.
+
+    Raises:
+        JobSpecError: It would run for nothing.
+    """
+    if spec.num_redis and not model.tables:
+        raise JobSpecError(
+            "the model has no table of embeddings, and --embedding_store redis runs a Redis for "
+            "nothing: leave it out"
+        )
+
+
 def told_of_tables(spec: JobSpec, model: Model) -> Sequence[tuple[str, str]]:
     """Events about what the job's settings come to with its model: their kinds and messages."""
     told = [] if model.replacement is None else [*told_of(model.replacement)]

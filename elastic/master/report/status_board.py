@@ -28,7 +28,7 @@ from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import told_id, told_phase
 from elastic.policy.size_speeds import SizeSpeeds
 from elastic.spec.job import JobSpec
-from elastic.spec.roles import FLEET
+from elastic.spec.roles import FLEET, PS, REDIS, WORKER
 from elastic.spec.status import (
     NO_MASTERS,
     BatchStatus,
@@ -85,6 +85,7 @@ class StatusBoard:
         runner: ReplicaRunner,
         earlier: JobStatus | None,
         master_history: MasterHistory = NO_MASTERS,
+        last_end: str = "",
     ) -> None:
         """Go on from what was published before, see `open`."""
         self._spec = spec
@@ -102,7 +103,14 @@ class StatusBoard:
         self.master_restarts = self._base.master_restarts + int(was_running)
         # Who resumes a job has mended what failed it, so it may fail as often as a new one.
         self.worker_failures = self._base.worker_failures if was_running else 0
-        self.workers_lost = self._base.workers_lost
+        self.lost = Counter(
+            {
+                WORKER: self._base.workers_lost,
+                PS: self._base.servers_lost,
+                REDIS: self._base.redis_lost,
+            }
+        )
+        """By role, the ends of replicas that were replaced."""
         # The life of a master begins in one of these, whatever the one before has told.
         self.phase = JobPhase.RECOVERING if was_running else JobPhase.STARTING
         self.reason = ""
@@ -136,14 +144,24 @@ class StatusBoard:
         self._best_path: Callable[[int], Path] | None = None
         if was_running:
             # Which cut it goes back to is told once that is read; there may be none yet.
-            self.note("MasterRestarted", "the master was restarted")
+            why = last_end and f": the one before {last_end}"
+            self.note("MasterRestarted", f"the master was restarted{why}")
 
     @classmethod
     def open(
-        cls, spec: JobSpec, runner: ReplicaRunner, master_history: MasterHistory = NO_MASTERS
+        cls,
+        spec: JobSpec,
+        runner: ReplicaRunner,
+        master_history: MasterHistory = NO_MASTERS,
+        last_end: str = "",
     ) -> "StatusBoard":
-        """The board of a master, which goes on from the status that its platform keeps."""
-        return cls(spec, runner, runner.last_status(), master_history)
+        """The board of a master, which goes on from the status that its platform keeps.
+
+        Args:
+            master_history: How the masters before it ended, as far as that decides what follows.
+            last_end: How the last of them did, for people; empty where nobody knows.
+        """
+        return cls(spec, runner, runner.last_status(), master_history, last_end)
 
     @property
     def earlier_rejected_gradients(self) -> int:
@@ -158,6 +176,11 @@ class StatusBoard:
             return None
         noise = GradientNoise(told.grad_sqr, told.grad_var, told.updates_measured)
         return told.records, noise
+
+    @property
+    def progress(self) -> Progress:
+        """How far the job has come; until it is followed, as it was told last."""
+        return self._progress()
 
     @property
     def job(self) -> RunningJob | None:
@@ -280,7 +303,9 @@ class StatusBoard:
             master_restarts=self.master_restarts,
             master_history=self._master_history,
             worker_failures=self.worker_failures,
-            workers_lost=self.workers_lost,
+            workers_lost=self.lost[WORKER],
+            servers_lost=self.lost[PS],
+            redis_lost=self.lost[REDIS],
             events=tuple(self._events),
             evaluation=self._evaluation(),
             tables=self._base.tables if self._tables is None else self._tables(),
@@ -298,7 +323,7 @@ class StatusBoard:
             epoch=min(ledger.epoch, epochs - 1),
             # A single pass is no epoch of anything.
             num_epochs=epochs if self._own_ledger is None else 0,
-            records_done=ledger.epoch * ledger.num_records + ledger.records_done,
+            records_done=ledger.total_done,
             records_total=epochs * ledger.num_records,
             skipped=len(ledger.skipped_records),
             computed_again=ledger.computed_again,
@@ -324,7 +349,7 @@ class StatusBoard:
         is_working = self.phase is JobPhase.RUNNING and not is_elsewhere
         at_work = {session.replica for session in job.sessions.all()}
         nodes = {each.node for each in self.replicas if each.id in at_work} - {""}
-        records = ledger.epoch * ledger.num_records + ledger.records_done
+        records = ledger.total_done
         batch = None if job.updates.batch is None else job.updates.batch.batch
         size = (len(at_work), len(nodes), batch) if is_working else None
         if self._speeds.look(time.monotonic(), size, records) and size is not None:

@@ -16,7 +16,7 @@ from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.epochs import EpochResult
 from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import ExitReason, ReplicaPhase
-from elastic.spec.roles import WORKER
+from elastic.spec.roles import PS, REDIS, WORKER
 from elastic.spec.status.time_split import TimeCategory
 from elastic.telemetry.event_log import EventLog, job_text
 from elastic.telemetry.meter import (
@@ -207,12 +207,11 @@ class Telemetry:
     def _at_least(self, kept: Counts, job: RunningJob) -> Counts:
         """What was told last, or what the cut stands for where that is more."""
         ledger = job.ledger
-        total = ledger.epoch * ledger.num_records + ledger.records_done
         rejected = Counter(kept.rejected)
         # The status knows those that nobody has asked for since, but not why they were refused.
         rejected[STALE] += max(self._board.earlier_rejected_gradients - rejected.total(), 0)
         return Counts(
-            max(kept.records_committed, total - len(ledger.skipped_records)),
+            max(kept.records_committed, ledger.total_done - len(ledger.skipped_records)),
             max(kept.records_computed_again, ledger.computed_again),
             max(kept.updates, job.parameters.version),
             +rejected,
@@ -255,7 +254,12 @@ class Telemetry:
         if self._pass is not None:
             return self._sample_of_pass(*self._pass)
         if job is None:
-            return JobSample(self._counts(), board.master_restarts, workers=self._workers())
+            return JobSample(
+                self._counts(),
+                board.master_restarts,
+                workers=self._workers(),
+                servers_lost=self._servers_lost(),
+            )
         ledger, chosen = job.ledger, job.updates.batch
         return JobSample(
             self._counts(),
@@ -270,6 +274,7 @@ class Telemetry:
             dict(board.metrics),
             None if chosen is None else chosen.batch,
             None if chosen is None else chosen.noise.scale,
+            self._servers_lost(),
         )
 
     def _sample_of_pass(self, job: RunningJob, ledger: Ledger) -> JobSample:
@@ -286,7 +291,11 @@ class Telemetry:
             workers=self._workers(),
             tasks={"queued": ledger.num_queued, "leased": ledger.num_leased},
             evaluation=dict(self._board.metrics),
+            servers_lost=self._servers_lost(),
         )
+
+    def _servers_lost(self) -> dict[str, int]:
+        return {role: self._board.lost[role] for role in (PS, REDIS)}
 
     def _workers(self) -> dict[str, int]:
         phases = Counter(r.phase for r in self._board.replicas if r.id.role == WORKER)

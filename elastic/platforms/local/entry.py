@@ -66,6 +66,7 @@ class _LocalEntry:
         from elastic.platforms.local.surroundings import (
             LocalReplicaRunner,
             read_certificate,
+            read_last_end,
             read_spec,
             read_token,
         )
@@ -86,6 +87,8 @@ class _LocalEntry:
             recovery_dir=directory.cuts_path,
             host="127.0.0.1",
             room=os.cpu_count(),
+            last_end=read_last_end(job_dir),
+            recovery_stays=True,
         )
 
 

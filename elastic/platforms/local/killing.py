@@ -14,7 +14,7 @@ from elastic.platforms.base import StillAliveError, unheard
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.processes import Member, find_members, is_stopped, signal_members
 from elastic.platforms.local.supervisor import publish_end
-from elastic.policy.masters import CANCEL
+from elastic.policy.masters import CANCEL, KEEPING
 from elastic.spec.roles import MASTER
 from elastic.spec.status import JobPhase, JobStatus
 
@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 
 POLL_S: Final = 0.05
 MASTER_S: Final = 15.0
-"""What the master gets at the most: one that hears nothing should not use up a patient caller."""
+"""What a master gets that does not say that it keeps its newest version: one that hears nothing
+should not use up a patient caller."""
 TERM_GRACE_S: Final = 5.0
 FORCE_TIMEOUT_S: Final = 1.0
 """Even a hurried caller waits this long for SIGKILL to take effect."""
@@ -84,9 +85,9 @@ def kill_job(
 ) -> None:
     """Cancel a job and wait until none of its processes is left.
 
-    At most half of the time is the master's, to publish the end and to take leave of its
-    workers; then comes SIGTERM, and with the last quarter SIGKILL. A job that has not trained yet
-    has nothing to take leave of, and a master that imports a framework hears no request.
+    At most half of the time is the master's, to keep its newest version, to publish the end and to
+    take leave of its workers; then comes SIGTERM, and with the last quarter SIGKILL. A job that has
+    not trained yet has nothing to keep, and a master that imports a framework hears no request.
 
     Raises:
         StillAliveError: Something was still alive after `timeout_s`.
@@ -98,7 +99,7 @@ def kill_job(
             if not watch.has_ended():
                 _ask(directory)
                 if _has_trained(directory):
-                    _await_clean_end(directory, watch, now_s + min(MASTER_S, timeout_s / 2))
+                    _await_clean_end(directory, watch, now_s, timeout_s / 2)
                 signal_members(watch.members(), signal.SIGTERM)
                 term_grace_s = min(TERM_GRACE_S, timeout_s / 4)
                 _await_end(watch, time.monotonic() + term_grace_s)
@@ -164,8 +165,25 @@ def _has_trained(directory: JobDirectory) -> bool:
     return status is not None and status.phase not in (JobPhase.PENDING, JobPhase.STARTING)
 
 
-def _await_clean_end(directory: JobDirectory, watch: _Watch, deadline_s: float) -> None:
-    while time.monotonic() < deadline_s and not watch.has_ended():
+def hurry(directory: JobDirectory) -> None:
+    """Have a job whose end was asked for before end at once: nobody waits for its last version."""
+    submission = directory.submission()
+    if submission is not None and directory.is_cancelled():
+        signal_members(find_members(submission.uid), signal.SIGTERM)
+
+
+def _keeps_version(directory: JobDirectory) -> bool:
+    status = readable_status(directory)
+    return status is not None and status.reason == KEEPING
+
+
+def _await_clean_end(
+    directory: JobDirectory, watch: _Watch, started_s: float, patience_s: float
+) -> None:
+    while not watch.has_ended():
+        waited_s = time.monotonic() - started_s
+        if waited_s >= patience_s or (waited_s >= MASTER_S and not _keeps_version(directory)):
+            return
         if not directory.is_cancelled() or not _can_end_itself(watch.members()):
             return
         time.sleep(POLL_S)

@@ -13,7 +13,7 @@ from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, Platf
 from elastic.platforms.base import BoardFolder, LogLine, has_ended, unheard, writes_no_events
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.files import entries, exists
-from elastic.platforms.local.killing import kill_job, readable_status
+from elastic.platforms.local.killing import hurry, kill_job, readable_status
 from elastic.platforms.local.logs import follow_logs, read_logs
 from elastic.platforms.local.presence import (
     has_left,
@@ -181,6 +181,8 @@ class LocalPlatform:
             StillAliveError: Something was still alive after `timeout_s`.
         """
         directory = self._directory(job_name)
+        # Before the lock, which whoever asked first holds until the job has ended.
+        hurry(directory)
         try:
             with job_lock(self._jobs_path, job_name, timeout_s):
                 kill_job(directory, timeout_s, on_wait)

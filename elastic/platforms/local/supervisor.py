@@ -216,7 +216,8 @@ class Reconciler:
             # Set before the start: one that fails for a full disk is tried again a tick later.
             self._start_master_at_s = time.monotonic() + TICK_S
             failed = self._table.start(self._master)
-            self._directory.forget(last)
+            # The end of the last one is for the next to tell.
+            self._directory.forget(ReplicaId(MASTER, 0, last.launch - 1))
             self._on_ended([] if failed is None else [failed])
             self._count_master()
 

@@ -23,9 +23,10 @@ from elastic.platforms.local.files import modified_ns
 from elastic.platforms.local.processes import REPLICA_VARIABLE, SHARE_VARIABLE, parse_replica
 from elastic.platforms.local.supervisor import start_supervisor
 from elastic.platforms.surroundings import PATIENCE_S, THREAD_VARIABLES, share_gpus
+from elastic.policy.replicas import exit_text
 from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
-from elastic.spec.roles import is_kept_by_platform
+from elastic.spec.roles import MASTER, is_kept_by_platform
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -213,6 +214,19 @@ def read_certificate(job_dir: Path) -> Certificate | None:
             "submit the job again"
         )
     return certificate
+
+
+def read_last_end(job_dir: Path) -> str:
+    """How the newest master that has ended did so, for people; empty where nobody can tell."""
+    try:
+        replicas = [observed.replica for observed in JobDirectory(job_dir).observed()]
+    except PlatformError as error:
+        # It is news for people alone: no master is kept from its work by it.
+        logger.warning("%s", error)
+        return ""
+    ended = [each for each in replicas if each.id.role == MASTER and each.phase.is_final]
+    newest = max(ended, key=lambda master: master.id.launch, default=None)
+    return "" if newest is None else exit_text(newest)
 
 
 def read_spec(job_dir: Path) -> JobSpec:

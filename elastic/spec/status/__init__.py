@@ -182,8 +182,9 @@ class Progress(_Published):
     skipped: int = Field(default=0, description="Records that failed for good.")
     computed_again: int = Field(
         default=0,
-        description="Records of gradients that were refused; nobody knows what a lost process had "
-        "in work.",
+        description="Records of gradients that were refused, and records that had counted and came "
+        "again when the job went back to a cut, by the status before; nobody knows what a lost "
+        "process had in work.",
     )
     model_version: int = Field(default=0, description="Updates of the model so far.")
     max_steps: int = Field(
@@ -434,6 +435,12 @@ class JobStatus(_Published):
         default=0, description="Ends of workers that count against `max_worker_failures`."
     )
     workers_lost: int = Field(default=0, description="All ends of workers that were replaced.")
+    servers_lost: int = Field(
+        default=0, description="All ends of parameter servers that were replaced."
+    )
+    redis_lost: int = Field(
+        default=0, description="All ends of the job's own Redis that was replaced."
+    )
     events: tuple[JobEvent, ...] = Field(
         default=(), description="What happened, oldest first; rare things stay longest."
     )

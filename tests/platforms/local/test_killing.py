@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from threading import Thread
 
 import pytest
 from support.local_job import suspend
@@ -10,7 +11,9 @@ from support.local_jobs import eventually, unreadable
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
+from elastic.platforms.local import killing
 from elastic.platforms.local.killing import FORCE_TIMEOUT_S
+from elastic.policy.masters import KEEPING
 from elastic.spec.status import JobPhase, JobStatus
 
 TIMEOUT_S = 8.0
@@ -83,6 +86,32 @@ def test_a_healthy_master_publishes_the_end_itself(jobs, platform):
     status = platform.status("job")
     # The master's words have no message, the platform's do.
     assert (status.phase, status.message) == (JobPhase.CANCELLED, "")
+
+
+def test_a_master_that_keeps_its_newest_version_is_waited_for(jobs, monkeypatch):
+    monkeypatch.setattr(killing, "MASTER_S", 0.0)
+    platform = jobs.submit(master="keep")
+    eventually(lambda: platform.status("job").reason == KEEPING)
+    platform.kill("job", 120.0)
+    assert (platform.status("job").phase, platform.status("job").message) == (
+        JobPhase.CANCELLED,
+        "",
+    )
+
+
+def test_a_second_kill_waits_for_no_version(jobs):
+    platform = jobs.submit(master="hoard")
+    eventually(lambda: platform.status("job").reason == KEEPING)
+    started_s = time.monotonic()
+    first = Thread(target=platform.kill, args=("job", 240.0))
+    first.start()
+    eventually(jobs.directory().is_cancelled)
+    platform.kill("job", 240.0)
+    first.join()
+    # The master's half of the time would be 120 s.
+    assert time.monotonic() - started_s < 100.0
+    assert jobs.members() == []
+    assert platform.status("job").phase is JobPhase.CANCELLED
 
 
 def test_kill_while_the_master_ends_again_and_again_cancels(jobs):

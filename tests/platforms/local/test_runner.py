@@ -22,9 +22,14 @@ from support.platform_contract import (
 
 import elastic.platforms.local.surroundings as runner_module
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
-from elastic.platforms.local.directory import Observed
+from elastic.platforms.local.directory import JobDirectory, Observed
 from elastic.platforms.local.supervisor import TICK_S
-from elastic.platforms.local.surroundings import LocalReplicaRunner, read_address, write_termination
+from elastic.platforms.local.surroundings import (
+    LocalReplicaRunner,
+    read_address,
+    read_last_end,
+    write_termination,
+)
 
 
 class LocalHarness:
@@ -225,3 +230,19 @@ class TestLossOfTheSupervisor:
         harness.runner.wait(TIMEOUT_S)
         until_ended(harness.runner, worker)
         assert harness.jobs.pid_of("master") == stranger
+
+
+def test_how_the_newest_master_ended_is_told_and_keeps_none_from_its_work(tmp_path):
+    directory = JobDirectory(tmp_path)
+    directory.observed_path.mkdir()
+    assert read_last_end(tmp_path) == ""
+    running = Replica(ReplicaId("master", 0, 3), ReplicaPhase.RUNNING)
+    killed = [
+        Replica(ReplicaId("master", 0, n), ReplicaPhase.FAILED, ExitReason.KILLED, message=f"{n}")
+        for n in (1, 2)
+    ]
+    for master in (*killed, running):
+        directory.write_observed(Observed(master))
+    assert read_last_end(tmp_path) == "was killed: 2"
+    (directory.observed_path / "worker-0-1.json").write_text("{")
+    assert read_last_end(tmp_path) == ""

@@ -43,7 +43,8 @@ _CONDITIONS: Final = frozenset(JobPhase) - {JobPhase.PENDING, JobPhase.STARTING}
 _AT_ONCE: Final = (
     "phase", "reason", "conditions", "master_pod", "observed_generation", "master_failures",
     "failed_master", "started_s", "ended_s", "desired_workers", "master_restarts",
-    "worker_failures", "workers_lost", "checkpoint_problem", "export", "predictions",
+    "worker_failures", "workers_lost", "servers_lost", "redis_lost", "checkpoint_problem", "export",
+    "predictions",
 )  # fmt: skip
 """Fields whose change is told at once; any other is progress."""
 

@@ -27,6 +27,7 @@ from elastic.platforms.kubernetes.pods.containers import (
 from elastic.platforms.kubernetes.pods.groups import end_group
 from elastic.platforms.kubernetes.pods.observation import needs_pods, role_of, with_seen_workers
 from elastic.platforms.kubernetes.pods.phases import may_run
+from elastic.policy.masters import KEEPING
 from elastic.spec.roles import MASTER, ROLES
 from elastic.spec.status import JobPhase, JobStatus
 
@@ -34,7 +35,8 @@ logger = logging.getLogger(__name__)
 
 POLL_S: Final = 0.25
 MASTER_S: Final = 15.0
-"""What the master gets at the most: one that hears nothing should not use up a patient caller."""
+"""What a master gets that does not say that it keeps its newest version: one that hears nothing
+should not use up a patient caller."""
 TERM_GRACE_S: Final = 5.0
 """What a pod gets to end by itself: its work is thrown away, so only last words are waited for."""
 HURRY_GRACE_S: Final = 1.0
@@ -46,8 +48,9 @@ SETTLE_S: Final = 3.0
 def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] = unheard) -> None:
     """Cancel a job and wait until none of its pods is left.
 
-    At most half of the time is the master's, to publish the end; then all pods are asked to end,
-    and with the last quarter they are not asked any more. A node that is busy may need long to
+    At most half of the time is the master's, to keep its newest version and to publish the end, and
+    none where the end was asked for before; then all pods are asked to end, and with the last
+    quarter they are not asked any more. A node that is busy may need long to
     say that a pod is gone. With no time at all the API server
     forgets them at once, whether or not their nodes answer.
 
@@ -66,10 +69,9 @@ def kill_job(job: JobObjects, timeout_s: float, on_wait: Callable[[str], None] =
     else:
         # Also where nobody waits for it: a master that ends later than its pod may publish once
         # more, and only what was asked tells then how the job has ended.
-        job.ask(cancelled=True)
-        if timeout_s > 0:
-            asked_s = min(MASTER_S, timeout_s / 2)
-            _await(started_s + asked_s, lambda: _has_left(job, on_wait))
+        was_asked = job.ask(cancelled=True).cancelled
+        if timeout_s > 0 and not was_asked:
+            _await_master(job, started_s, timeout_s / 2, on_wait)
         if submission.owner is not None:
             # Or the pod of the master is made again as soon as it is gone.
             _publish_cancelled(job, found, submission)
@@ -181,6 +183,21 @@ def _has_left(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
     if "running" not in own_state(master):
         return True
     return job.status().phase.is_final
+
+
+def _await_master(
+    job: JobObjects, started_s: float, patience_s: float, on_wait: Callable[[str], None]
+) -> None:
+    while not _has_left(job, on_wait):
+        waited_s = time.monotonic() - started_s
+        if waited_s >= patience_s or (waited_s >= MASTER_S and not _keeps_version(job)):
+            return
+        time.sleep(POLL_S)
+
+
+def _keeps_version(job: JobObjects) -> bool:
+    published = job.published()
+    return published is not None and published.reason == KEEPING
 
 
 def _await(deadline_s: float, is_so: Callable[[], bool]) -> bool:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from elastic.errors import JobNotFoundError, PlatformError
+from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import (
     CONFIGMAPS,
@@ -132,15 +133,19 @@ class JobObjects:
         events = sorted(found.get("items") or (), key=lambda e: str(e.get("lastTimestamp") or ""))
         return [str(event.get("message", "")) for event in events]
 
-    def ask(self, **changes: Any) -> None:
+    def ask(self, **changes: Any) -> JobControl:
         """Change what users want of the job: fields of `JobControl`.
+
+        Returns:
+            What they wanted before.
 
         Raises:
             JobNotFoundError: No such job.
         """
         for _ in range(_CHANGE_TRIES):
             record = self.record()
-            control = replace(control_of(record), **changes)
+            before = control_of(record)
+            control = replace(before, **changes)
             change = {
                 # Of two who change at once, one is refused and looks again.
                 "metadata": {"resourceVersion": record["metadata"]["resourceVersion"]},
@@ -153,7 +158,7 @@ class JobObjects:
                 if error.code != HTTPStatus.CONFLICT:
                     raise
             else:
-                return
+                return before
         raise PlatformError(f"job {self.job_name!r} is changed by others all the time: try again")
 
     def write_status(

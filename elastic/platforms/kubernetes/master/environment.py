@@ -34,6 +34,7 @@ from elastic.platforms.kubernetes.objects.podspec import Job, keeps_versions
 from elastic.platforms.kubernetes.surroundings import PodSurroundings, variable
 from elastic.platforms.surroundings import Departure, MasterEnvironment
 from elastic.spec.job import JobSpec
+from elastic.spec.settings.cluster_forms import state_volume
 
 logger = logging.getLogger(__name__)
 
@@ -164,8 +165,8 @@ def open_environment() -> MasterEnvironment | None:
     departure = Departure()
     leave_on_sigterm(cluster, runner, pod_path, own, departure, fence)
     read_pod = partial(cluster.get, pod_path)
-    history = _until_answered(lambda: begin_life(names.STATE_PATH, read_pod, runner, job.spec))
-    if history is None:
+    account = _until_answered(lambda: begin_life(names.STATE_PATH, read_pod, runner, job.spec))
+    if account is None:
         return None
     recovery_dir = names.STATE_PATH / "cuts"
     recovery_dir.mkdir(exist_ok=True)
@@ -180,7 +181,9 @@ def open_environment() -> MasterEnvironment | None:
         # All of the pod's addresses, of whichever family the cluster is.
         host="[::]",
         beside=_start_tensorboard(job.spec),
-        master_history=history,
+        master_history=account.history,
+        last_end=account.last_end,
+        recovery_stays=state_volume(job.spec.volume) is not None,
         departure=departure if keeps_versions(job.spec) else None,
         fence=fence or NO_FENCE,
         taken_launches=runner.taken_launches,

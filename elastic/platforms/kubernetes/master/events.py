@@ -35,6 +35,8 @@ _UNTOLD: Final = frozenset({"EpochEnded", "Evaluated", "JobFailed"})
 _WARNINGS: Final = frozenset(
     {
         "WorkerLost", "WorkerFailed", "WorkerHung", "WorkerWaiting", "MasterRestarted",
+        "ServerLost", "ServerFailed", "ServerHung", "ServerWaiting", "ParametersLost",
+        "RedisLost", "RedisFailed", "RedisHung", "RedisWaiting",
         "PlatformAway", "CallbackSlow", "CheckpointFailed", "CheckpointDamaged", "RecordSkipped",
         JobPhase.FAILED.value,
     }

@@ -22,6 +22,7 @@ from elastic.platforms.kubernetes.pods.containers import last_terminated, own_st
 from elastic.platforms.kubernetes.supervisor import ERROR, Life, LifeLog
 from elastic.platforms.traces import STEP_NAME, read_step
 from elastic.policy.masters import EndJob, RestartMaster, on_exit
+from elastic.policy.replicas import exit_text
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus, MasterHistory
 
@@ -41,17 +42,19 @@ class Account(BaseModel):
 
     Attributes:
         counted: How many lives are in it, from the first.
+        last_end: How the newest of those ended that were added last; empty where none was.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     counted: int = 0
     history: MasterHistory = MasterHistory()
+    last_end: str = ""
 
 
 def begin_life(
     state_path: Path, read_pod: Callable[[], Manifest], runner: ReplicaRunner, spec: JobSpec
-) -> MasterHistory | None:
+) -> Account | None:
     """Wait for this life's turn; None where no life will do any better, and the job has its end.
 
     Args:
@@ -81,7 +84,7 @@ def begin_life(
     _write(state_path / ACCOUNT_NAME, account)
     if end is not None:
         _wait(end.delay_s, lives, status, runner)
-    return account.history
+    return account
 
 
 def take_account(
@@ -103,12 +106,14 @@ def take_account(
         step: Of the preparation in which the newest has ended; empty where in none.
     """
     verdict: RestartMaster | EndJob | None = None
-    history = account.history
+    history, last_end = account.history, ""
     earlier = lives[:-1] if lives and lives[-1].terminated is None else lives
     for life in earlier[account.counted :]:
         ended = observation.ended_as(pod, MASTER_REPLICA, _terminated(life, lives, pod))
         history, verdict = on_exit(history, ended, status, cancelled, step)
-    return Account(counted=max(len(earlier), account.counted), history=history), verdict
+        last_end = exit_text(ended)
+    counted = max(len(earlier), account.counted)
+    return Account(counted=counted, history=history, last_end=last_end), verdict
 
 
 def _terminated(life: Life, lives: list[Life], pod: Manifest) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from support.fake_objects import FakeObjects
 from support.pods import UID, pod, running, terminated, waiting
 
 from elastic.platforms.base import StillAliveError
+from elastic.platforms.kubernetes.job import ending
 from elastic.platforms.kubernetes.job.ending import end_pods, kill_job
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission
+from elastic.policy.masters import KEEPING
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 
@@ -107,6 +109,51 @@ def test_a_killed_job_stays_cancelled_whatever_its_master_publishes_while_it_end
         assert objects.status().phase is JobPhase.CANCELLED
         api.add("configmaps", status)
         assert objects.status().phase is JobPhase.CANCELLED
+
+
+@pytest.fixture
+def keeping(monkeypatch):
+    """A job whose master says that it keeps its newest version, and where to publish its end."""
+    monkeypatch.setattr(ending, "MASTER_S", 0.0)
+    spec = JobSpec(
+        job_name="j", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
+    )
+    job = Job(spec, "team", "s", "image")
+
+    def publish(phase, reason):
+        status = JobStatus(job_name="j", phase=phase, reason=reason)
+        api.add("configmaps", manifests.status(job, status))
+
+    with FakeObjects("team") as api:
+        api.add("configmaps", manifests.record(job, Submission("s", 1.0, "image")))
+        publish(JobPhase.RUNNING, KEEPING)
+        master = manifests.master_pod(job)
+        master["metadata"]["uid"] = UID
+        api.add("pods", master, **alone(running()))
+        yield JobObjects(api.cluster(), "team", "j"), publish
+
+
+def test_a_master_that_keeps_its_newest_version_is_waited_for(keeping):
+    objects, publish = keeping
+    looks = []
+
+    def on_wait(what):
+        looks.append(what)
+        if len(looks) == 3:
+            publish(JobPhase.CANCELLED, "ByItself")
+
+    kill_job(objects, 120.0, on_wait)
+    assert looks[:3] == ["its master to tell its end"] * 3
+    assert objects.published().reason == "ByItself"
+
+
+def test_a_second_kill_waits_for_no_version(keeping):
+    objects, _ = keeping
+    objects.ask(cancelled=True)
+    waits = []
+    kill_job(objects, 120.0, waits.append)
+    assert "its master to tell its end" not in waits
+    assert objects.status().phase is JobPhase.CANCELLED
 
 
 def test_a_job_ends_by_the_clusters_clock():

@@ -177,8 +177,9 @@ class TestBeginning:
         log = LifeLog(tmp_path)
         for number in range(3):
             log.begin()
-            history = begin_life(tmp_path, lambda: FRESH, runner, SPEC)
-            assert (history.crashes, history.ends) == (number, number)
+            account = begin_life(tmp_path, lambda: FRESH, runner, SPEC)
+            assert (account.history.crashes, account.history.ends) == (number, number)
+            assert account.last_end == ("failed: boom" if number else "")
             log.end(1, is_memory=False, words="boom")
 
     def test_lives_that_end_too_fast_wait_and_say_so(self, tmp_path, runner, monkeypatch):
@@ -221,8 +222,8 @@ class TestBeginning:
         LifeLog(tmp_path).begin()
         last = container(1, exitCode=1, reason="Error", message="boom")
         reads = iter([FRESH, last])
-        history = begin_life(tmp_path, lambda: next(reads), runner, SPEC)
-        assert history.crashes == 1
+        account = begin_life(tmp_path, lambda: next(reads), runner, SPEC)
+        assert account.history.crashes == 1
 
     def test_a_damaged_account_costs_counts_alone(self, tmp_path, runner):
         (tmp_path / restarts.ACCOUNT_NAME).write_text("{")
@@ -244,7 +245,9 @@ class TestBeginning:
         runner.publish_status(status(5).model_copy(update={"master_history": told}))
         log = LifeLog(tmp_path)
         log.begin()
-        assert begin_life(tmp_path, lambda: FRESH, runner, SPEC) == told
+        account = begin_life(tmp_path, lambda: FRESH, runner, SPEC)
+        # How a master in another pod ended is nobody's to tell here.
+        assert (account.history, account.last_end) == (told, "")
         log.end(1, is_memory=False, words="boom")
         log.begin()
         assert begin_life(tmp_path, lambda: FRESH, runner, SPEC) is None
@@ -256,4 +259,4 @@ class TestBeginning:
         runner.publish_status(pending)
         LifeLog(tmp_path).begin()
         in_time = FRESH | {"metadata": {"creationTimestamp": "2126-01-01T00:00:00Z"}}
-        assert begin_life(tmp_path, lambda: in_time, runner, SPEC) == MasterHistory()
+        assert begin_life(tmp_path, lambda: in_time, runner, SPEC).history == MasterHistory()

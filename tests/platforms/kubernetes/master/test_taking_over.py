@@ -161,7 +161,7 @@ def test_counts_go_on_from_what_was_published(masters):
     masters.next()
     masters.job.publish(running())
     board = StatusBoard.open(masters.job.job.spec, masters.next())
-    assert (board.worker_failures, board.workers_lost, board.master_restarts) == (2, 3, 2)
+    assert (board.worker_failures, board.lost[WORKER], board.master_restarts) == (2, 3, 2)
 
 
 def test_what_was_published_of_another_job_of_the_name_is_none(masters):

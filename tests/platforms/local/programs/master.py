@@ -4,7 +4,8 @@
 started again without end, ever later; `depart` ends in the middle of its preparation; `finish`
 publishes success and ends, `fail` failure, `linger` only publishes, `vanish` only ends, `obey`
 starts the workers that are asked for, replaces lost ones and ends the job when it is cancelled;
-`lead` does so too, and tells of all its workers as running, also with its last word.
+`lead` does so too, and tells of all its workers as running, also with its last word; `keep` says
+that it keeps its newest version and ends when it is cancelled, `hoard` says so and never ends.
 """
 
 import os
@@ -20,6 +21,7 @@ from elastic.platforms.local.surroundings import (
     write_termination,
 )
 from elastic.platforms.traces import STEP_NAME
+from elastic.policy.masters import KEEPING
 from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 
@@ -75,6 +77,11 @@ def main():
         case "fail":
             publish(runner, JobPhase.FAILED, spec.job_name, reason="BadRecords")
             print("last line", flush=True)
+        case "keep" | "hoard":
+            publish(runner, JobPhase.RUNNING, spec.job_name, reason=KEEPING)
+            while behaviour == "hoard" or not runner.control().cancelled:
+                runner.wait(10.0)
+            publish(runner, JobPhase.CANCELLED, spec.job_name)
         case "linger":
             publish(runner, JobPhase.SUCCEEDED, spec.job_name)
             while True:
