@@ -24,6 +24,7 @@ from redis.retry import Retry
 from elastic.errors import TrainingError, UserError
 from elastic.rows.redis_packing import PackedConnection, PackedSslConnection
 from elastic.rows.store import RowsLostError
+from elastic.spec.certificate import CERTIFICATE_NAME
 from elastic.spec.redis_url import PASSWORD_VARIABLE, RedisAddress
 
 log = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class RedisLink:
         with self._lock:
             if self._client is None or address != self._address:
                 self._drop()
-                self._address, self._client = address, _client(address, self._patience_s)
+                self._address, self._client = address, connect(address, self._patience_s)
             return self._client
 
     def _forget_idle(self) -> None:
@@ -132,7 +133,9 @@ class RedisLink:
                 "~elastic:* +@all -@dangerous +info`"
             ) from error
         except redis.ConnectionError as error:
-            if not isinstance(error.__context__, ssl.SSLCertVerificationError):
+            is_distrusted = isinstance(error.__context__, ssl.SSLCertVerificationError)
+            if not is_distrusted or self._is_own():
+                # Another job's may have the address of one of this job that is gone.
                 raise
             raise UserError(
                 f"the Redis at {self} shows a certificate that cannot be trusted "
@@ -160,6 +163,9 @@ class RedisLink:
                 "its log"
             ) from error
 
+    def _is_own(self) -> bool:
+        return self._address is not None and bool(self._address.certificate)
+
     def _user(self) -> str:
         user = self._address.user if self._address is not None else ""
         return f"user {user!r}" if user else "its default user"
@@ -173,13 +179,15 @@ class RedisLink:
         return f" ({memory['used_memory_human']} of maxmemory {memory['maxmemory_human']} are used)"
 
 
-def _client(address: RedisAddress, patience_s: float) -> redis.Redis:
-    encrypted = {
-        "connection_class": PackedSslConnection,
-        "ssl_ca_data": address.authorities or None,
-    }
+def connect(address: RedisAddress, patience_s: float) -> redis.Redis:
+    """A client of a Redis, whose connections are opened as they are needed.
+
+    Args:
+        address: Of it.
+        patience_s: How long an answer may take.
+    """
     pool = redis.ConnectionPool(
-        **(encrypted if address.is_encrypted else {"connection_class": PackedConnection}),
+        **_kind_of_connection(address),
         host=address.host,
         port=address.port,
         db=address.database,
@@ -192,6 +200,28 @@ def _client(address: RedisAddress, patience_s: float) -> redis.Redis:
         retry=Retry(NoBackoff(), 0),
     )
     return redis.Redis.from_pool(pool)
+
+
+def _kind_of_connection(address: RedisAddress) -> dict[str, Any]:
+    if address.certificate:
+        # Only what it is given is trusted, and not what vouches for others on this machine.
+        own = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        own.load_verify_locations(cadata=address.certificate)
+        return _encrypted(own, CERTIFICATE_NAME)
+    if not address.is_encrypted:
+        return {"connection_class": PackedConnection}
+    trusted = ssl.create_default_context()
+    if address.authorities:
+        trusted.load_verify_locations(cadata=address.authorities)
+    return _encrypted(trusted, address.host)
+
+
+def _encrypted(trusted: ssl.SSLContext, name: str) -> dict[str, Any]:
+    return {
+        "connection_class": PackedSslConnection,
+        "trusted": trusted,
+        "server_name": name,
+    }
 
 
 def check_server(client: redis.Redis, link: RedisLink) -> None:
