@@ -14,10 +14,12 @@ from redis.exceptions import (
     AskError,
     AuthenticationError,
     AuthorizationError,
+    ClusterDownError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
+    TryAgainError,
 )
 from redis.retry import Retry
 
@@ -31,7 +33,10 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-AWAY: Final = (redis.ConnectionError, redis.TimeoutError, redis.WatchError, OSError)
+MOVING: Final = (AskError, ClusterDownError, TryAgainError)
+"""Answers of a cluster whose keys are at another of its servers, or will be at one in a moment."""
+
+AWAY: Final = (redis.ConnectionError, redis.TimeoutError, redis.WatchError, OSError, *MOVING)
 """A connection that breaks in a transaction is one of which a key was written to, by the package's
 words. Who tries again looks at that key first."""
 
@@ -52,15 +57,22 @@ class RedisRefusesError(TrainingError):
 class RedisLink:
     """Calls of one Redis, wherever it is just now. Thread-safe."""
 
-    def __init__(self, where: Callable[[], RedisAddress | None], patience_s: float) -> None:
+    def __init__(
+        self,
+        where: Callable[[], RedisAddress | None],
+        patience_s: float,
+        on_away: Callable[[], None] = lambda: None,
+    ) -> None:
         """Keep how to find it.
 
         Args:
             where: Tells its address; None while nobody knows it.
             patience_s: How long a call waits for one that is away.
+            on_away: Called when it was not where it was said to be.
         """
         self._where = where
-        self._patience_s = patience_s
+        self.patience_s = patience_s
+        self._on_away = on_away
         self._lock = threading.Lock()
         self._address: RedisAddress | None = None
         self._client: redis.Redis | None = None
@@ -73,18 +85,27 @@ class RedisLink:
             RowsLostError: None came in time.
             UserError: It was refused, and why.
         """
-        end_s = time.monotonic() + self._patience_s
+        end_s = time.monotonic() + self.patience_s
         while True:
             try:
                 with self._in_our_words():
                     return work(self._connected())
             except AWAY as error:
                 self._forget_idle()
+                self._on_away()
                 if time.monotonic() >= end_s or self._closed.wait(PAUSE_S):
                     raise RowsLostError(
-                        f"the Redis at {self} has not answered for {self._patience_s:g} s "
+                        f"the Redis at {self} has not answered for {self.patience_s:g} s "
                         f"({_short(error)})"
                     ) from error
+
+    def address(self) -> RedisAddress:
+        """Where it is, once somebody tells.
+
+        Raises:
+            RowsLostError: Nobody did in time.
+        """
+        return self.call(lambda _: self._told())
 
     def close(self) -> None:
         """Drop the connections; who waits for an answer waits no more."""
@@ -95,14 +116,18 @@ class RedisLink:
     def __str__(self) -> str:
         return str(self._address or "an address that nobody has told yet")
 
-    def _connected(self) -> redis.Redis:
+    def _told(self) -> RedisAddress:
         address = self._where()
         if address is None:
             raise redis.ConnectionError("nobody has told where it is")
+        return address
+
+    def _connected(self) -> redis.Redis:
+        address = self._told()
         with self._lock:
             if self._client is None or address != self._address:
                 self._drop()
-                self._address, self._client = address, connect(address, self._patience_s)
+                self._address, self._client = address, connect(address, self.patience_s)
             return self._client
 
     def _forget_idle(self) -> None:
@@ -120,6 +145,8 @@ class RedisLink:
     def _in_our_words(self) -> Iterator[None]:
         try:
             yield
+        except MOVING:
+            raise
         except (AuthenticationError, AuthorizationError) as error:
             raise UserError(
                 f"the Redis at {self} refuses {self._user()} with this password "
@@ -130,7 +157,7 @@ class RedisLink:
             raise UserError(
                 f"the Redis at {self} forbids {self._user()} what the job needs "
                 f"({_short(error)}): have its administrator allow it with `ACL SETUSER NAME "
-                "~elastic:* +@all -@dangerous +info`"
+                "~elastic:* +@all -@dangerous +info +cluster|slots`"
             ) from error
         except redis.ConnectionError as error:
             is_distrusted = isinstance(error.__context__, ssl.SSLCertVerificationError)
@@ -151,11 +178,6 @@ class RedisLink:
             raise UserError(
                 f"the Redis at {self} is a copy that cannot be written to: name the one that it "
                 "is a copy of"
-            ) from error
-        except AskError as error:
-            raise UserError(
-                f"the Redis at {self} is a node of a cluster that leaves the job's keys to another "
-                f"({_short(error)}): name that one, or a Redis that is no cluster"
             ) from error
         except ResponseError as error:
             raise RedisRefusesError(
