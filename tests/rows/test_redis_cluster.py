@@ -185,8 +185,9 @@ class TestServerThatDies:
         store = opened(cluster)
         make(store, deep=rows_of(IDS, 1))
         store.hold(1)
-        # It is still who it was to the others.
-        cluster.servers[2].ask("FLUSHALL")
+        cluster.servers[2].kill()
+        cluster.servers[2].lose_disk()
+        cluster.servers[2].start()
         with pytest.raises(RowsLostError, match="has nothing of the job any more"):
             store.read("deep", np.asarray(IDS))
         with pytest.raises(RowsLostError, match="has nothing of the job any more"):

@@ -56,8 +56,10 @@ class RedisServer:
         self._process.wait()
 
     def lose_disk(self):
-        """Remove all that it has written."""
+        """Remove all that it has written; one of a cluster stays who it is to the others."""
         for path in sorted(self._folder.rglob("*"), reverse=True):
+            if path.name == "nodes.conf":
+                continue
             path.rmdir() if path.is_dir() else path.unlink()
 
     def keep_disk(self, folder):
@@ -68,6 +70,10 @@ class RedisServer:
         """Have what was written then in place of what was written since."""
         self.lose_disk()
         shutil.copytree(folder, self._folder, dirs_exist_ok=True)
+
+    @property
+    def pid(self):
+        return self._process.pid
 
     def pause(self):
         self._process.send_signal(signal.SIGSTOP)
