@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Coroutine
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any, Final
 
 from elastic.spec.certificate import Certificate
@@ -32,32 +33,27 @@ def encrypt(host: str, certificate: Certificate, inside: tuple[str, int]) -> int
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, 0), family=family)
-    front = _Front(inside)
-    serving = front.serve(listening, _shown(certificate))
+    serving = _serve(listening, _shown(certificate), inside)
     threading.Thread(target=asyncio.run, args=(serving,), name="tls", daemon=True).start()
     return int(listening.getsockname()[1])
 
 
-class _Front:
-    """Passes on what connections say to a server, and what it answers."""
+async def _serve(listening: socket.socket, shown: ssl.SSLContext, inside: tuple[str, int]) -> None:
+    """Take connections for ever."""
+    take = partial(_take, inside)
+    server = await asyncio.start_server(take, sock=listening, ssl=shown, limit=PIECE_BYTES)
+    await server.serve_forever()
 
-    def __init__(self, inside: tuple[str, int]) -> None:
-        self._inside = inside
 
-    async def serve(self, listening: socket.socket, shown: ssl.SSLContext) -> None:
-        """Take connections for ever."""
-        server = await asyncio.start_server(
-            self._take, sock=listening, ssl=shown, limit=PIECE_BYTES
-        )
-        await server.serve_forever()
-
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until either end closes it."""
-        # Who called learns of all that goes wrong by the end of its connection, and calls again.
-        with closing(writer), suppress(OSError):
-            answers, calls = await asyncio.open_connection(*self._inside, limit=PIECE_BYTES)
-            with closing(calls):
-                await _either(_pass_on(reader, calls), _pass_on(answers, writer))
+async def _take(
+    inside: tuple[str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """One connection, until either end closes it."""
+    # Who called learns of all that goes wrong by the end of its connection, and calls again.
+    with closing(writer), suppress(OSError):
+        answers, calls = await asyncio.open_connection(*inside, limit=PIECE_BYTES)
+        with closing(calls):
+            await _either(_pass_on(reader, calls), _pass_on(answers, writer))
 
 
 async def _either(*ways: Coroutine[Any, Any, None]) -> None:

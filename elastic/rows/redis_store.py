@@ -69,7 +69,6 @@ class RedisRows:
         """See `RowStore`."""
         for link in (self._link, *self._links):
             link.close()
-        self._pool.shutdown(wait=False)
 
     def erase(self) -> None:
         """See `RowStore`."""
