@@ -160,13 +160,13 @@ class RedisLink:
                 "~elastic:* +@all -@dangerous +info +cluster|slots`"
             ) from error
         except redis.ConnectionError as error:
-            is_distrusted = isinstance(error.__context__, ssl.SSLCertVerificationError)
-            if not is_distrusted or self._is_own():
+            cause = error.__context__
+            if not isinstance(cause, ssl.SSLCertVerificationError) or self._is_own():
                 # Another job's may have the address of one of this job that is gone.
                 raise
             raise UserError(
                 f"the Redis at {self} shows a certificate that cannot be trusted "
-                f"({_short(error.__context__)}): name the certificates of who vouches for it by "
+                f"({_short(cause)}): name the certificates of who vouches for it by "
                 "--embedding_redis_ca, and it by a name that its certificate has"
             ) from error
         except OutOfMemoryError as error:

@@ -71,12 +71,12 @@ class PackedSslConnection(PackedConnection):
             server_name: Whom its own has to be made out to.
             settings: As for any connection.
         """
-        super().__init__(**settings)
+        super().__init__(**settings)  # type: ignore[no-untyped-call]
         self._trusted = trusted
         self._server_name = server_name
 
     def _connect(self) -> socket.socket:
-        plain: socket.socket = super()._connect()
+        plain: socket.socket = super()._connect()  # type: ignore[no-untyped-call]
         try:
             return self._trusted.wrap_socket(plain, server_hostname=self._server_name)
         except OSError:

@@ -7,7 +7,6 @@ import pytest
 from support.overhearing import overhearing
 from support.redis_servers import PASSWORD, redis_server
 from support.row_store_contract import DIM, FORMS, make, numbers, rows_of, scanned
-from support.tls_proxy import encrypting, write_certificate
 
 from elastic.platforms.certificates import make_certificate
 from elastic.redis_server.encrypting import encrypt
@@ -97,13 +96,14 @@ def test_another_certificate_is_not_trusted_and_the_right_one_is_waited_for(addr
 
 def test_who_is_vouched_for_on_this_machine_is_not_trusted(server, tmp_path, monkeypatch):
     """The job's own is the one that was made for it, and no authority speaks for it."""
-    chain, key = write_certificate(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(chain))
-    with encrypting(server.address.port, chain, key) as port:
-        vouched_for = replace(server.address, port=port, is_encrypted=True)
-        opened(vouched_for).close()
-        with pytest.raises(RowsLostError, match="CERTIFICATE_VERIFY_FAILED"):
-            opened(replace(vouched_for, certificate=CERTIFICATE.chain), patience_s=0.1)
+    other = make_certificate("b" * 64)
+    (tmp_path / "authorities.pem").write_text(other.chain)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authorities.pem"))
+    port = encrypt("127.0.0.1", other, (server.address.host, server.address.port))
+    address = replace(server.address, port=port)
+    opened(replace(address, certificate=other.chain)).close()
+    with pytest.raises(RowsLostError, match="CERTIFICATE_VERIFY_FAILED"):
+        opened(replace(address, certificate=CERTIFICATE.chain), patience_s=0.1)
 
 
 def test_a_server_that_comes_back_is_reached_again(server, address):
