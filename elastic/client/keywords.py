@@ -222,8 +222,8 @@ class TrainKeywords(JobKeywords, total=False):
     # where rows of embeddings are: in the master's memory, on the parameter servers (ps), or in a
     # Redis, that of embedding_redis_url or one that the job brings along
     embedding_store: Literal["memory", "redis", "ps"] | None
-    # Redis that is there already, as redis://USER@HOST:PORT/DATABASE or rediss://…; its password is
-    # read from ELASTIC_REDIS_PASSWORD
+    # Redis or Redis Cluster that is there already, as redis://USER@HOST:PORT/DATABASE or
+    # rediss://…; its password is read from ELASTIC_REDIS_PASSWORD
     embedding_redis_url: str | None
     # file, where the master runs, with the certificates of who vouches for the Redis at a rediss://
     # address (PEM); else those of the system

@@ -20,6 +20,7 @@ from elastic.spec.redis_url import RedisAddress, own_password
 from elastic.spec.roles import REDIS
 
 LIMIT_PATH: Final = Path("/sys/fs/cgroup/memory.max")
+LOOPBACK: Final = "127.0.0.1"
 SHARE_OF_LIMIT: Final = 0.75
 """What rows may take of the memory that a container may have: while the server rewrites its file,
 what is written to meanwhile is there twice."""
@@ -32,8 +33,11 @@ def main() -> int:
 
 def _serve(_spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> int:
     program = find_server()
-    host, folder = surroundings.own_host(), surroundings.kept_dir()
-    address = RedisAddress(host, _free_port(host), password=own_password(surroundings.token()))
+    folder, password = surroundings.kept_dir(), own_password(surroundings.token())
+    # Where calls are encrypted, those in clear come from this machine alone.
+    is_encrypted = surroundings.certificate() is not None
+    host = LOOPBACK if is_encrypted else surroundings.own_host()
+    address = RedisAddress(host, _free_port(host), password=password)
     server = os.getpid()
     if os.fork() == 0:
         # Imported only here: the server needs none of it, and gRPC bears no fork.

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -15,6 +16,8 @@ import redis
 from elastic.errors import RpcError, SupersededError
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.replicas import ReplicaId
+from elastic.redis_server.encrypting import encrypt
+from elastic.rows.redis_link import connect
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 from elastic.spec.redis_url import RedisAddress
@@ -28,25 +31,33 @@ LOOK_S: Final = 0.2
 
 
 def announce(
-    surroundings: Surroundings, replica: ReplicaId, address: RedisAddress, server: int
+    surroundings: Surroundings, replica: ReplicaId, inside: RedisAddress, server: int
 ) -> int:
     """Say again and again that a server answers; it ends where the job has no place for it.
+
+    Where the calls of the job are encrypted, those of the server go through this process.
 
     Args:
         surroundings: Of this process.
         replica: Which launch of which Redis it is.
-        address: Of the server.
+        inside: Where the server listens.
         server: Number of its process, whose child this is.
 
     Returns:
         The exit code.
     """
     threading.Thread(target=partial(_end_with, server), daemon=True).start()
+    certificate = surroundings.certificate()
+    address = inside
+    if certificate is not None:
+        host = surroundings.own_host()
+        port = encrypt(host, certificate, (inside.host, inside.port))
+        address = replace(inside, host=host, port=port, certificate=certificate.chain)
     client = MasterClient(
         surroundings.address,
         surroundings.token(),
         surroundings.patience_s(),
-        certificate=surroundings.certificate(),
+        certificate=certificate,
     )
     try:
         _tell_for_ever(client, replica, address)
@@ -68,9 +79,8 @@ def _tell_for_ever(client: MasterClient, replica: ReplicaId, address: RedisAddre
         life=secrets.token_hex(8),
         role=REDIS,
     )
-    with redis.Redis(
-        address.host, address.port, password=address.password, socket_timeout=ANSWER_S
-    ) as server:
+    log.info("rows are kept at %s", request.address)
+    with connect(address, ANSWER_S) as server:
         while True:
             time.sleep(client.register_server(request) if _answers(server) else LOOK_S)
 

@@ -14,23 +14,29 @@ from redis.exceptions import (
     AskError,
     AuthenticationError,
     AuthorizationError,
+    ClusterDownError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
+    TryAgainError,
 )
 from redis.retry import Retry
 
 from elastic.errors import TrainingError, UserError
 from elastic.rows.redis_packing import PackedConnection, PackedSslConnection
 from elastic.rows.store import RowsLostError
+from elastic.spec.certificate import CERTIFICATE_NAME
 from elastic.spec.redis_url import PASSWORD_VARIABLE, RedisAddress
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-AWAY: Final = (redis.ConnectionError, redis.TimeoutError, redis.WatchError, OSError)
+MOVING: Final = (AskError, ClusterDownError, TryAgainError)
+"""Answers of a cluster whose keys are at another of its servers, or will be at one in a moment."""
+
+AWAY: Final = (redis.ConnectionError, redis.TimeoutError, redis.WatchError, OSError, *MOVING)
 """A connection that breaks in a transaction is one of which a key was written to, by the package's
 words. Who tries again looks at that key first."""
 
@@ -51,15 +57,22 @@ class RedisRefusesError(TrainingError):
 class RedisLink:
     """Calls of one Redis, wherever it is just now. Thread-safe."""
 
-    def __init__(self, where: Callable[[], RedisAddress | None], patience_s: float) -> None:
+    def __init__(
+        self,
+        where: Callable[[], RedisAddress | None],
+        patience_s: float,
+        on_away: Callable[[], None] = lambda: None,
+    ) -> None:
         """Keep how to find it.
 
         Args:
             where: Tells its address; None while nobody knows it.
             patience_s: How long a call waits for one that is away.
+            on_away: Called when it was not where it was said to be.
         """
         self._where = where
-        self._patience_s = patience_s
+        self.patience_s = patience_s
+        self._on_away = on_away
         self._lock = threading.Lock()
         self._address: RedisAddress | None = None
         self._client: redis.Redis | None = None
@@ -72,18 +85,27 @@ class RedisLink:
             RowsLostError: None came in time.
             UserError: It was refused, and why.
         """
-        end_s = time.monotonic() + self._patience_s
+        end_s = time.monotonic() + self.patience_s
         while True:
             try:
                 with self._in_our_words():
                     return work(self._connected())
             except AWAY as error:
                 self._forget_idle()
+                self._on_away()
                 if time.monotonic() >= end_s or self._closed.wait(PAUSE_S):
                     raise RowsLostError(
-                        f"the Redis at {self} has not answered for {self._patience_s:g} s "
+                        f"the Redis at {self} has not answered for {self.patience_s:g} s "
                         f"({_short(error)})"
                     ) from error
+
+    def address(self) -> RedisAddress:
+        """Where it is, once somebody tells.
+
+        Raises:
+            RowsLostError: Nobody did in time.
+        """
+        return self.call(lambda _: self._told())
 
     def close(self) -> None:
         """Drop the connections; who waits for an answer waits no more."""
@@ -94,14 +116,18 @@ class RedisLink:
     def __str__(self) -> str:
         return str(self._address or "an address that nobody has told yet")
 
-    def _connected(self) -> redis.Redis:
+    def _told(self) -> RedisAddress:
         address = self._where()
         if address is None:
             raise redis.ConnectionError("nobody has told where it is")
+        return address
+
+    def _connected(self) -> redis.Redis:
+        address = self._told()
         with self._lock:
             if self._client is None or address != self._address:
                 self._drop()
-                self._address, self._client = address, _client(address, self._patience_s)
+                self._address, self._client = address, connect(address, self.patience_s)
             return self._client
 
     def _forget_idle(self) -> None:
@@ -119,6 +145,8 @@ class RedisLink:
     def _in_our_words(self) -> Iterator[None]:
         try:
             yield
+        except MOVING:
+            raise
         except (AuthenticationError, AuthorizationError) as error:
             raise UserError(
                 f"the Redis at {self} refuses {self._user()} with this password "
@@ -129,14 +157,16 @@ class RedisLink:
             raise UserError(
                 f"the Redis at {self} forbids {self._user()} what the job needs "
                 f"({_short(error)}): have its administrator allow it with `ACL SETUSER NAME "
-                "~elastic:* +@all -@dangerous +info`"
+                "~elastic:* +@all -@dangerous +info +cluster|slots`"
             ) from error
         except redis.ConnectionError as error:
-            if not isinstance(error.__context__, ssl.SSLCertVerificationError):
+            cause = error.__context__
+            if not isinstance(cause, ssl.SSLCertVerificationError) or self._is_own():
+                # Another job's may have the address of one of this job that is gone.
                 raise
             raise UserError(
                 f"the Redis at {self} shows a certificate that cannot be trusted "
-                f"({_short(error.__context__)}): name the certificates of who vouches for it by "
+                f"({_short(cause)}): name the certificates of who vouches for it by "
                 "--embedding_redis_ca, and it by a name that its certificate has"
             ) from error
         except OutOfMemoryError as error:
@@ -149,16 +179,14 @@ class RedisLink:
                 f"the Redis at {self} is a copy that cannot be written to: name the one that it "
                 "is a copy of"
             ) from error
-        except AskError as error:
-            raise UserError(
-                f"the Redis at {self} is a node of a cluster that leaves the job's keys to another "
-                f"({_short(error)}): name that one, or a Redis that is no cluster"
-            ) from error
         except ResponseError as error:
             raise RedisRefusesError(
                 f"the Redis at {self} does not do what the job needs of it ({_short(error)}): see "
                 "its log"
             ) from error
+
+    def _is_own(self) -> bool:
+        return self._address is not None and bool(self._address.certificate)
 
     def _user(self) -> str:
         user = self._address.user if self._address is not None else ""
@@ -173,13 +201,15 @@ class RedisLink:
         return f" ({memory['used_memory_human']} of maxmemory {memory['maxmemory_human']} are used)"
 
 
-def _client(address: RedisAddress, patience_s: float) -> redis.Redis:
-    encrypted = {
-        "connection_class": PackedSslConnection,
-        "ssl_ca_data": address.authorities or None,
-    }
+def connect(address: RedisAddress, patience_s: float) -> redis.Redis:
+    """A client of a Redis, whose connections are opened as they are needed.
+
+    Args:
+        address: Of it.
+        patience_s: How long an answer may take.
+    """
     pool = redis.ConnectionPool(
-        **(encrypted if address.is_encrypted else {"connection_class": PackedConnection}),
+        **_kind_of_connection(address),
         host=address.host,
         port=address.port,
         db=address.database,
@@ -192,6 +222,28 @@ def _client(address: RedisAddress, patience_s: float) -> redis.Redis:
         retry=Retry(NoBackoff(), 0),
     )
     return redis.Redis.from_pool(pool)
+
+
+def _kind_of_connection(address: RedisAddress) -> dict[str, Any]:
+    if address.certificate:
+        # Only what it is given is trusted, and not what vouches for others on this machine.
+        own = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        own.load_verify_locations(cadata=address.certificate)
+        return _encrypted(own, CERTIFICATE_NAME)
+    if not address.is_encrypted:
+        return {"connection_class": PackedConnection}
+    trusted = ssl.create_default_context()
+    if address.authorities:
+        trusted.load_verify_locations(cadata=address.authorities)
+    return _encrypted(trusted, address.host)
+
+
+def _encrypted(trusted: ssl.SSLContext, name: str) -> dict[str, Any]:
+    return {
+        "connection_class": PackedSslConnection,
+        "trusted": trusted,
+        "server_name": name,
+    }
 
 
 def check_server(client: redis.Redis, link: RedisLink) -> None:

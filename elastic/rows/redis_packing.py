@@ -4,6 +4,8 @@ A field is an id as 16 hexadecimal digits, which people can read, and all of whi
 so has a row of a table, and a command is an array with a line for each of its rows.
 """
 
+import socket
+import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -58,8 +60,28 @@ class PackedConnection(_Packing, redis.Connection):
     """A connection whose pipelines may have packed commands."""
 
 
-class PackedSslConnection(_Packing, redis.SSLConnection):
+class PackedSslConnection(PackedConnection):
     """The same, encrypted."""
+
+    def __init__(self, *, trusted: ssl.SSLContext, server_name: str, **settings: Any) -> None:
+        """Say whom to trust.
+
+        Args:
+            trusted: With the certificates of who vouches for the server.
+            server_name: Whom its own has to be made out to.
+            settings: As for any connection.
+        """
+        super().__init__(**settings)  # type: ignore[no-untyped-call]
+        self._trusted = trusted
+        self._server_name = server_name
+
+    def _connect(self) -> socket.socket:
+        plain: socket.socket = super()._connect()  # type: ignore[no-untyped-call]
+        try:
+            return self._trusted.wrap_socket(plain, server_hostname=self._server_name)
+        except OSError:
+            plain.close()
+            raise
 
 
 def fields(ids: Ids) -> list[bytes]:

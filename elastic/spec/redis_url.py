@@ -23,6 +23,8 @@ class RedisAddress:
         database: Its number.
         is_encrypted: It is called by TLS.
         authorities: Certificates of who may vouch for it, as PEM; those of the system where empty.
+        certificate: Where it is the job's own, the certificate that it shows, as PEM: no other is
+            trusted, and this one whatever the address is.
     """
 
     host: str
@@ -32,6 +34,7 @@ class RedisAddress:
     database: int = 0
     is_encrypted: bool = False
     authorities: str = ""
+    certificate: str = ""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -64,6 +64,7 @@ def test_rows_count_once_whatever_dies(seed, tmp_path):
         hang_timeout=3600,
         embedding_store="redis",
         num_ps=seed % 2,
+        tls=seed % 3 == 0,
     )
     with RedisJob(spec, tmp_path) as job, gate:
         first = (REDIS, DISK) if seed % 2 else (DISK, "master")

@@ -1,12 +1,16 @@
 """The job's Redis as a pod of the master's, which is killed, deleted and lost with it."""
 
+import re
+
 import pytest
+import redis
 from support.cluster import needs_cluster
 from support.rows import check_counts
 from support.statuses import each_epoch
-from support.whole_jobs import CONTROL, Workshop
+from support.whole_jobs import CONTROL, Workshop, secret_of, shown_certificate
 
 from elastic.checkpoints.cuts import read_cut
+from elastic.spec.redis_url import own_password
 
 pytestmark = needs_cluster
 
@@ -34,6 +38,19 @@ def goes_on(job, kind, deed):
     job.until(lambda s: s.phase == "Running" and s.progress.model_version > version)
 
 
+def check_that_calls_are_encrypted(job):
+    """Whoever calls is shown the certificate of the job, and is not answered in clear."""
+    secret = secret_of(job)
+    lines = [line.text for line in job.platform.logs(job.name, ["redis-0"], False, 50)]
+    [(host, port)] = re.findall(r"rows are kept at (\S+):(\d+)", "\n".join(lines))
+    assert shown_certificate(host, int(port)) == secret["tls.crt"]
+    with (
+        redis.Redis(host, int(port), password=own_password(secret["token"])) as in_clear,
+        pytest.raises(redis.ConnectionError, match="Connection closed"),
+    ):
+        in_clear.ping()
+
+
 def test_a_redis_is_a_pod_of_the_masters_and_no_loss_of_it_loses_a_record(workshop):
     job = workshop.submit(
         "rows",
@@ -51,6 +68,7 @@ def test_a_redis_is_a_pod_of_the_masters_and_no_loss_of_it_loses_a_record(worksh
     [container] = server["spec"]["containers"]
     assert container["resources"]["requests"] == {"cpu": "50m", "memory": "200Mi"}
     assert "elastic.redis_server" in container["command"]
+    check_that_calls_are_encrypted(job)
     workers = {pod["metadata"]["uid"] for pod in job.worker_pods()}
 
     goes_on(job, "ParametersLost", lambda: job.delete_pod(job.pod("redis-0"), 0.0))

@@ -1,16 +1,12 @@
 """What somebody who listens on the network of the pods learns of a job."""
 
-import base64
 import re
-import socket
-import ssl
 
 import pytest
 from support.cluster import needs_cluster
-from support.whole_jobs import Workshop
+from support.whole_jobs import Workshop, secret_of, shown_certificate
 from support.wire import Wire
 
-from elastic.platforms.kubernetes.api.resources import SECRETS
 from elastic.platforms.kubernetes.objects import names
 
 pytestmark = needs_cluster
@@ -40,23 +36,6 @@ def submit(workshop, name, tls):
     )
 
 
-def secret_of(workshop, job):
-    path = SECRETS.path(workshop.namespace, names.token_name(job.name))
-    data = workshop.cluster.get(path)["data"]
-    return {key: base64.b64decode(text).decode() for key, text in data.items()}
-
-
-def shown_certificate(host, port):
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    with (
-        socket.create_connection((host, port)) as plain,
-        context.wrap_socket(plain) as wrapped,
-    ):
-        return ssl.DER_cert_to_PEM_cert(wrapped.getpeercert(binary_form=True))
-
-
 def heard(workshop, name, tls, look=lambda job, secret: None):
     """All that goes to and from a master's port while its job works, first bytes first.
 
@@ -66,7 +45,7 @@ def heard(workshop, name, tls, look=lambda job, secret: None):
     with Wire(names.MASTER_PORT) as wire:
         job = submit(workshop, name, tls)
         job.until(lambda s: s.progress.model_version > 2)
-        secret, address = secret_of(workshop, job), job.pod("master")["status"]["podIP"]
+        secret, address = secret_of(job), job.pod("master")["status"]["podIP"]
         look(job, secret)
         job.hurry()
         job.succeed()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.datasets import prepared_dir
-from support.redis_servers import PASSWORD, redis_server
+from support.redis_servers import PASSWORD, redis_cluster, redis_server
 from support.rows import check_counts, check_lives
 from support.thread_job import ZOO, ThreadJob, events, make_spec
 from support.tls_proxy import encrypting, write_certificate
@@ -30,6 +30,13 @@ def server(tmp_path, monkeypatch):
         with server.client() as client:
             client.set(STRANGER, "1")
         yield server
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+    with redis_cluster(tmp_path / "cluster") as cluster:
+        yield cluster
 
 
 def spec_of(server, life=None, **settings):
@@ -252,3 +259,22 @@ def test_a_job_goes_on_in_memory_from_the_newest_cut_of_one_with_a_server(server
     (told,) = events(status, "Resumed")
     assert told.endswith(f"(version {reached})")
     check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, epochs)
+
+
+@pytest.mark.parametrize("has_disk", [True, False])
+def test_a_server_of_a_cluster_that_dies_costs_no_record(has_disk, cluster, tmp_path):
+    first, lost, _ = cluster.servers
+    job = ThreadJob(spec_of(first, num_epochs=20, num_workers="2"), tmp_path / "cuts")
+    with job:
+        job.wait_until(lambda statuses: statuses and statuses[-1].progress.epoch >= 1)
+        assert all(server.ask("KEYS", "*:row:counted") for server in cluster.servers)
+        lost.kill()
+        if not has_disk:
+            lost.lose_disk()
+        lost.start()
+        status = job.wait()
+    assert status.phase is JobPhase.SUCCEEDED, status
+    goes_back = [event for event in status.events if event.kind == "ParametersLost"]
+    assert bool(goes_back) is not has_disk
+    check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, 20)
+    assert [server.ask("DBSIZE") for server in cluster.servers] == [0, 0, 0]

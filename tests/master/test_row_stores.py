@@ -15,14 +15,21 @@ from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.replicas import ReplicaId
 from elastic.rows.cached import CachedRows
 from elastic.rows.memory import MemoryRows
+from elastic.spec.certificate import Certificate
 from elastic.spec.redis_url import PASSWORD_VARIABLE, RedisAddress, own_password
 from elastic.spec.roles import REDIS
 
 
+def env_of(spec, certificate=None):
+    platform, cuts = FakeReplicaRunner(), Path("cuts")
+    return MasterEnvironment(
+        spec, "token", "run", platform, cuts, "127.0.0.1", certificate=certificate
+    )
+
+
 def stored(**settings):
     spec = make_spec("a.B", "data", **settings)
-    env = MasterEnvironment(spec, "token", "run", FakeReplicaRunner(), Path("cuts"), "127.0.0.1")
-    return row_store(spec, env, None)
+    return row_store(spec, env_of(spec), None)
 
 
 def test_it_is_the_one_that_is_asked_for():
@@ -45,16 +52,19 @@ def test_a_users_server_is_where_its_address_says(monkeypatch):
     spec = make_spec(
         "a.B", "data", embedding_store="redis", embedding_redis_url="redis://me@db:7000/2"
     )
-    assert _where(spec, "token", None)() == RedisAddress("db", 7000, "me", "geheim", 2)
+    assert _where(spec, env_of(spec), None)() == RedisAddress("db", 7000, "me", "geheim", 2)
 
 
-def test_the_jobs_own_is_where_it_says_itself_and_nowhere_before():
+@pytest.mark.parametrize("certificate", [None, Certificate("chain", "key")])
+def test_the_jobs_own_is_where_it_says_itself_and_nowhere_before(certificate):
     async def look():
         ring = ServerRing(1)
-        where = _where(make_spec("a.B", "data", embedding_store="redis"), "token", ring)
+        spec = make_spec("a.B", "data", embedding_store="redis")
+        where = _where(spec, env_of(spec, certificate), ring)
         before = where()
         ring.announced(ServerLife(ReplicaId(REDIS, 0, 1), "life", "[::1]:7000"))
         return before, where()
 
-    address = RedisAddress("::1", 7000, password=own_password("token"))
+    chain = "" if certificate is None else "chain"
+    address = RedisAddress("::1", 7000, password=own_password("token"), certificate=chain)
     assert asyncio.run(look()) == (None, address)

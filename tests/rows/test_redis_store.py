@@ -161,13 +161,17 @@ class TestServerThatDies:
     def test_without_its_disk_it_has_lost_them(self, server, opened):
         store = opened(patience_s=30)
         make(store, deep=rows_of([1], 1))
+        store.hold(1)
         server.kill()
         server.lose_disk()
         server.start()
         with pytest.raises(RowsLostError, match="has nothing of the job"):
             store.read("deep", np.asarray([1]))
-        with pytest.raises(RowsLostError, match="no version"):
+        # Of what is kept for the held version, and where there is nothing to keep.
+        with pytest.raises(RowsLostError, match="has nothing of the job"):
             make(store, deep=rows_of([1], 2))
+        with pytest.raises(RowsLostError, match="no version"):
+            make(store, wide=rows_of([1], 2, 1))
         assert not store.go_back(1)
         store.load(1, {"deep": [rows_of([1], 1)]})
         make(store, deep=rows_of([2], 2))
@@ -206,7 +210,7 @@ class TestServerThatDies:
         with pytest.raises(RowsLostError):
             make(store, deep=rows_of([1], 2))
         server.start()
-        store._link._patience_s = 30.0
+        store._link.patience_s = 30.0
         assert (store.version, numbers(store, [1])) == (1, [1])
 
     def test_that_hangs_is_given_up_too(self, server, store):
@@ -219,14 +223,15 @@ class TestServerThatDies:
         """The connection breaks between the server's act and its answer."""
         make(store, deep=rows_of([1], 1))
         store.hold(1)
-        attempt, answers = store._try_to_write, [ConnectionResetError]
+        [part] = store._parts
+        attempt, answers = part._try_to_write, [ConnectionResetError]
 
         def lose_first_answer(*args, **kwargs):
             attempt(*args, **kwargs)
             if answers:
                 raise answers.pop()
 
-        monkeypatch.setattr(store, "_try_to_write", lose_first_answer)
+        monkeypatch.setattr(part, "_try_to_write", lose_first_answer)
         make(store, deep=rows_of([1, 2], 2))
         assert not answers
         assert (store.version, numbers(store, [1, 2])) == (2, [2, 2])
@@ -243,7 +248,8 @@ class TestServerThatDies:
                 breaks.pop()()
             pipe.execute_command("HSET", f"{PREFIX}:row:deep", field(1), bytes(4 * TABLE.width))
 
-        store._write(store._stamp, fill)
+        [part] = store._parts
+        part._write(part._stamp, fill)
         assert not breaks
         assert numbers(store, [1]) == [0]
 

@@ -5,7 +5,7 @@ import secrets
 import numpy as np
 import pytest
 from hypothesis import settings
-from support.redis_servers import redis_server
+from support.redis_servers import redis_cluster, redis_server
 from support.row_store_contract import DIM, FORMS, RowStoreContract, RowStoreMachine, rows_of
 
 from elastic.rows import cached
@@ -51,6 +51,12 @@ def server(tmp_path_factory):
         yield server
 
 
+@pytest.fixture(scope="module")
+def one_of_a_cluster(tmp_path_factory):
+    with redis_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster.servers[0]
+
+
 class TestMemory(RowStoreContract):
     @pytest.fixture
     def harness(self):
@@ -61,6 +67,14 @@ class TestRedis(RowStoreContract):
     @pytest.fixture
     def harness(self, server):
         return InRedis(server)
+
+
+class TestRedisCluster(RowStoreContract):
+    """Rows are spread over three servers."""
+
+    @pytest.fixture
+    def harness(self, one_of_a_cluster):
+        return InRedis(one_of_a_cluster)
 
 
 class TestCached(RowStoreContract):
@@ -119,6 +133,18 @@ class TestRedisSchedules(RedisMachine.TestCase):
     @pytest.fixture(autouse=True)
     def _given_server(self, server):
         RedisMachine.harness = InRedis(server)
+
+
+class ClusterMachine(RedisMachine):
+    """Few ids are in many parts, so that most have none of a commit."""
+
+
+class TestClusterSchedules(ClusterMachine.TestCase):
+    settings = settings(deadline=None, stateful_step_count=30, max_examples=15)
+
+    @pytest.fixture(autouse=True)
+    def _given_cluster(self, one_of_a_cluster):
+        ClusterMachine.harness = InRedis(one_of_a_cluster)
 
 
 def test_possible_ids_that_never_come_take_nothing():

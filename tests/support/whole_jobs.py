@@ -1,8 +1,11 @@
 """Whole jobs in a real cluster: built, trained, watched, broken on purpose and counted."""
 
+import base64
 import contextlib
 import os
 import shutil
+import socket
+import ssl
 import tempfile
 import time
 from pathlib import Path
@@ -14,10 +17,11 @@ from elastic.checkpoints.cuts import read_cut
 from elastic.errors import ElasticError
 from elastic.platforms.images import ImageRequest, build_and_push
 from elastic.platforms.kubernetes.api.cluster import RefusedError, connect
-from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS
 from elastic.platforms.kubernetes.job import installing
 from elastic.platforms.kubernetes.job.installing import apply
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
+from elastic.platforms.kubernetes.objects import names
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 from support.cluster import KUBECONFIG, make_namespace, remove_namespace
@@ -244,3 +248,22 @@ def is_at_work(pod):
     """Whether a pod's container runs, as the API server has it, and nobody has asked it to end."""
     states = [entry.get("state") or {} for entry in pod["status"].get("containerStatuses") or []]
     return "deletionTimestamp" not in pod["metadata"] and any("running" in s for s in states)
+
+
+def secret_of(job):
+    """What authenticates and encrypts the calls of a job, by its keys."""
+    path = SECRETS.path(job.workshop.namespace, names.token_name(job.name))
+    data = job.cluster.get(path)["data"]
+    return {key: base64.b64decode(text).decode() for key, text in data.items()}
+
+
+def shown_certificate(host, port):
+    """What whoever listens there shows to anybody, as PEM."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((host, port)) as plain,
+        context.wrap_socket(plain) as wrapped,
+    ):
+        return ssl.DER_cert_to_PEM_cert(wrapped.getpeercert(binary_form=True))

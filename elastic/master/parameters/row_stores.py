@@ -55,7 +55,7 @@ def row_store(spec: JobSpec, env: MasterEnvironment, ring: ServerRing | None) ->
             f"master runs: {pip_install(OF_REDIS)}; in a cluster, the model_zoo's requirements.txt "
             "names it"
         ) from error
-    link = RedisLink(_where(spec, env.token, ring), spec.embedding_redis_patience)
+    link = RedisLink(_where(spec, env, ring), spec.embedding_redis_patience)
     return CachedRows(RedisRows(link, spec.job_name, env.run_id))
 
 
@@ -67,12 +67,15 @@ def never_reached(error: RowsLostError) -> JobSpecError:
     )
 
 
-def _where(spec: JobSpec, token: str, ring: ServerRing | None) -> Callable[[], RedisAddress | None]:
+def _where(
+    spec: JobSpec, env: MasterEnvironment, ring: ServerRing | None
+) -> Callable[[], RedisAddress | None]:
     if ring is None:
         address = parse_redis_url(spec.embedding_redis_url, os.environ.get(PASSWORD_VARIABLE, ""))
         address = replace(address, authorities=_authorities(spec.embedding_redis_ca))
         return lambda: address
-    return partial(_announced, ring, own_password(token))
+    chain = "" if env.certificate is None else env.certificate.chain
+    return partial(_announced, ring, own_password(env.token), chain)
 
 
 def _authorities(path: str) -> str:
@@ -95,8 +98,9 @@ def _authorities(path: str) -> str:
     return text
 
 
-def _announced(ring: ServerRing, password: str) -> RedisAddress | None:
+def _announced(ring: ServerRing, password: str, certificate: str) -> RedisAddress | None:
     """Where the job's own Redis says that it is."""
     for life in ring.lives():
-        return parse_redis_url(f"redis://{life.address}", password)
+        address = parse_redis_url(f"redis://{life.address}", password)
+        return replace(address, certificate=certificate)
     return None

@@ -309,8 +309,8 @@ class WorkSettings(BaseModel):
     )
     embedding_redis_url: RedisUrl = setting(
         "",
-        "Redis that is there already, as redis://USER@HOST:PORT/DATABASE or rediss://…; its "
-        "password is read from ELASTIC_REDIS_PASSWORD",
+        "Redis or Redis Cluster that is there already, as redis://USER@HOST:PORT/DATABASE or "
+        "rediss://…; its password is read from ELASTIC_REDIS_PASSWORD",
         group="Updates",
         kinds=TRAIN,
     )
