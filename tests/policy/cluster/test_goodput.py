@@ -222,7 +222,7 @@ kinds = pytest.mark.parametrize(
     ("may", "most"),
     [
         pytest.param(NOTHING, 3, id="stays"),
-        pytest.param(BOTH, 3, id="movable"),
+        pytest.param(BOTH, 6, id="movable"),
         # What has to give one place up stops, and may begin again elsewhere.
         pytest.param(STOPPABLE, 6, id="stoppable"),
     ],
