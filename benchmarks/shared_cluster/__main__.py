@@ -36,6 +36,10 @@ COLUMNS: Final[dict[str, tuple[Decide, float]]] = {
         GoodputColumn(True, True, PUBLISHED_RESCALE_S),
         PUBLISHED_RESCALE_S,
     ),
+    "goodput, told, never moved": (
+        GoodputColumn(True, False, PUBLISHED_RESCALE_S, is_movable=False),
+        PUBLISHED_RESCALE_S,
+    ),
     "goodput, told, never stopped": (
         GoodputColumn(True, False, PUBLISHED_RESCALE_S, is_stoppable=False),
         PUBLISHED_RESCALE_S,

@@ -36,13 +36,15 @@ class GoodputColumn:
             what they measured at the sizes and batches they ran at, and nothing else.
         has_elastic_batch: Whether the policy may choose batches, or the users' are kept.
         rescale_s: What a change of size costs, which jobs tell.
-        is_stoppable: Whether running jobs may be stopped and moved, as the published policies do.
+        is_stoppable: Whether running jobs may be stopped, as the published policies do.
+        is_movable: Whether those that are not stopped may be moved, as they do too.
     """
 
     knows_work: bool
     has_elastic_batch: bool
     rescale_s: float
     is_stoppable: bool = True
+    is_movable: bool = True
 
     def __call__(self, now_s: float, jobs: Sequence[SimulatedJob]) -> dict[str, Share]:
         """See `Decide`."""
@@ -100,6 +102,7 @@ class GoodputColumn:
             last_scaled_s=job.changed_s,
             telling=self._telling(job, batch),
             is_stoppable=self.is_stoppable,
+            is_movable=self.is_movable,
         )
 
     def _telling(self, job: SimulatedJob, batch: int) -> Telling:

@@ -11,7 +11,7 @@ from typing import Final
 from elastic.errors import PlatformError, TrainingError
 from elastic.master.coordination.running import RunningJob
 from elastic.master.parameters.ring import ServerRing
-from elastic.master.report.status_board import StatusBoard
+from elastic.master.report.status_board import PAUSED, StatusBoard
 from elastic.platforms.base import JobControl, Replica, ReplicaRunner
 from elastic.policy.fleet import (
     Action,
@@ -45,6 +45,7 @@ AUTOSCALED = "Autoscaled"
 PARAMETERS_LOST: Final = "ParametersLost"
 """The reason of a job that goes back to a cut within this life of the master."""
 
+_NO_WORKERS: Final = ("NoWorkers", "no worker runs at the moment")
 _OURS = frozenset(role.name for role in FLEET)
 _HUNG: Final = {PS: "ServerHung", REDIS: "RedisHung"}
 
@@ -241,7 +242,7 @@ class ReplicaManager:
         for action in planned:
             self._note(action, desired)
         self._board.worker_failures = self._fleet.failures(WORKER)
-        self._note_absence(observed)
+        self._note_absence(observed, control)
         self._note_waits(observed)
         return fenced + planned
 
@@ -316,13 +317,22 @@ class ReplicaManager:
             actions.append(Delete(hang.worker, 0.0))
         return actions
 
-    def _note_absence(self, observed: Sequence[Replica]) -> None:
+    def _note_absence(self, observed: Sequence[Replica], control: JobControl) -> None:
+        """Tell that nobody trains, and whether somebody wants it so."""
         board, job = self._board, self._job
-        if board.phase is JobPhase.RUNNING and job is not None:
-            if job.sessions.all():
-                return
-            if all(r.phase.is_final for r in observed if r.id.role == WORKER):
-                board.set_phase(JobPhase.RECOVERING, "NoWorkers", "no worker runs at the moment")
+        if job is None or job.sessions.all():
+            return
+        if not all(r.phase.is_final for r in observed if r.id.role == WORKER):
+            return
+        if board.phase is JobPhase.RUNNING:
+            board.set_phase(JobPhase.RECOVERING, *_NO_WORKERS)
+        if board.phase not in (JobPhase.STARTING, JobPhase.RECOVERING):
+            return
+        if not board.desired_workers:
+            why = control.autoscaled_for or "as its user has asked for"
+            board.explain(PAUSED, f"goes on when it is to have workers again: {why}")
+        elif board.reason == PAUSED:
+            board.explain(*_NO_WORKERS)
 
     def _note_waits(self, observed: Sequence[Replica]) -> None:
         """Tell once of each launch that it cannot start yet, and why the job stands still."""

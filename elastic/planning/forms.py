@@ -255,6 +255,7 @@ class JobForm(GroupForm):
     others: tuple[GroupForm, ...] = ()
     telling: Telling = Telling()
     stoppable: bool = False
+    movable: bool = False
 
     def job(self) -> Job:
         """As policies have it."""
@@ -279,4 +280,5 @@ class JobForm(GroupForm):
             waiting_since_s=since_s,
             telling=self.telling,
             is_stoppable=self.stoppable,
+            is_movable=self.movable,
         )

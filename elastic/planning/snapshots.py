@@ -154,6 +154,7 @@ def job_document(job: Job) -> dict[str, Any]:
             "others": [_told(_group(each) | {"role": each.role}) for each in job.others],
             "telling": _telling(job.telling),
             "stoppable": job.is_stoppable or None,
+            "movable": job.is_movable or None,
         }
     )
 

@@ -9,7 +9,7 @@ never matters.
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -64,16 +64,19 @@ class JobControl:
             user's wish.
         held_until_s: Until when no autoscaler changes a user's wish, in seconds since the epoch;
             None before one has seen it.
+        autoscaled_s: When an autoscaler came to want it, in seconds since the epoch; None where it
+            is a user's wish.
     """
 
     num_workers: int | None = None
     cancelled: bool = False
     autoscaled_for: str = ""
     held_until_s: float | None = None
+    autoscaled_s: float | None = None
 
     def by_user(self, num_workers: int) -> "JobControl":
         """The same, once a user has asked for a size."""
-        return replace(self, num_workers=num_workers, autoscaled_for="", held_until_s=None)
+        return JobControl(num_workers, self.cancelled)
 
 
 class ReplicaRunner(Protocol):

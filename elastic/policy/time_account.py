@@ -25,6 +25,7 @@ class Moment:
     """What a master sees of its job.
 
     Attributes:
+        is_paused: No worker is wanted for now.
         is_trained: Every record has counted.
         is_evaluating: A round of evaluation is open.
         is_computing: A worker has a task of the training records in work.
@@ -34,6 +35,7 @@ class Moment:
 
     now_s: float
     phase: JobPhase
+    is_paused: bool = False
     is_trained: bool = False
     is_evaluating: bool = False
     is_computing: bool = False
@@ -134,6 +136,8 @@ def _untold(status: JobStatus) -> TimeCategory:
 def _judge(current: TimeCategory, since_s: float, moment: Moment) -> tuple[TimeCategory, float]:
     """What the job does, and since when."""
     now_s = moment.now_s
+    if moment.is_paused and moment.phase is JobPhase.RECOVERING:
+        return TimeCategory.QUEUE, now_s
     if moment.phase in _OF_PHASE:
         return _OF_PHASE[moment.phase], now_s
     if moment.is_evaluating and not moment.is_computing:

@@ -246,3 +246,38 @@ def test_a_job_of_ours_grows_and_gives_way_and_counts_exactly(workshop, run):
     assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
     told = [event.message for event in status.events if event.kind == "Autoscaled"]
     assert [text.split(" ")[0] for text in told] == ["2", "1", "2"]
+
+
+@pytest.mark.soak
+def test_a_job_that_may_have_none_stands_still_for_a_short_one_and_counts_exactly(workshop, run):
+    """Two minutes: there is room for one worker, and the long job has had it."""
+    settings = {
+        "num_workers": "0:1",
+        "autoscale": True,
+        "master_resource_limit": "cpu=0.4,memory=1Gi",
+        "worker_resource_request": "cpu=1,memory=256Mi",
+    }
+    slow = {"num_records": NUM_RECORDS, "delay_ms": 200}
+    # Days of work, which nobody waits for.
+    long = workshop.submit(
+        "long", num_epochs=10_000, model_params=slow, checkpoint_steps=5, **settings
+    )
+    long.until(lambda s: any(w.records_done for w in s.workers))
+    run(
+        workshop.namespace, "--kinds", elastic_train_job.RESOURCE.kind.lower(),
+        "--autoscale", "goodput",
+    )  # fmt: skip
+    # Who tells no speed is not stopped.
+    long.until(lambda s: s.scaling.speeds)
+    short = workshop.submit("short", num_epochs=2, **settings)
+    stopped = long.until(lambda s: s.reason == "Paused")
+    assert (stopped.desired_workers, stopped.phase) == (0, "Recovering")
+    short.succeed()
+    assert short.counts() == [2.0] * NUM_RECORDS
+    done = stopped.progress.records_done
+    status = long.until(lambda s: s.progress.records_done > done + NUM_RECORDS)
+    told = [event.message for event in status.events if event.kind == "Autoscaled"]
+    assert [text.split(" ")[0] for text in told] == ["0", "1"]
+    assert status.workers_lost == 0
+    counts = long.counts()
+    assert max(counts) - min(counts) <= 1 < max(counts)

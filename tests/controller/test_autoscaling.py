@@ -21,7 +21,12 @@ from elastic.controller.settings import Autoscaling
 from elastic.controller.snapshots.hands import AUTOSCALED, HELD
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, Resource
 from elastic.platforms.kubernetes.objects.manifests import example_pod
-from elastic.platforms.kubernetes.objects.names import CONTROL_KEY, STATUS_KEY
+from elastic.platforms.kubernetes.objects.names import (
+    CONTROL_KEY,
+    JOB_LABEL,
+    STATUS_KEY,
+    replica_pod_name,
+)
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import (
     control_of,
@@ -42,9 +47,9 @@ CPU = {"limits": {"cpu": "1"}}
 class Scene:
     """Two nodes of ten cores, on which jobs share what there is."""
 
-    def __init__(self, api):
+    def __init__(self, api, nodes=None):
         self.api = api
-        self.kubelet = FittingKubelet(api, {"n0": 10, "n1": 10}).start()
+        self.kubelet = FittingKubelet(api, nodes or {"n0": 10, "n1": 10}).start()
         self.workloads = Workloads(api).start()
         self.world = World(api, self.kubelet)
 
@@ -155,11 +160,19 @@ class Scene:
     def servers(self, name):
         return self.running(**{"paddle-job-pserver": name})
 
-    def record(self):
-        return self.found(CONFIGMAPS, "elastic-night")
+    def train_job(self, name, **settings):
+        """A resource of a job of ours, which the test plays the master of."""
+        job = {**JOB, "autoscale": True, **settings}
+        manifest = resource(name, job)
+        manifest["metadata"]["namespace"] = TEAM
+        self.api.objects.create(self.world.place(name, TEAM, ETJ), manifest)
+        soon(lambda: f"elastic-{name}-master" in self.world.pods())
 
-    def control(self):
-        return control_of(self.record())
+    def record(self, name="night"):
+        return self.found(CONFIGMAPS, f"elastic-{name}")
+
+    def control(self, name="night"):
+        return control_of(self.record(name))
 
     def worker_pod(self, record):
         """The first worker of a job of ours, as its master makes it."""
@@ -168,18 +181,18 @@ class Scene:
         pod = example_pod(job)
         self.api.objects.create(self.world.place(pod["metadata"]["name"], TEAM, PODS), pod)
 
-    def tell(self, speeds):
+    def tell(self, speeds, name="night", phase=JobPhase.RUNNING):
         """What the master of a job of ours publishes, by its speeds."""
         sizes = [SizeSpeed(workers=n, nodes=1, samples_per_s=each) for n, each in speeds.items()]
         told = JobStatus(
-            job_name="night",
-            phase=JobPhase.RUNNING,
+            job_name=name,
+            phase=phase,
             started_s=1.0,
             progress=Progress(records_done=1000, records_total=1_000_000),
             scaling=ScalingStatus(speeds=tuple(sizes), rescale_s=1.0),
         )
         change = {"data": {STATUS_KEY: told.model_dump_json()}}
-        self.change(CONFIGMAPS, "elastic-night-status", change)
+        self.change(CONFIGMAPS, f"elastic-{name}-status", change)
 
     def workers(self, name):
         return self.running(**{"job-name": name})
@@ -411,6 +424,31 @@ def test_goodput_learns_from_what_a_job_of_ours_tells(scene):
         # Two are no faster than one, so it has to have no more.
         scene.tell({1: 10.0, 2: 20.0, 3: 20.0, 4: 20.0})
         soon(lambda: scene.control().num_workers == 2)
+
+
+def test_a_job_that_may_have_none_stands_still_for_a_short_one_and_comes_back():
+    """A node that holds one worker."""
+    settings = {"num_workers": "0:1", "worker_resource_request": "cpu=8"}
+    with InMemoryApi() as api:
+        api.serve(SECRETS)
+        scene = Scene(api, {"n0": 10})
+        with scene.engine(policy=Goodput()):
+            scene.train_job("night", **settings)
+            scene.worker_pod(scene.record())
+            # A day of work is left.
+            scene.tell({1: 10.0})
+            scene.train_job("short", **settings)
+            scene.worker_pod(scene.record("short"))
+            soon(lambda: scene.control().num_workers == 0)
+            assert scene.control().autoscaled_for == "-1: its room goes to jobs with less work left"
+            soon(lambda: scene.told("Autoscaled"))
+            # Its master has the worker leave.
+            scene.world.remove(replica_pod_name("night", "worker", 0), PODS)
+            soon(lambda: scene.running(**{JOB_LABEL: "short"}) == 2)
+            scene.tell({1: 10.0}, "short", JobPhase.SUCCEEDED)
+            scene.world.remove(replica_pod_name("short", "worker", 0), PODS)
+            soon(lambda: scene.control().num_workers == 1)
+        scene.close()
 
 
 def test_without_a_policy_all_stay_at_their_smallest_size(scene):

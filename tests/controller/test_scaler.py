@@ -179,17 +179,21 @@ def a_record(control=None, **settings):
 
 
 def test_a_master_is_asked_as_by_elastic_scale_and_told_why():
-    change = resizing.train_job_change(a_record(), None, decision(3))
+    change = resizing.train_job_change(a_record(), None, decision(3), NOW_S)
     assert change.change["data"].keys() == {CONTROL_KEY}
     asked = control_of(a_record() | change.change)
-    assert asked == JobControl(3, autoscaled_for="+1: 6 CPU idle on n3")
+    assert asked == JobControl(3, autoscaled_for="+1: 6 CPU idle on n3", autoscaled_s=NOW_S)
     assert change.note.message == "from 1 to 3 workers, +1: 6 CPU idle on n3"
 
 
-@pytest.mark.parametrize(("decided", "size"), [(9, 4), (0, None), (1, None)])
-def test_a_job_of_ours_stays_within_its_range(decided, size):
-    change = resizing.train_job_change(a_record(), None, decision(decided))
-    found = None if change is None else control_of(a_record() | change.change).num_workers
+@pytest.mark.parametrize(
+    ("workers", "decided", "size"),
+    [("1:4", 9, 4), ("1:4", 0, None), ("1:4", 1, None), ("0:4", 0, 0)],
+)
+def test_a_job_of_ours_stays_within_its_range(workers, decided, size):
+    record = a_record(num_workers=workers)
+    change = resizing.train_job_change(record, None, decision(decided), NOW_S)
+    found = None if change is None else control_of(record | change.change).num_workers
     assert found == size
 
 

@@ -1,8 +1,12 @@
 """A whole job tells how fast it was at each size that it has had, and why it was resized."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from support.thread_job import ThreadJob, events, obedient_spec, write_records
 
+from elastic.checkpoints.cuts import read_cut
 from elastic.master.report.status_board import StatusBoard
 from elastic.policy import size_speeds
 
@@ -31,6 +35,26 @@ def test_its_speed_at_each_size_and_what_a_change_costs(tmp_path):
     assert all(each.samples_per_s > 0 for each in status.scaling.speeds)
     assert status.scaling.rescale_s >= 0
     assert events(status, "Autoscaled") == [f"2 workers from now on: {why}"]
+
+
+def test_one_that_is_to_have_no_workers_says_so_waits_and_goes_on(tmp_path):
+    data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS, delay_ms=5)
+    spec = obedient_spec(data, num_epochs=3, num_workers="0:2")
+    with ThreadJob(spec, tmp_path) as job:
+        job.wait_until(lambda statuses: statuses and statuses[-1].progress.records_done)
+        job.runner.ask(num_workers=0, autoscaled_for="-2: its room goes to others")
+        job.wait_until(lambda statuses: statuses[-1].reason == "Paused")
+        paused = job.runner.statuses[-1]
+        job.runner.ask(num_workers=1, autoscaled_for="+1: starts")
+        status = job.wait()
+    assert (paused.phase, paused.message) == (
+        "Recovering", "goes on when it is to have workers again: -2: its room goes to others",
+    )  # fmt: skip
+    assert paused.time_split.current == "queue"
+    assert status.phase == "Succeeded"
+    (counts,) = read_cut(Path(status.checkpoint)).parameters.values()
+    assert np.array_equal(counts, np.full(NUM_RECORDS, 3))
+    assert status.workers_lost == 0
 
 
 def test_a_next_life_goes_on_with_what_was_told(tmp_path):

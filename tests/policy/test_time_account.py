@@ -84,6 +84,12 @@ def test_a_life_from_the_queue_to_its_end():
     }  # fmt: skip
 
 
+def test_who_is_to_have_no_workers_waits_in_the_queue():
+    recovering = JobPhase.RECOVERING
+    account = account_of(at(0), at(5, recovering, is_paused=True), at(9, recovering), at(11))
+    assert seconds(account.split(BEGUN_S + 12)) == {"train": 6.0, "queue": 4.0, "recover": 2.0}
+
+
 def test_who_trains_beside_an_evaluation_trains():
     account = account_of(at(0), at(5, is_evaluating=True, is_computing=True), at(9))
     assert seconds(account.split(BEGUN_S + 10)) == {"train": 10.0}

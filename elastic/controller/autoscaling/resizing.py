@@ -76,24 +76,25 @@ def elastic_job_change(job: Manifest, decision: Decision) -> Change | None:
 
 
 def train_job_change(
-    record: Manifest, resource: Manifest | None, decision: Decision
+    record: Manifest, resource: Manifest | None, decision: Decision, now_s: float
 ) -> Change | None:
-    """The number of workers that the master of a job of ours is asked for.
+    """The number of workers that the master of a job of ours is asked for; 0 has it stand still.
 
     Args:
         record: What the job was submitted with.
         resource: What it was made from, whose events tell of it; None where there is none.
         decision: Of the policy.
+        now_s: The moment, in seconds since the epoch.
     """
     try:
         spec, control = spec_of(record), control_of(record)
     except PlatformError:
         return None
     before, limits = size_of(spec, control), spec.num_workers
-    size = max(1, limits.minimum, min(limits.maximum, decision.replicas))
+    size = max(limits.minimum, min(limits.maximum, decision.replicas))
     if size == before:
         return None
-    wanted = JobControl(size, control.cancelled, decision.reason)
+    wanted = JobControl(size, control.cancelled, decision.reason, autoscaled_s=now_s)
     note = _resized(before, size, decision.reason)
     return Change(CONFIGMAPS, record, _control(wanted), COMPONENT, note, told_of=resource)
 

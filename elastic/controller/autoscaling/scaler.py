@@ -164,7 +164,7 @@ def _changes(seen: _Seen, decision: Decision) -> Iterator[Change]:
         case tf_job.RESOURCE.kind:
             change = tf_job_change(job, decision, _neighbours(seen.objects, job), now_s)
         case CONFIGMAPS.kind:
-            change = resizing.train_job_change(job, resource, decision)
+            change = resizing.train_job_change(job, resource, decision, now_s)
     if change is not None:
         yield change
 

@@ -38,6 +38,7 @@ class JobReading:
         labels: By which the pods of each role are found, by the name of the role.
         scaled_s: When its size was last changed; None where nobody knows.
         is_frozen: Whether it stays as it is, whatever its range: nothing of it is made any more.
+        is_stoppable: Whether it may have no worker for a while, and goes on later.
         telling: What it tells of itself.
     """
 
@@ -50,6 +51,7 @@ class JobReading:
     labels: Mapping[str, Mapping[str, str]]
     scaled_s: float | None = None
     is_frozen: bool = False
+    is_stoppable: bool = False
     telling: Telling = field(default_factory=Telling)
 
 

@@ -151,6 +151,8 @@ def _job(reading: JobReading, namespace: str, pods: _Pods, nodes: Sequence[Node]
         pods.take(each)
     if reading.is_frozen:
         groups = {name: _frozen(group) for name, group in groups.items()}
+    is_stopped = reading.is_stoppable and not reading.workers.wanted
+    waits_since_s = reading.scaled_s if is_stopped else None
     job = Job(
         reading.name,
         namespace,
@@ -161,8 +163,9 @@ def _job(reading: JobReading, namespace: str, pods: _Pods, nodes: Sequence[Node]
         ps=None if reading.ps is None else groups[reading.ps.name],
         others=tuple(groups[role.name] for role in reading.others),
         last_scaled_s=reading.scaled_s,
-        waiting_since_s=reading.submitted_s,
+        waiting_since_s=reading.submitted_s if waits_since_s is None else waits_since_s,
         telling=reading.telling,
+        is_stoppable=reading.is_stoppable,
     )
     if job.is_waiting:
         return job

@@ -96,7 +96,9 @@ class _Recorded:
             None,
             (master, *(each for each in others if each.name != WORKER)),
             {each.name: _labels(spec.job_name, each.name) for each in (master, *others)},
+            scaled_s=self.control.autoscaled_s,
             telling=_telling(spec, self.told),
+            is_stoppable=not spec.num_workers.minimum,
         )
 
 

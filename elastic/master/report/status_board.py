@@ -53,6 +53,8 @@ from elastic.spec.status import (
 log = logging.getLogger(__name__)
 
 MAX_EVENTS: Final = 50
+PAUSED: Final = "Paused"
+"""The reason of a job that is to have no workers for now."""
 
 _RANKS: Final = {role.name: rank for rank, role in enumerate(FLEET)}
 
@@ -252,11 +254,14 @@ class StatusBoard:
         if phase.is_final:
             self._ended_s = self.time.end_s()
         else:
-            self.time.look(phase, self._job)
+            self._look_at_time()
+
+    def _look_at_time(self) -> None:
+        self.time.look(self.phase, self._job, is_paused=self.reason == PAUSED)
 
     def publish(self) -> bool:
         """Publish, if anything but the time has changed; False if that has to be tried again."""
-        self.time.look(self.phase, self._job)
+        self._look_at_time()
         self._look_at_speed()
         status = self.build()
         if self._published is None or _differ(status, self._published):

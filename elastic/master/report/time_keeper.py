@@ -31,7 +31,7 @@ class TimeKeeper:
         self._num_waits = 0
         self._before_waits = self._account.current
 
-    def look(self, phase: JobPhase, job: RunningJob | None) -> None:
+    def look(self, phase: JobPhase, job: RunningJob | None, *, is_paused: bool = False) -> None:
         """Have the account judge what the job does now; while it waits, that is known."""
         if self._num_waits or phase.is_final:
             return
@@ -44,6 +44,7 @@ class TimeKeeper:
             Moment(
                 now_s,
                 phase,
+                is_paused=is_paused,
                 is_trained=job.ledger.is_finished,
                 is_evaluating=job.tasks.round is not None,
                 is_computing=job.updates.num_computing > 0,

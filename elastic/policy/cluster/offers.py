@@ -278,13 +278,18 @@ def not_weighed(job: Job) -> str | None:
 
 
 def may_be_stopped(job: Job) -> bool:
-    """Whether a job may lose all that it has, or be moved.
+    """Whether a job may lose all that it has.
 
     One that tells nothing of its work is never stopped: stopped, it would seem to be new.
     """
     telling = job.telling
     is_told = telling.remaining_samples is not None or telling.trained_samples is not None
     return job.is_stoppable and is_told
+
+
+def may_be_moved(job: Job) -> bool:
+    """Whether workers that run may come to other nodes, which stops them for a moment."""
+    return job.is_movable and may_be_stopped(job)
 
 
 def _had_s(job: Job, least: float, now_s: float) -> float:

@@ -22,6 +22,7 @@ from elastic.policy.cluster.offers import (
     Size,
     better_batch,
     is_in_parts,
+    may_be_moved,
     may_be_stopped,
     offers_of,
 )
@@ -376,7 +377,7 @@ class Serving:
             self._replicas_a_node(job, need),
             (self._idle, self._free),
             own,
-            may_move=may_be_stopped(job),
+            may_move=may_be_moved(job),
         )
 
     # What comes of it.

@@ -199,8 +199,9 @@ class Job:
         submitted_s: When it came.
         last_scaled_s: When its size was last changed; None where it never was.
         waiting_since_s: Since when it waits; None while it runs.
-        is_stoppable: Whether it may be stopped while it runs, or moved to other nodes, and goes on
-            later with what it has done.
+        is_stoppable: Whether it may have no worker for a while, and goes on later with what it has
+            done.
+        is_movable: Whether workers that run may come to other nodes, too.
     """
 
     name: str
@@ -215,6 +216,7 @@ class Job:
     waiting_since_s: float | None = None
     telling: Telling = field(default_factory=Telling)
     is_stoppable: bool = False
+    is_movable: bool = False
 
     @property
     def key(self) -> str:

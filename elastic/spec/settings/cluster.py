@@ -134,7 +134,7 @@ class ClusterSettings(BaseModel):
     autoscale: Truth = setting(
         False,
         "begin with the fewest of num_workers MIN:MAX, and have as many as the autoscaler of the "
-        "cluster gives (`elastic controller --autoscale`)",
+        "cluster gives (`elastic controller --autoscale`), none for a while where MIN is 0",
         group="Kubernetes",
         only=K8S,
     )

@@ -1,5 +1,7 @@
 """Jobs of ours are planned where they say so, by their submission and by what they tell."""
 
+from dataclasses import replace
+
 import pytest
 
 from elastic.controller.snapshots.reading import Objects, snapshot_of
@@ -96,9 +98,22 @@ def test_whose_size_it_is(control, limits):
     assert (job.workers.min, job.workers.max, job.workers.replicas) == limits
 
 
-def test_none_at_all_is_no_size_for_an_autoscaler():
+def test_one_that_may_have_none_is_a_job_that_may_be_stopped():
     [job] = seen(num_workers="0:6").jobs
     assert (job.workers.min, job.workers.replicas) == (1, 1)
+    assert job.is_stoppable
+    assert not job.is_movable
+    assert not seen().jobs[0].is_stoppable
+
+
+def test_one_that_is_stopped_has_waited_since_then():
+    paused = JobControl(0, autoscaled_for="-2: others", autoscaled_s=NOW_S - 5)
+    [job] = seen(num_workers="0:6", control=paused).jobs
+    assert (job.workers.min, job.workers.replicas, job.is_waiting) == (1, 0, True)
+    assert (job.last_scaled_s, job.waiting_since_s) == (NOW_S - 5, NOW_S - 5)
+    grown = replace(paused, num_workers=2)
+    [job] = seen(num_workers="0:6", control=grown).jobs
+    assert job.waiting_since_s == job.submitted_s == NOW_S - 60
 
 
 def test_what_it_tells_of_itself():

@@ -4,7 +4,7 @@ Each run plays some clusters, always the same; `make soak` plays forty times as 
 """
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -28,15 +28,20 @@ from elastic.policy.cluster.scores import waiting_order
 from elastic.policy.cluster.speed import Seen, fit
 
 
+@dataclass(frozen=True)
 class GoodputOfStoppable:
-    """`Goodput` where all jobs may be stopped and moved."""
+    """`Goodput` where all jobs may be stopped."""
+
+    is_movable: bool
 
     def plan(self, snapshot):
-        jobs = tuple(replace(each, is_stoppable=True) for each in snapshot.jobs)
+        may = {"is_stoppable": True, "is_movable": self.is_movable}
+        jobs = tuple(replace(each, **may) for each in snapshot.jobs)
         return Goodput().plan(replace(snapshot, jobs=jobs))
 
 
-STOPPING = GoodputOfStoppable()
+STOPPING = GoodputOfStoppable(is_movable=False)
+MOVING = GoodputOfStoppable(is_movable=True)
 
 POLICIES = {
     "fulfillment": Fulfillment(),
@@ -45,6 +50,7 @@ POLICIES = {
     "fifo": Fifo(),
     "goodput": Goodput(),
     "goodput, stopping jobs": STOPPING,
+    "goodput, moving jobs": MOVING,
 }
 
 USUAL_EXAMPLES = 100
@@ -68,7 +74,7 @@ every_policy = of(*POLICIES)
 @given(before=clusters())
 def test_a_plan_ends_within_each_range_and_asked_again_at_the_same_moment_is_empty(policy, before):
     plan = policy.plan(before)
-    assert not out_of_range(before, plan, may_stop=policy == STOPPING)
+    assert not out_of_range(before, plan, may_stop=policy in (STOPPING, MOVING))
     after = carried_out(before, plan)
     again = policy.plan(after)
     assert again.decisions == ()
@@ -134,7 +140,12 @@ def is_slower(was, now):
     return speeds[1] < speeds[0]
 
 
-AGES_S = {"fulfillment": 100.0, "goodput": 1e9, "goodput, stopping jobs": 1e9}
+AGES_S = {
+    "fulfillment": 100.0,
+    "goodput": 1e9,
+    "goodput, stopping jobs": 1e9,
+    "goodput, moving jobs": 1e9,
+}
 """Time between two plans: what waits counts more after it."""
 
 

@@ -213,7 +213,7 @@ class KubernetesPlatform:
                 f"{num_workers} workers are outside the range {allowed} of job {job_name!r}: "
                 "choose a number within it, or submit the job with another --num_workers MIN:MAX"
             )
-        job.ask(num_workers=num_workers, autoscaled_for="", held_until_s=None)
+        job.ask(num_workers=num_workers, autoscaled_for="", held_until_s=None, autoscaled_s=None)
 
     def kill(
         self, job_name: str, timeout_s: float, on_wait: Callable[[str], None] = unheard
