@@ -140,7 +140,7 @@ class JobKeywords(TypedDict, total=False):
     # are the groups of Kubernetes alone
     queue: str | None
     # begin with the fewest of num_workers MIN:MAX, and have as many as the autoscaler of the
-    # cluster gives (`elastic controller --autoscale`)
+    # cluster gives (`elastic controller --autoscale`), none for a while where MIN is 0
     autoscale: bool | None
     # volumes, as claim_name=…,mount_path=…;host_path=…,mount_path=…
     volume: str | None
