@@ -38,7 +38,10 @@ def large_spec(tmp_path, store):
 @pytest.mark.soak
 @pytest.mark.parametrize("store", STORES)
 def test_a_table_is_trained_that_has_no_room_in_master_and_workers(store, tmp_path):
-    """Of 10⁸ possible ids 640,000 come; a row and its slot are 1 KiB."""
+    """Of 10⁸ possible ids 640,000 come; a row and its slot are 1 KiB.
+
+    In a Redis it takes minutes: all of it is written there, to its file, and to the checkpoint.
+    """
     spec, num_rows = large_spec(tmp_path, store)
     assert num_rows * DIM * 8 > 1.5 * ROOM_BYTES
     with LocalJob(spec, tmp_path) as job:

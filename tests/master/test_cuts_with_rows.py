@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -331,7 +332,8 @@ class Schedules(RuleBasedStateMachine):
             assert numbers == self.history[read_cut(path).version]
 
 
-@pytest.mark.parametrize("most_changes", [2, row_files.MAX_CHANGES])
-def test_each_cut_has_the_rows_of_its_version_whatever_came_before(most_changes, monkeypatch):
-    monkeypatch.setattr(row_files, "MAX_CHANGES", most_changes)
-    run_state_machine_as_test(Schedules, settings=settings(max_examples=15, deadline=None))
+def test_each_cut_has_the_rows_of_its_version_whatever_came_before(monkeypatch):
+    monkeypatch.setattr(row_files, "MAX_CHANGES", 3)
+    # A disk that loses what was written is another matter, and takes most of the time.
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    run_state_machine_as_test(Schedules, settings=settings(max_examples=20, deadline=None))
