@@ -125,6 +125,9 @@ class RedisLink:
     def _connected(self) -> redis.Redis:
         address = self._told()
         with self._lock:
+            if self._closed.is_set():
+                # Nobody would close a connection that is opened from now on.
+                raise redis.ConnectionError("the job is done with it")
             if self._client is None or address != self._address:
                 self._drop()
                 self._address, self._client = address, connect(address, self.patience_s)

@@ -19,6 +19,8 @@ CLUSTERED = [
     *("--cluster-enabled", "yes", "--masterauth", PASSWORD),
     # How long one is away until its copy takes its place, in milliseconds.
     *("--cluster-node-timeout", "1000"),
+    # By everysec what was answered may be written up to 2 s later, while the disk is busy.
+    *("--appendfsync", "always"),
 ]
 
 
