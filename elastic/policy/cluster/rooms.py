@@ -320,6 +320,9 @@ class Rooms:
         return tuple(Pool(by, nodes) for by, nodes in members.items())
 
 
+_GIB: Final = 2**30
+
+
 @lru_cache(maxsize=1024)
 def shown(resource: str, amount: int) -> str:
     """An amount for people: `6 CPU`, `8Gi memory`, `2 GPU`; empty for numbers of pods."""
@@ -328,7 +331,11 @@ def shown(resource: str, amount: int) -> str:
     if resource == PART:
         return f"{amount / MILLI:g} of a GPU"
     name = "GPU" if is_gpu(resource) else {CPU: "CPU"}.get(resource, resource)
-    return f"{quantity(resource, amount)} {name}"
+    text = quantity(resource, amount)
+    # Nodes tell theirs to the last page: 23647796Ki is for files.
+    if text.endswith("Ki") and amount >= _GIB:
+        text = f"{amount / _GIB:.1f}Gi"
+    return f"{text} {name}"
 
 
 def _admitting(rules: Sequence[Rules], node: Node) -> tuple[int, ...]:
