@@ -47,8 +47,8 @@ STALENESS: Final = 64
 """Updates for which a worker uses a row again."""
 
 NO_PROGRAM: Final = (
-    f"neither {' nor '.join(redis_program.PROGRAMS)} is on the PATH, so the figures of one are left "
-    "out (Debian: redis-tools)"
+    f"neither {' nor '.join(redis_program.PROGRAMS)} is on the PATH (Debian: redis-tools), so the "
+    "figures of one are left out"
 )
 RULE: Final = RowRule("adam", {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-8})
 Reading: TypeAlias = Callable[[Ids], Values]
