@@ -43,7 +43,15 @@ def ids_from_bytes(data: bytes) -> Ids:
     """
     if len(data) % _ID.itemsize:
         raise RowsError(f"{len(data)} bytes are no ids of {_ID.itemsize} bytes each")
-    ids = np.frombuffer(data, _ID)
+    return checked_ids(np.frombuffer(data, _ID))
+
+
+def checked_ids(ids: Ids) -> Ids:
+    """The same ids.
+
+    Raises:
+        RowsError: They do not ascend strictly.
+    """
     if not (ids[1:] > ids[:-1]).all():
         raise RowsError("ids that do not ascend strictly")
     return ids
