@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -37,6 +38,8 @@ from elastic.worker.strategy import NoRows
 
 READ_BARS: Final = {"memory": Bar(first=3.0, goal=10.0), "redis": Bar(first=0.8, goal=1.0)}
 UPDATE_BARS: Final = {"memory": Bar(first=3.0, goal=10.0), "redis": Bar(first=0.5, goal=0.8)}
+HANDED_OVER: Final = {"one server": False, "one server, in memory": True}
+"""By its name in a ratio, whether rows are handed over in memory, as on one machine, or sent."""
 SERVED_BAR: Final = Bar(first=3.0, goal=5.0)
 KEPT_BAR: Final = Bar(first=1.0, goal=3.0)
 DIMS: Final = (16, 64)
@@ -185,19 +188,19 @@ def _measure_served(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
         served_rows(form, RULE, everything) as served,
     ):
         redis_rows = stores["redis"]
-        for kind, ids in drawn.items():
+        for (kind, ids), (how, is_shared) in product(drawn.items(), HANDED_OVER.items()):
             read = take_turns(
                 size.rounds,
-                partial(_rows_s, served.read, ids),
+                partial(_rows_s, partial(served.read, is_shared=is_shared), ids),
                 partial(_rows_s, partial(redis_rows.read, "bench"), ids),
             )
             update = take_turns(
                 size.rounds,
-                partial(_rows_s, partial(_update_served, served, dim), ids),
+                partial(_rows_s, partial(_update_served, served, dim, is_shared), ids),
                 partial(_updates_s, redis_rows, kernel, dim, ids),
             )
             for what, values in (("read", read), ("updated by Adam", update)):
-                name = f"rows {what}, {dim} float32, {kind} ids, one server"
+                name = f"rows {what}, {dim} float32, {kind} ids, {how}"
                 ratios.append(_ratio(name, ("a parameter server", "redis"), values, SERVED_BAR))
         ratios += _measure_kept(size, served, bare, form.table)
     return ratios
@@ -253,8 +256,9 @@ class _OfServer(NoRows):
         return self._served.read(ids)
 
 
-def _update_served(served: ServedRows, dim: int, ids: Ids) -> None:
-    served.update(RowGradient(ids, np.full((len(ids), dim), 0.01, np.float32)))
+def _update_served(served: ServedRows, dim: int, is_shared: bool, ids: Ids) -> None:
+    gradient = RowGradient(ids, np.full((len(ids), dim), 0.01, np.float32))
+    served.update(gradient, is_shared=is_shared)
 
 
 def _ratio(

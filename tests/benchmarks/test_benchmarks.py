@@ -158,7 +158,7 @@ def test_rows(monkeypatch):
         "rows read, 16 float32, uniform ids, redis",
         "rows read, 16 float32, Zipf ids, memory",
     ]
-    assert len(ratios) == 14
+    assert len(ratios) == 18
     assert "redis-benchmark" in ratios[0].note
     check(ratios, TINY.rounds)
 
