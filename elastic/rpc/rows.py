@@ -57,6 +57,26 @@ def checked_ids(ids: Ids) -> Ids:
     return ids
 
 
+def check_size(rows: RowGradients, number_bytes: int) -> None:
+    """See that gradients are no more than one message holds, wherever they lie.
+
+    Args:
+        rows: By table.
+        number_bytes: Of a number of their values.
+
+    Raises:
+        TrainingError: They are more.
+    """
+    size_bytes = sum(each.ids.nbytes + each.values.size * number_bytes for each in rows.values())
+    if size_bytes > MAX_GRADIENT_BYTES:
+        num_rows = sum(len(each.ids) for each in rows.values())
+        raise TrainingError(
+            f"the gradient of one minibatch has {num_rows} rows of embeddings, which are "
+            f"{size_bytes >> 20} MiB, and {MAX_GRADIENT_BYTES >> 20} MiB travel at once: lower "
+            "--minibatch_size"
+        )
+
+
 def gradients_to_proto(rows: RowGradients, *, narrows: bool = False) -> list[pb.RowGradient]:
     """Encode the gradients of rows.
 
@@ -69,14 +89,7 @@ def gradients_to_proto(rows: RowGradients, *, narrows: bool = False) -> list[pb.
     """
     name_of_dtype = "bfloat16" if narrows else "float32"
     dtype = _SENT_AS[name_of_dtype]
-    size_bytes = sum(each.ids.nbytes + each.values.size * dtype.itemsize for each in rows.values())
-    if size_bytes > MAX_GRADIENT_BYTES:
-        num_rows = sum(len(each.ids) for each in rows.values())
-        raise TrainingError(
-            f"the gradient of one minibatch has {num_rows} rows of embeddings, which are "
-            f"{size_bytes >> 20} MiB, and {MAX_GRADIENT_BYTES >> 20} MiB travel at once: lower "
-            "--minibatch_size"
-        )
+    check_size(rows, dtype.itemsize)
     return [
         pb.RowGradient(
             table=name,

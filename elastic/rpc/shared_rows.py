@@ -10,7 +10,7 @@ from elastic.rows.base import WORD_BYTES, Ids, RowGradient, RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import Array, Bytes, Layout, TensorSpec, spec_of
 from elastic.rpc.messages import layout_from_proto, specs_to_proto
-from elastic.rpc.rows import RowsError, checked_ids, gradients_to_proto
+from elastic.rpc.rows import RowsError, check_size, checked_ids, gradients_to_proto
 from elastic.rpc.shared import SharedMemory
 
 ROOM: Final = 1.25
@@ -60,6 +60,8 @@ class RowsMemory:
         layout = Layout(tuple(map(spec_of, np.repeat(list(rows), 2).tolist(), arrays)))
         with self.lent(layout.size_bytes if is_shared else 0) as memory:
             if rows and is_shared and memory is not None:
+                # A job that runs on one machine runs on several.
+                check_size(rows, WORD_BYTES)
                 layout.fill(memory.data, arrays)
                 header.shared_rows.tensors.extend(specs_to_proto(layout.specs))
                 header.shared_rows.buffer.CopyFrom(memory.handle())
