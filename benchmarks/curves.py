@@ -31,6 +31,8 @@ NUM_EPOCHS: Final = 3
 UPDATE_RECORDS: Final = 512
 STEPS_A_POINT: Final = 8
 """Updates from one loss of the test records to the next."""
+STALENESS: Final = 8
+"""Updates for which workers that keep rows use them again."""
 SEEDS: Final = (0, 1, 2)
 """Of the plain loop, by which one sees what chance alone does."""
 
@@ -52,7 +54,11 @@ class Way:
     model_params: Mapping[str, str] = field(default_factory=dict)
 
 
-_TWO: Final = {"num_workers": "2", "minibatch_size": UPDATE_RECORDS // 2, "grads_to_wait": 2}
+_TWO: Final[Mapping[str, Any]] = {
+    "num_workers": "2",
+    "minibatch_size": UPDATE_RECORDS // 2,
+    "grads_to_wait": 2,
+}
 WAYS: Final[Mapping[str, Way]] = {
     "2 workers, synchronous": Way(_TWO),
     "2 workers, asynchronous": Way(
@@ -60,6 +66,7 @@ WAYS: Final[Mapping[str, Way]] = {
     ),
     "2 workers, rows in bfloat16": Way(_TWO, {"row_dtype": "bfloat16"}),
     "2 workers, rows in int8": Way(_TWO, {"row_dtype": "int8"}),
+    "2 workers, rows used again": Way({**_TWO, "embedding_staleness": STALENESS}),
 }
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -19,7 +20,9 @@ import numpy as np
 import redis
 from numpy.typing import NDArray
 
+from benchmarks import redis_program
 from benchmarks.measure import Bar, Ratio, Series, take_turns
+from benchmarks.redis_program import BareRows
 from benchmarks.served_rows import ServedRows, served_rows
 from benchmarks.sizes import Size
 from elastic.redis_server.program import configuration, find_server
@@ -35,6 +38,8 @@ from elastic.worker.strategy import NoRows
 
 READ_BARS: Final = {"memory": Bar(first=3.0, goal=10.0), "redis": Bar(first=0.8, goal=1.0)}
 UPDATE_BARS: Final = {"memory": Bar(first=3.0, goal=10.0), "redis": Bar(first=0.5, goal=0.8)}
+HANDED_OVER: Final = {"one server": False, "one server, in memory": True}
+"""By its name in a ratio, whether rows are handed over in memory, as on one machine, or sent."""
 SERVED_BAR: Final = Bar(first=3.0, goal=5.0)
 KEPT_BAR: Final = Bar(first=1.0, goal=3.0)
 DIMS: Final = (16, 64)
@@ -44,6 +49,10 @@ IDS_A_STEP: Final = 6_656
 STALENESS: Final = 64
 """Updates for which a worker uses a row again."""
 
+NO_PROGRAM: Final = (
+    f"neither {' nor '.join(redis_program.PROGRAMS)} is on the PATH (Debian: redis-tools), so the "
+    "figures of one are left out"
+)
 RULE: Final = RowRule("adam", {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-8})
 Reading: TypeAlias = Callable[[Ids], Values]
 """Reads the rows of some ids."""
@@ -59,7 +68,7 @@ def run(size: Size) -> list[Ratio]:
         tempfile.TemporaryDirectory(prefix="elastic-bench-") as folder,
         _server(Path(folder)) as at,
     ):
-        return [
+        ratios = [
             ratio
             for dim in DIMS
             for ratio in (
@@ -68,6 +77,9 @@ def run(size: Size) -> list[Ratio]:
                 *_measure_served(size, at, dim),
             )
         ]
+    if redis_program.find_program() is None:
+        ratios[0] = replace(ratios[0], note=NO_PROGRAM)
+    return ratios
 
 
 @dataclass(slots=True)
@@ -75,20 +87,20 @@ class _Bare:
     """Rows as strings of a Redis.
 
     Attributes:
-        width: Numbers of each.
+        rows: Which they are.
         keys: Of all rows, by id.
     """
 
     client: redis.Redis
-    width: int
+    rows: BareRows
     keys: NDArray[np.object_]
 
     def read(self, ids: Ids) -> Values:
         found: Any = self.client.mget(self.keys[ids].tolist())
-        return np.frombuffer(b"".join(found), np.float32).reshape(-1, self.width)
+        return np.frombuffer(b"".join(found), np.float32).reshape(-1, self.rows.width)
 
     def write(self, ids: Ids, values: Values) -> None:
-        raw, size = values.tobytes(), 4 * self.width
+        raw, size = values.tobytes(), self.rows.size_bytes
         rows = [raw[start : start + size] for start in range(0, len(raw), size)]
         self.client.mset(dict(zip(self.keys[ids].tolist(), rows, strict=True)))
 
@@ -97,7 +109,14 @@ def _measure_reads(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
     table = TableForm(Table("bench", dim, "zeros"))
     drawn = _drawn(size)
     with _stores(size, at, table) as stores, _bare(size, at, table) as bare:
-        return [
+        beside = _beside_program(
+            f"rows read, {dim} float32, uniform ids, redis, redis-benchmark",
+            ("RowStore.read", "redis-benchmark, MGET"),
+            size.rounds,
+            partial(_rows_s, partial(stores["redis"].read, "bench"), drawn["uniform"]),
+            partial(redis_program.rows_read_s, at=at, rows=bare.rows, steps=size.num_reads),
+        )
+        ratios = [
             _ratio(
                 f"rows read, {dim} float32, {kind} ids, {name}",
                 ("RowStore.read", "MGET"),
@@ -111,6 +130,21 @@ def _measure_reads(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
             for kind, ids in drawn.items()
             for name, store in stores.items()
         ]
+    return ratios + beside
+
+
+def _beside_program(
+    name: str,
+    sides: tuple[str, str],
+    rounds: int,
+    ours: Callable[[], float],
+    theirs: Callable[[str], float],
+) -> list[Ratio]:
+    """The same beside a client in C, where there is one; nothing where there is none."""
+    program = redis_program.find_program()
+    if program is None:
+        return []
+    return [_ratio(name, sides, take_turns(rounds, ours, partial(theirs, program)), None)]
 
 
 def _measure_updates(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
@@ -118,7 +152,14 @@ def _measure_updates(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
     table = TableForm(Table("bench", dim, "zeros"), kernel.slots)
     drawn = _drawn(size)
     with _stores(size, at, table) as stores, _bare(size, at, table) as bare:
-        return [
+        beside = _beside_program(
+            f"rows updated by Adam, {dim} float32, uniform ids, redis, redis-benchmark",
+            ("read, apply, write, version, undo", "redis-benchmark, MGET and MSET"),
+            size.rounds,
+            partial(_updates_s, stores["redis"], kernel, dim, drawn["uniform"]),
+            partial(redis_program.rows_moved_s, at=at, rows=bare.rows, steps=size.num_reads),
+        )
+        ratios = [
             _ratio(
                 f"rows updated by Adam, {dim} float32, {kind} ids, {name}",
                 ("read, apply, write, version, undo", "MGET and MSET of rows and slots"),
@@ -132,6 +173,7 @@ def _measure_updates(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
             for kind, ids in drawn.items()
             for name, store in stores.items()
         ]
+    return ratios + beside
 
 
 def _measure_served(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
@@ -146,19 +188,19 @@ def _measure_served(size: Size, at: RedisAddress, dim: int) -> list[Ratio]:
         served_rows(form, RULE, everything) as served,
     ):
         redis_rows = stores["redis"]
-        for kind, ids in drawn.items():
+        for (kind, ids), (how, is_shared) in product(drawn.items(), HANDED_OVER.items()):
             read = take_turns(
                 size.rounds,
-                partial(_rows_s, served.read, ids),
+                partial(_rows_s, partial(served.read, is_shared=is_shared), ids),
                 partial(_rows_s, partial(redis_rows.read, "bench"), ids),
             )
             update = take_turns(
                 size.rounds,
-                partial(_rows_s, partial(_update_served, served, dim), ids),
+                partial(_rows_s, partial(_update_served, served, dim, is_shared), ids),
                 partial(_updates_s, redis_rows, kernel, dim, ids),
             )
             for what, values in (("read", read), ("updated by Adam", update)):
-                name = f"rows {what}, {dim} float32, {kind} ids, one server"
+                name = f"rows {what}, {dim} float32, {kind} ids, {how}"
                 ratios.append(_ratio(name, ("a parameter server", "redis"), values, SERVED_BAR))
         ratios += _measure_kept(size, served, bare, form.table)
     return ratios
@@ -214,12 +256,13 @@ class _OfServer(NoRows):
         return self._served.read(ids)
 
 
-def _update_served(served: ServedRows, dim: int, ids: Ids) -> None:
-    served.update(RowGradient(ids, np.full((len(ids), dim), 0.01, np.float32)))
+def _update_served(served: ServedRows, dim: int, is_shared: bool, ids: Ids) -> None:
+    gradient = RowGradient(ids, np.full((len(ids), dim), 0.01, np.float32))
+    served.update(gradient, is_shared=is_shared)
 
 
 def _ratio(
-    name: str, sides: tuple[str, str], values: Sequence[tuple[float, ...]], bar: Bar
+    name: str, sides: tuple[str, str], values: Sequence[tuple[float, ...]], bar: Bar | None
 ) -> Ratio:
     ours, theirs = (
         Series(what, "rows/s", column) for what, column in zip(sides, values, strict=True)
@@ -294,9 +337,10 @@ def _stores(size: Size, at: RedisAddress, form: TableForm) -> Iterator[dict[str,
 
 @contextlib.contextmanager
 def _bare(size: Size, at: RedisAddress, form: TableForm) -> Iterator[_Bare]:
-    names = np.array([f"bare:{form.width}:{id_}".encode() for id_ in range(size.num_rows)], object)
+    rows = BareRows(f"bare:{form.width}", size.num_rows, form.width)
+    names = np.array([rows.key(id_).encode() for id_ in range(size.num_rows)], object)
     with redis.Redis(at.host, at.port, password=at.password) as client:
-        bare = _Bare(client, form.width, names)
+        bare = _Bare(client, rows, names)
         for change in _all_rows(size, form):
             bare.write(change.ids, change.values)
         yield bare

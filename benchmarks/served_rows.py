@@ -23,6 +23,7 @@ from elastic.rpc.server_client import (
     ServerClient,
 )
 from elastic.rpc.server_rows import WantedRows
+from elastic.rpc.shared import SharedMemory
 
 ERA: Final = "benchmark"
 SESSION: Final = "worker"
@@ -34,11 +35,18 @@ class ServedRows:
     """One table on one server, beside a parameter of one number."""
 
     def __init__(self, address: str, form: TableForm, rule: RowRule) -> None:
-        """Connect lazily."""
+        """Connect lazily.
+
+        Args:
+            address: Of the server, which is on this machine.
+            form: Of the table.
+            rule: By which it is updated.
+        """
         self._form = form
         self._rule = rule
         self._dense = {"w": np.zeros(1, np.float32)}
         self._layout = Layout.of(self._dense)
+        self._memory = SharedMemory(self._layout.size_bytes)
         self._version = 0
         self._worker = ServerClient(address, TOKEN)
         self._master: AsyncServerClient
@@ -67,12 +75,12 @@ class ServedRows:
         for part in rows:
             self._wait(self._master.put_rows(ERA, self._form.table.name, part))
 
-    def read(self, ids: Ids) -> Values:
-        """Values of the newest version."""
-        table = self._form.table
-        return self._worker.read_rows(ERA, WantedRows(table.name, ids, table.dim)).values
+    def read(self, ids: Ids, *, is_shared: bool = False) -> Values:
+        """Values of the newest version, sent or in memory."""
+        wanted = WantedRows(self._form.table.name, ids, self._form.table.dim)
+        return self._worker.read_rows(ERA, wanted, SESSION if is_shared else None).values
 
-    def update(self, gradient: RowGradient) -> None:
+    def update(self, gradient: RowGradient, *, is_shared: bool = False) -> None:
         """Stage a gradient and commit it, all rows of which are kept for a version that is held."""
         held, self._version = self._version, self._version + 1
         staged = Gradient(
@@ -84,6 +92,7 @@ class ServedRows:
             layout=self._layout,
             num_parameters=1,
             arrays=[self._dense["w"]],
+            shared=self._memory.handle() if is_shared else None,
             rows={self._form.table.name: gradient},
         )
         assert self._worker.stage(staged)

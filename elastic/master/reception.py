@@ -89,7 +89,7 @@ class Reception:
                 self._check(servicer)
                 yield chunk
 
-    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[bytes]:
+    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]:
         """See `MasterServicer`."""
         servicer = self._present()
         with self._refusing():

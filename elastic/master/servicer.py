@@ -26,6 +26,7 @@ from elastic.policy.oddities import Oddity
 from elastic.policy.records import Task
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.update_group import Outcome
+from elastic.rows.base import RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import iter_chunks
 from elastic.rpc.messages import (
@@ -35,9 +36,16 @@ from elastic.rpc.messages import (
     task_to_proto,
     tensors_from_proto,
 )
-from elastic.rpc.rows import gradients_from_proto, ids_from_bytes, reply_chunks
+from elastic.rpc.rows import (
+    RowsError,
+    gradients_from_proto,
+    ids_from_bytes,
+    is_one_message,
+    reply_chunks,
+)
 from elastic.rpc.server import CallRefusedError, malformed
 from elastic.rpc.shared import SharedMemory
+from elastic.rpc.shared_rows import gradients_from_memory, lay_values
 from elastic.rpc.wire import encode_data
 from elastic.spec.roles import WORKER
 
@@ -147,7 +155,7 @@ class MasterServicer:
         for pieces in iter_chunks(packed.layout, packed.arrays):
             yield encode_data(pieces)
 
-    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[bytes]:
+    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]:
         """Send rows of a table, of the newest version or of one that is kept."""
         session = self._session(request.session, is_step=False)
         version = request.version if request.HasField("version") else None
@@ -165,6 +173,9 @@ class MasterServicer:
             raise CallRefusedError(
                 grpc.StatusCode.NOT_FOUND, f"rows of version {version} are not kept"
             )
+        if request.HasField("buffer"):
+            yield await _laid(session, request, values)
+            return
         for chunk in reply_chunks(values):
             yield chunk
 
@@ -194,7 +205,9 @@ class MasterServicer:
             report = _report_of(header)
             outcome = self._job.updates.precheck(session, report)
             if outcome is None:
-                contribution = await self._job.parameters.receive(_incoming(header, chunks))
+                contribution = await self._job.parameters.receive(
+                    _incoming(session, header, chunks)
+                )
                 outcome = await self._judge(session, header.sequence, report, contribution)
                 return _reply_of(outcome)
         except ValueError as error:
@@ -399,7 +412,36 @@ def _report_of(header: pb.GradientHeader) -> GradientReport:
     )
 
 
-def _incoming(header: pb.GradientHeader, chunks: AsyncIterator[memoryview]) -> Incoming:
+async def _laid(session: WorkerSession, request: pb.GetRowsRequest, values: Values) -> pb.RowsChunk:
+    """Answer with rows in the worker's memory."""
+    lay = partial(lay_values, values, session.memory.get(request.buffer))
+    num_rows, dim = values.shape
+    try:
+        # What would have been many parts keeps others waiting.
+        if is_one_message(dim, num_rows):
+            lay()
+        else:
+            await asyncio.to_thread(lay)
+    except RowsError as error:
+        raise malformed(str(error)) from error
+    return pb.RowsChunk()
+
+
+def _rows_of(session: WorkerSession, header: pb.GradientHeader) -> RowGradients:
+    """Gradients of rows, in the header or in the worker's memory.
+
+    Raises:
+        LayoutError, RowsError: There can be no such rows.
+    """
+    if not header.HasField("shared_rows"):
+        return gradients_from_proto(header.rows)
+    shared = header.shared_rows
+    return gradients_from_memory(shared, session.memory.get(shared.buffer))
+
+
+def _incoming(
+    session: WorkerSession, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
+) -> Incoming:
     """What comes with a header.
 
     Raises:
@@ -418,7 +460,7 @@ def _incoming(header: pb.GradientHeader, chunks: AsyncIterator[memoryview]) -> I
         chunks,
         header.sequence,
         header.is_staged,
-        gradients_from_proto(header.rows),
+        _rows_of(session, header),
     )
 
 

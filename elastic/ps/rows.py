@@ -1,7 +1,7 @@
 """The rows of embeddings that a parameter server has of each table: one version, and those held."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -9,7 +9,7 @@ import grpc
 
 from elastic.errors import TrainingError
 from elastic.master.parameters.tables import Share, Tables
-from elastic.rows.base import Ids, RowGradients, Table
+from elastic.rows.base import Ids, RowGradients, Table, Values
 from elastic.rows.kernels import kernel_of
 from elastic.rows.life import Gone
 from elastic.rows.memory import MemoryRows
@@ -25,6 +25,8 @@ from elastic.rpc.server_rows import (
     values_to_bytes,
     values_to_view,
 )
+from elastic.rpc.shared import Mappings
+from elastic.rpc.shared_rows import gradients_from_memory, lay_values
 from elastic.rpc.wire import encode_data
 
 INLINE_IDS: Final = 16_384
@@ -42,6 +44,7 @@ class ServedRows:
         self._tables = tables
         self._store = store
         self._old: dict[int, tuple[Tables, MemoryRows]] = {}
+        self._memory: dict[str, Mappings] = {}
 
     @classmethod
     def of(cls, header: pb.LoadHeader) -> "ServedRows":
@@ -58,18 +61,28 @@ class ServedRows:
         store.load(header.version, {})
         return cls(opened, store)
 
-    def checked(self, messages: Iterable[pb.RowGradient]) -> RowGradients:
-        """Gradients that have come.
+    def checked(self, header: pb.StageHeader) -> RowGradients:
+        """Gradients that have come, or lie in the worker's memory.
 
         Raises:
-            RowsError: They are not of rows that there can be.
+            LayoutError, RowsError: They are not of rows that there can be.
         """
-        gradients = gradients_from_proto(messages)
+        if header.HasField("shared_rows"):
+            shared = header.shared_rows
+            gradients = gradients_from_memory(
+                shared, self._memory_of(header.session).get(shared.buffer)
+            )
+        else:
+            gradients = gradients_from_proto(header.rows)
         try:
             self._tables.check(gradients)
         except ValueError as error:
             raise RowsError(str(error)) from error
         return gradients
+
+    def left(self, session: str) -> None:
+        """Map memory of a worker no longer, whose session has ended."""
+        self._memory.pop(session, None)
 
     def num_rows(self) -> list[int]:
         """Rows of each table at the newest version."""
@@ -148,10 +161,20 @@ class ServedRows:
             raise _gone(version) from error
         except ValueError as error:
             raise malformed(str(error)) from error
+        if request.HasField("buffer"):
+            return self._laid(request, rows.values)
         if not request.as_stored:
             return encode_data([values_to_view(rows.values)])
         is_there = rows.is_there.tobytes()
         return pb.ReadRowsReply(values=values_to_bytes(rows.values), is_there=is_there)
+
+    def _laid(self, request: pb.ReadRowsRequest, values: Values) -> pb.ReadRowsReply:
+        """Answer with values in the worker's memory."""
+        try:
+            lay_values(values, self._memory_of(request.session).get(request.buffer))
+        except RowsError as error:
+            raise malformed(str(error)) from error
+        return pb.ReadRowsReply()
 
     def _read(self, request: pb.ReadRowsRequest, ids: Ids, version: int | None) -> Rows:
         tables, store = self._newest
@@ -175,6 +198,9 @@ class ServedRows:
             raise malformed(str(error)) from error
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _memory_of(self, session: str) -> Mappings:
+        return self._memory.setdefault(session, Mappings())
 
     @property
     def _newest(self) -> tuple[Tables, MemoryRows]:

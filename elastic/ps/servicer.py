@@ -89,6 +89,7 @@ class _Held:
             self.drop(item)
         for session in sessions:
             self.store.left(session)
+            self.rows.left(session)
 
     def end_epochs(self, num_epochs: int) -> None:
         while self.num_epochs < num_epochs:
@@ -152,7 +153,7 @@ class ServerServicer:
         if header.num_records <= 0:
             raise malformed(f"a gradient of {header.num_records} records")
         try:
-            rows = held.rows.checked(header.rows)
+            rows = held.rows.checked(header)
             contribution = await store.receive(_incoming(header, chunks))
         except (LayoutError, RowsError) as error:
             raise malformed(str(error)) from error

@@ -14,7 +14,7 @@ import grpc
 from elastic.errors import RpcError, SupersededError
 from elastic.policy.placement import Share
 from elastic.policy.records import Task
-from elastic.rows.base import Ids, Table, Values
+from elastic.rows.base import WORD_BYTES, Ids, Table, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import misfit, open_channel
 from elastic.rpc.layout import Array, Assembler, Layout, iter_chunks
@@ -27,6 +27,7 @@ from elastic.rpc.messages import (
 )
 from elastic.rpc.rows import RowsError, ids_to_bytes, is_one_message, values_of_reply
 from elastic.rpc.shared import Mappings, SharedMemory, map_shared
+from elastic.rpc.shared_rows import RowsMemory, values_laid
 from elastic.rpc.wire import FENCED, METHODS, Malformed, encode_data
 from elastic.spec.certificate import Certificate
 
@@ -124,6 +125,7 @@ class MasterClient:
         self._lock = threading.Lock()
         self._share_memory = share_memory
         self._outgoing: SharedMemory | None = None
+        self._rows = RowsMemory()
         self._model: _ModelLayout | None = None
         self._incoming = Mappings()
 
@@ -155,6 +157,7 @@ class MasterClient:
         )
         # An older session's report may still be read from the memory it used.
         self._outgoing = None
+        self._rows = RowsMemory()
         self._model = None
         return Session(
             reply.session,
@@ -260,6 +263,12 @@ class MasterClient:
         request = pb.GetRowsRequest(
             session=session.key, table=table.name, ids=ids_to_bytes(ids), version=version
         )
+        if session.shares_memory:
+            laid: Values | None = self._retry(
+                "GetRows", lambda method: self._laid(method, request, len(ids), table.dim), True
+            )
+            if laid is not None:
+                return laid
         is_single = is_one_message(table.dim, len(ids))
 
         def receive(method: Any) -> Values | Malformed:
@@ -370,6 +379,19 @@ class MasterClient:
                 return None
         layout.fill(memory.data, arrays)
         return memory.handle()
+
+    def _laid(
+        self, method: Any, request: pb.GetRowsRequest, num_rows: int, dim: int
+    ) -> Values | None:
+        """Rows that the master lays into memory of this process; None where there is none left."""
+        with self._rows.lent(WORD_BYTES * num_rows * dim) as memory:
+            if memory is None:
+                return None
+            asking = pb.GetRowsRequest()
+            asking.CopyFrom(request)
+            asking.buffer.CopyFrom(memory.handle())
+            method(asking, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+            return values_laid(memory, num_rows, dim)
 
     def _pull(self, method: Any, request: pb.GetModelRequest) -> PulledModel | Malformed | None:
         stream = method(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)

@@ -251,7 +251,7 @@ class LoadReply(_message.Message):
     def __init__(self, proof: _Optional[_Union[SharedBuffer, _Mapping]] = ..., failure: _Optional[str] = ...) -> None: ...
 
 class StageHeader(_message.Message):
-    __slots__ = ("era", "session", "sequence", "model_version", "num_records", "gradients", "state", "shared", "drop", "rows")
+    __slots__ = ("era", "session", "sequence", "model_version", "num_records", "gradients", "state", "shared", "drop", "rows", "shared_rows")
     ERA_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -262,6 +262,7 @@ class StageHeader(_message.Message):
     SHARED_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_ROWS_FIELD_NUMBER: _ClassVar[int]
     era: str
     session: str
     sequence: int
@@ -272,7 +273,8 @@ class StageHeader(_message.Message):
     shared: SharedBuffer
     drop: _containers.RepeatedScalarFieldContainer[int]
     rows: _containers.RepeatedCompositeFieldContainer[RowGradient]
-    def __init__(self, era: _Optional[str] = ..., session: _Optional[str] = ..., sequence: _Optional[int] = ..., model_version: _Optional[int] = ..., num_records: _Optional[int] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., drop: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[RowGradient, _Mapping]]] = ...) -> None: ...
+    shared_rows: SharedRows
+    def __init__(self, era: _Optional[str] = ..., session: _Optional[str] = ..., sequence: _Optional[int] = ..., model_version: _Optional[int] = ..., num_records: _Optional[int] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., drop: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[RowGradient, _Mapping]]] = ..., shared_rows: _Optional[_Union[SharedRows, _Mapping]] = ...) -> None: ...
 
 class StageChunk(_message.Message):
     __slots__ = ("header", "data")
@@ -405,18 +407,22 @@ class PutRowsReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ReadRowsRequest(_message.Message):
-    __slots__ = ("era", "table", "ids", "version", "as_stored")
+    __slots__ = ("era", "table", "ids", "version", "as_stored", "buffer", "session")
     ERA_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     AS_STORED_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     era: str
     table: str
     ids: bytes
     version: int
     as_stored: bool
-    def __init__(self, era: _Optional[str] = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., version: _Optional[int] = ..., as_stored: bool = ...) -> None: ...
+    buffer: SharedBuffer
+    session: str
+    def __init__(self, era: _Optional[str] = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., version: _Optional[int] = ..., as_stored: bool = ..., buffer: _Optional[_Union[SharedBuffer, _Mapping]] = ..., session: _Optional[str] = ...) -> None: ...
 
 class ReadRowsReply(_message.Message):
     __slots__ = ("is_there", "values")
@@ -511,22 +517,32 @@ class ModelChunk(_message.Message):
     def __init__(self, header: _Optional[_Union[ModelHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class GetRowsRequest(_message.Message):
-    __slots__ = ("session", "table", "ids", "version")
+    __slots__ = ("session", "table", "ids", "version", "buffer")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
     session: str
     table: str
     ids: bytes
     version: int
-    def __init__(self, session: _Optional[str] = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
+    buffer: SharedBuffer
+    def __init__(self, session: _Optional[str] = ..., table: _Optional[str] = ..., ids: _Optional[bytes] = ..., version: _Optional[int] = ..., buffer: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
 
 class RowsChunk(_message.Message):
     __slots__ = ("data",)
     DATA_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class SharedRows(_message.Message):
+    __slots__ = ("tensors", "buffer")
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
+    buffer: SharedBuffer
+    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., buffer: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
 
 class RowGradient(_message.Message):
     __slots__ = ("table", "ids", "values", "dtype")
@@ -541,7 +557,7 @@ class RowGradient(_message.Message):
     def __init__(self, table: _Optional[str] = ..., ids: _Optional[bytes] = ..., values: _Optional[bytes] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class GradientHeader(_message.Message):
-    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity", "metrics", "is_staged", "rows")
+    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity", "metrics", "is_staged", "rows", "shared_rows")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -559,6 +575,7 @@ class GradientHeader(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     IS_STAGED_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_ROWS_FIELD_NUMBER: _ClassVar[int]
     session: str
     sequence: int
     task_id: int
@@ -576,7 +593,8 @@ class GradientHeader(_message.Message):
     metrics: _containers.RepeatedCompositeFieldContainer[Metric]
     is_staged: bool
     rows: _containers.RepeatedCompositeFieldContainer[RowGradient]
-    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., is_staged: bool = ..., rows: _Optional[_Iterable[_Union[RowGradient, _Mapping]]] = ...) -> None: ...
+    shared_rows: SharedRows
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., is_staged: bool = ..., rows: _Optional[_Iterable[_Union[RowGradient, _Mapping]]] = ..., shared_rows: _Optional[_Union[SharedRows, _Mapping]] = ...) -> None: ...
 
 class GradientChunk(_message.Message):
     __slots__ = ("header", "data")

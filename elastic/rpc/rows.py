@@ -43,10 +43,38 @@ def ids_from_bytes(data: bytes) -> Ids:
     """
     if len(data) % _ID.itemsize:
         raise RowsError(f"{len(data)} bytes are no ids of {_ID.itemsize} bytes each")
-    ids = np.frombuffer(data, _ID)
+    return checked_ids(np.frombuffer(data, _ID))
+
+
+def checked_ids(ids: Ids) -> Ids:
+    """The same ids.
+
+    Raises:
+        RowsError: They do not ascend strictly.
+    """
     if not (ids[1:] > ids[:-1]).all():
         raise RowsError("ids that do not ascend strictly")
     return ids
+
+
+def check_size(rows: RowGradients, number_bytes: int) -> None:
+    """See that gradients are no more than one message holds, wherever they lie.
+
+    Args:
+        rows: By table.
+        number_bytes: Of a number of their values.
+
+    Raises:
+        TrainingError: They are more.
+    """
+    size_bytes = sum(each.ids.nbytes + each.values.size * number_bytes for each in rows.values())
+    if size_bytes > MAX_GRADIENT_BYTES:
+        num_rows = sum(len(each.ids) for each in rows.values())
+        raise TrainingError(
+            f"the gradient of one minibatch has {num_rows} rows of embeddings, which are "
+            f"{size_bytes >> 20} MiB, and {MAX_GRADIENT_BYTES >> 20} MiB travel at once: lower "
+            "--minibatch_size"
+        )
 
 
 def gradients_to_proto(rows: RowGradients, *, narrows: bool = False) -> list[pb.RowGradient]:
@@ -61,14 +89,7 @@ def gradients_to_proto(rows: RowGradients, *, narrows: bool = False) -> list[pb.
     """
     name_of_dtype = "bfloat16" if narrows else "float32"
     dtype = _SENT_AS[name_of_dtype]
-    size_bytes = sum(each.ids.nbytes + each.values.size * dtype.itemsize for each in rows.values())
-    if size_bytes > MAX_GRADIENT_BYTES:
-        num_rows = sum(len(each.ids) for each in rows.values())
-        raise TrainingError(
-            f"the gradient of one minibatch has {num_rows} rows of embeddings, which are "
-            f"{size_bytes >> 20} MiB, and {MAX_GRADIENT_BYTES >> 20} MiB travel at once: lower "
-            "--minibatch_size"
-        )
+    check_size(rows, dtype.itemsize)
     return [
         pb.RowGradient(
             table=name,

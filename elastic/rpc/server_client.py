@@ -9,12 +9,14 @@ import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import grpc
+import numpy as np
 
 from elastic.errors import RpcError
-from elastic.rows.base import RowGradients, Table
+from elastic.rows.base import WORD_BYTES, RowGradients, Table
 from elastic.rows.kernels import RowRule
 from elastic.rows.life import Gone
 from elastic.rows.store import Change, Rows, TableForm
@@ -23,7 +25,7 @@ from elastic.rpc.channels import misfit, open_async_channel, open_channel
 from elastic.rpc.client import BULK_TIMEOUT_S, VersionGoneError
 from elastic.rpc.layout import Array, Assembler, Layout, LayoutError, iter_chunks
 from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
-from elastic.rpc.rows import RowsError, gradients_to_proto
+from elastic.rpc.rows import RowsError
 from elastic.rpc.server_rows import (
     WantedRows,
     gone_from_proto,
@@ -34,6 +36,7 @@ from elastic.rpc.server_rows import (
     table_to_proto,
 )
 from elastic.rpc.shared import SharedHandle
+from elastic.rpc.shared_rows import RowsMemory, values_laid
 from elastic.rpc.wire import SERVER_METHODS, Malformed, encode_data
 from elastic.spec.certificate import Certificate
 
@@ -101,6 +104,7 @@ class ServerClient:
         """Connect lazily; without a certificate of the job in clear."""
         self._metadata = _metadata(token)
         self._channel = open_channel(address, certificate)
+        self._memory = RowsMemory()
 
     def close(self) -> None:
         """Drop the connection; what is under way ends with `ServerAwayError`."""
@@ -108,6 +112,13 @@ class ServerClient:
 
     def stage(self, gradient: Gradient) -> bool:
         """Have a gradient kept until it is committed; False where it is too old to count."""
+        header, is_shared = _stage_header(gradient), gradient.shared is not None
+        with self._memory.behind(
+            header, gradient.rows, is_shared=is_shared, narrows=gradient.narrows_rows
+        ):
+            return self._stage(header, gradient)
+
+    def _stage(self, header: pb.StageHeader, gradient: Gradient) -> bool:
         method = SERVER_METHODS["Stage"]
         try:
             if gradient.shared is not None:
@@ -115,13 +126,15 @@ class ServerClient:
                 call = self._channel.unary_unary(
                     method.path, method.encode_request, method.decode_reply
                 )
-                first = pb.StageChunk(header=_stage_header(gradient))
+                first = pb.StageChunk(header=header)
                 reply = call(first, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
             else:
                 call = self._channel.stream_unary(
                     method.path, method.encode_request, method.decode_reply
                 )
-                reply = call(_staged(gradient), timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+                reply = call(
+                    _staged(header, gradient), timeout=BULK_TIMEOUT_S, metadata=self._metadata
+                )
         except grpc.RpcError as error:
             raise _translated(error) from error
         return not _sound(reply).is_stale
@@ -176,18 +189,37 @@ class ServerClient:
             assembler.add(chunk)
         return PulledShare(header.model_version, assembler.finish())
 
-    def read_rows(self, era: str, wanted: WantedRows) -> Rows:
+    def read_rows(self, era: str, wanted: WantedRows, reader: str | None = None) -> Rows:
         """Rows that the server has, which may be views of what has come.
+
+        Args:
+            era: Of the server.
+            wanted: Which ones.
+            reader: Session of a worker on the server's machine, to which they are handed over in
+                memory.
 
         Raises:
             VersionGoneError: The version is not held any more.
         """
-        parts = []
-        for part in wanted.parts():
-            reply = self._call("ReadRows", part.to_proto(era))
-            with _legible_rows():
-                parts.append(part.answered(reply))
-        return joined_rows(parts)
+        read = self._read_part if reader is None else partial(self._have_laid, reader)
+        return joined_rows([read(era, part) for part in wanted.parts()])
+
+    def _read_part(self, era: str, wanted: WantedRows) -> Rows:
+        reply = self._call("ReadRows", wanted.to_proto(era))
+        with _legible_rows():
+            return wanted.answered(reply)
+
+    def _have_laid(self, reader: str, era: str, wanted: WantedRows) -> Rows:
+        num_rows = len(wanted.ids)
+        with self._memory.lent(WORD_BYTES * num_rows * wanted.width) as memory:
+            if memory is None:
+                return self._read_part(era, wanted)
+            request = wanted.to_proto(era)
+            request.session = reader
+            request.buffer.CopyFrom(memory.handle())
+            self._call("ReadRows", request)
+            values = values_laid(memory, num_rows, wanted.width)
+        return Rows(values, np.ones(num_rows, np.bool_))
 
     def scan_rows(self, era: str, version: int, form: TableForm) -> Iterator[Change]:
         """All rows that the server has of a version, in parts.
@@ -435,15 +467,14 @@ def _stage_header(gradient: Gradient) -> pb.StageHeader:
         drop=gradient.dropped,
         gradients=specs_to_proto(specs[:split]),
         state=specs_to_proto(specs[split:]),
-        rows=gradients_to_proto(gradient.rows, narrows=gradient.narrows_rows),
     )
     if gradient.shared is not None:
         header.shared.CopyFrom(gradient.shared)
     return header
 
 
-def _staged(gradient: Gradient) -> Iterator[Any]:
-    yield pb.StageChunk(header=_stage_header(gradient))
+def _staged(header: pb.StageHeader, gradient: Gradient) -> Iterator[Any]:
+    yield pb.StageChunk(header=header)
     for pieces in iter_chunks(gradient.layout, gradient.arrays):
         yield encode_data(pieces)
 

@@ -18,7 +18,6 @@ from elastic.rows.placement import spread_rows
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, PulledModel, ServerPlace, Session
 from elastic.rpc.layout import Layout
-from elastic.rpc.rows import gradients_to_proto
 from elastic.rpc.server_client import (
     Gradient,
     OtherEraError,
@@ -28,6 +27,7 @@ from elastic.rpc.server_client import (
 )
 from elastic.rpc.server_rows import WantedRows
 from elastic.rpc.shared import Mappings, SharedMemory
+from elastic.rpc.shared_rows import RowsMemory
 
 T = TypeVar("T")
 
@@ -82,10 +82,11 @@ class MasterExchange:
         self._client = client
         self._narrows = narrows
         self._session: Session | None = None
+        self._memory = RowsMemory()
 
     def begin(self, session: Session) -> None:
         """See `Exchange`."""
-        self._session = session
+        self._session, self._memory = session, RowsMemory()
 
     def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
         """See `Exchange`."""
@@ -100,10 +101,11 @@ class MasterExchange:
     ) -> pb.ReportGradientReply:
         """See `Exchange`."""
         narrows = self._narrows and not self._current.shares_memory
-        header.rows.extend(gradients_to_proto(rows, narrows=narrows))
-        return self._client.report_gradient(
-            self._current, header, gradients, state, narrows=narrows
-        )
+        is_shared = self._current.shares_memory
+        with self._memory.behind(header, rows, is_shared=is_shared, narrows=narrows):
+            return self._client.report_gradient(
+                self._current, header, gradients, state, narrows=narrows
+            )
 
     def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
         """See `Exchange`."""
@@ -168,6 +170,7 @@ class ServerExchange:
         self._newest = 0
         self._refused: list[int] = []
         self._whole: dict[str, Array] = {}
+        self._memory = RowsMemory()
 
     def begin(self, session: Session) -> None:
         """See `Exchange`: what was staged in the session before is dropped by the servers."""
@@ -181,7 +184,7 @@ class ServerExchange:
             for i, place in enumerate(session.servers)
         ]
         self._threads = ThreadPoolExecutor(len(self._links), "server")
-        self._newest, self._refused = 0, []
+        self._newest, self._refused, self._memory = 0, [], RowsMemory()
 
     def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
         """See `Exchange`: the newest is pulled from the servers, an older one from the master."""
@@ -216,15 +219,15 @@ class ServerExchange:
         """See `Exchange`."""
         shares: Sequence[RowGradients] = [NO_ROWS] * len(self._links)
         if self._keeps_rows:
-            shares = _spread(rows, len(self._links))
-        else:
-            narrows = self._narrows and not self._current.shares_memory
-            header.rows.extend(gradients_to_proto(rows, narrows=narrows))
+            shares, rows = _spread(rows, len(self._links)), NO_ROWS
         stage = partial(self._stage, header, gradients, state, shares)
         header.is_staged = all(self._each(self._links, stage))
         # All servers have dropped these by now.
         self._refused = []
-        reply = self._client.report_staged(self._current, header)
+        is_shared = self._current.shares_memory
+        narrows = self._narrows and not is_shared
+        with self._memory.behind(header, rows, is_shared=is_shared, narrows=narrows):
+            reply = self._client.report_staged(self._current, header)
         is_refused = reply.verdict != pb.ReportGradientReply.VERDICT_ACCEPTED
         if is_refused:
             self._refused.append(header.sequence)
@@ -254,8 +257,9 @@ class ServerExchange:
         spread = spread_rows(table.name, ids, len(self._links))
 
         def read(link: _Link) -> Values:
+            reader = self._current.key if link.place.shares_memory else None
             wanted = WantedRows(table.name, ids[spread[link.index]], table.dim, version)
-            return link.client.read_rows(self._current.era, wanted).values
+            return link.client.read_rows(self._current.era, wanted, reader).values
 
         asked = [link for link in self._links if len(spread[link.index])]
         values = np.empty((len(ids), table.dim), np.float32)

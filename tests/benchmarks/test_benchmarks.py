@@ -1,6 +1,7 @@
 """Each benchmark measures what it says, on little work: its figures mean nothing here."""
 
 import json
+import os
 from functools import partial
 
 import numpy as np
@@ -20,6 +21,7 @@ from benchmarks import (
     push,
     reading,
     recovery,
+    redis_program,
     report,
     rows,
     run,
@@ -32,10 +34,12 @@ from benchmarks import (
 from benchmarks.apply import measure_apply
 from benchmarks.jobs import prepared
 from benchmarks.measure import Bar, Ratio, Series, take_turns
+from benchmarks.redis_program import BareRows
 from benchmarks.sizes import FULL, TINY
 from elastic.planning.policies import POLICIES, PolicyOptions
 from elastic.platforms.local.platform import LocalPlatform
 from elastic.policy.cluster.carrying_out import carried_out
+from elastic.spec.redis_url import RedisAddress
 from model_zoo.clicks.prepare_data import prepare
 
 
@@ -155,14 +159,38 @@ def test_columns():
 
 def test_rows(monkeypatch):
     monkeypatch.setattr(rows, "DIMS", (16,))
+    monkeypatch.setattr(redis_program, "find_program", lambda: None)
     ratios = rows.run(TINY)
     assert [ratio.name for ratio in ratios[:3]] == [
         "rows read, 16 float32, uniform ids, memory",
         "rows read, 16 float32, uniform ids, redis",
         "rows read, 16 float32, Zipf ids, memory",
     ]
-    assert len(ratios) == 14
+    assert len(ratios) == 18
+    assert "redis-benchmark" in ratios[0].note
     check(ratios, TINY.rounds)
+
+
+REDIS_BENCHMARK = """#!/bin/sh
+echo '"test","rps","avg_latency_ms"'
+printf '"%s","250.00","0.1"\\n' "$*"
+"""
+"""Answers in the words of the real one, which stands the whole command before its figures."""
+
+
+def test_a_client_in_c_beside_the_rows_of_redis(tmp_path, monkeypatch):
+    program = tmp_path / "redis-benchmark"
+    program.write_text(REDIS_BENCHMARK)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(redis_program, "PROGRAMS", ("redis-benchmark",))
+    at, of = RedisAddress("127.0.0.1", 6379, password="secret"), BareRows("bare:3", 1000, 3)
+    found = redis_program.find_program()
+    assert found == str(program)
+    assert redis_program.rows_read_s(found, at, of, 1) == 250 * 512
+    assert redis_program.rows_moved_s(found, at, of, 1) == 250 * 512 / 2
+    # As the program makes it of its 12 digits.
+    assert of.key(17) == of.key().replace("__rand_int__", "000000000017")
 
 
 def test_the_ids_of_a_step_are_as_often_as_their_kind_says():

@@ -1,6 +1,7 @@
 """What a peer sends wrongly is refused with its reason, and changes nothing."""
 
 import asyncio
+import os
 
 import pytest
 from support.served_master import NUM_RECORDS, ServedMaster, gradient, messages
@@ -253,15 +254,26 @@ def test_rows_that_cannot_be_asked_for_are_refused(request_fields, message):
     assert asyncio.run(send()) == ("INVALID_ARGUMENT", message)
 
 
+NOWHERE = pb.SharedBuffer(pid=os.getpid(), fd=0, size_bytes=200, nonce=bytes(16))
 ROWS_MESSAGES = {
-    "table": ([pb.RowGradient(table="items")], "rows of items, and the model has no such table"),
-    "bytes": ([pb.RowGradient(table="items", ids=bytes(9))], "9 bytes are no ids of 8 bytes each"),
+    "table": (
+        {"rows": [pb.RowGradient(table="items")]},
+        "rows of items, and the model has no such table",
+    ),
+    "bytes": (
+        {"rows": [pb.RowGradient(table="items", ids=bytes(9))]},
+        "9 bytes are no ids of 8 bytes each",
+    ),
+    "memory": (
+        {"shared_rows": pb.SharedRows(buffer=NOWHERE)},
+        "the shared memory of rows cannot be mapped, or is too small",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", ROWS_MESSAGES)
 def test_a_gradient_with_rows_that_cannot_be_is_refused(case):
-    rows, message = ROWS_MESSAGES[case]
+    fields, message = ROWS_MESSAGES[case]
 
     async def send():
         master = ServedMaster()
@@ -270,7 +282,7 @@ def test_a_gradient_with_rows_that_cannot_be_is_refused(case):
             task = await peer.get_task(session)
             before = master.account()
             header, data = gradient(session, task, 0, 1)
-            header.rows.extend(rows)
+            header.MergeFrom(pb.GradientHeader(**fields))
             refusal = await peer.refusal(peer.report(messages(header, data)))
             assert master.account() == before
             return refusal

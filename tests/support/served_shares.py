@@ -24,6 +24,7 @@ from elastic.rows.placement import spread_rows
 from elastic.rpc.layout import Layout
 from elastic.rpc.server import SERVER_OPTIONS, ServerHandler
 from elastic.rpc.server_client import Gradient, ServerClient
+from elastic.rpc.shared import SharedMemory
 from elastic.spec.model_def import ModelDef
 
 TOKEN = "the-token-of-this-job"
@@ -106,6 +107,7 @@ class Shares:
         self.strategy = None
         self.servicers = [self._servicer() for _ in range(num_servers)]
         self._servers, self._clients = [], []
+        self._memory = {}
 
     def _servicer(self):
         model_def, loaded = (
@@ -155,6 +157,11 @@ class Shares:
             parts = cut_out(place.share.parameters, gradients)
             others = cut_out(place.share.state, state)
             layout, arrays = Layout.of(parts, others), [*parts.values(), *others.values()]
+            # Each other one is handed over in memory, with its rows.
+            memory = SharedMemory(layout.size_bytes) if sequence % 2 else None
+            if memory is not None:
+                layout.fill(memory.data, arrays)
+                self._memory[client, sequence] = memory
             gradient = Gradient(
                 changes.get("era", era),
                 session,
@@ -164,6 +171,7 @@ class Shares:
                 layout,
                 len(parts),
                 arrays,
+                None if memory is None else memory.handle(),
                 dropped=changes.get("dropped", ()),
                 rows=rows,
             )

@@ -12,6 +12,7 @@ from typing import Final
 from elastic.policy.liveness import Hang, Liveness
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.update_group import Outcome
+from elastic.rpc.shared import Mappings
 
 WINDOW_S: Final = 10.0
 """What a speed is told of."""
@@ -25,6 +26,7 @@ class WorkerSession:
 
     Attributes:
         replica: Which launch of which replica it is.
+        memory: Of the worker's, what is mapped here for rows.
         sequence: The newest report, with its outcome in `reply`, so that a repeated report is
             answered and not counted again.
     """
@@ -33,6 +35,7 @@ class WorkerSession:
     replica: ReplicaId
     pid: int
     host: str
+    memory: Mappings = field(default_factory=Mappings)
     sequence: int = 0
     reply: "asyncio.Future[Outcome] | None" = None
     records_done: int = 0
