@@ -44,6 +44,8 @@ _PACKAGES: Final[dict[FrameworkName, str]] = {"torch": "torch", "keras": "tensor
 _SUFFIXES: Final[dict[FrameworkName, str]] = {"keras": ".keras", "torch": ".safetensors"}
 """Of the trained model's file, by framework."""
 _TRAINED: Final = "trained"
+_NEEDED: Final = {".parquet": "pyarrow"}
+"""What an image needs beside elastic to read the records, by the suffix of their files."""
 _DATA: Final = "data"
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
@@ -175,9 +177,13 @@ def _write(
             (folder / name).write_text(
                 Template(text).substitute(words) if is_template else text, encoding="utf-8"
             )
+        written = [folder / name for name in sources]
+        if needed := _NEEDED.get(Path(model.entry.train).suffix):
+            written.append(folder / "requirements.txt")
+            written[-1].write_text(f"# Reads the records, in an image.\n{needed}\n", "utf-8")
     except OSError as error:
         raise _not_writable(folder, error) from error
-    return [folder / name for name in sources]
+    return written
 
 
 def _make_records(folder: Path, words: dict[str, str]) -> Path:

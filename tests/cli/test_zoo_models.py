@@ -101,14 +101,17 @@ def test_the_command_is_shorter_where_this_machine_is_meant_anyway(run, monkeypa
 @pytest.mark.parametrize(
     ("model", "framework"), [(m.name, f) for m in zoo_models() for f in m.entry.models]
 )
-def test_every_model_is_a_template(run, model, framework):
+def test_every_model_is_a_template(run, folder, model, framework):
     code, out, err = run("zoo", "new", "mine", "--template", model, "--framework", framework)
     assert (code, err) == (0, "")
     code, spec, _ = run(*shlex.split(out[out.index("elastic train") :])[1:], "--dry_run")
     assert code == 0
     settings = yaml.safe_load(spec)
-    entry = find_model(model).entry.settings
-    assert {name: settings[name] for name in entry} == entry
+    entry = find_model(model).entry
+    assert {name: settings[name] for name in entry.settings} == entry.settings
+    # Without it, the job's pods could not read the records.
+    has_needs = (folder / "mine" / "requirements.txt").exists()
+    assert has_needs == entry.train.endswith(".parquet")
 
 
 @pytest.mark.parametrize(
