@@ -111,7 +111,7 @@ class CachedRows:
                 is_newest = version in (None, self._version)
             if is_newest and not is_missing.any():
                 return rows
-            self._fetch(table, ids[is_missing], cache, num_losses)
+            self._fetch(table, ids, is_missing, num_losses)
         if version not in self._store.held:
             raise KeyError(f"version {version} is not held, and {self._version} is the newest")
         return self._store.read(table, ids, version)
@@ -186,13 +186,25 @@ class CachedRows:
 
     # -- what is remembered --------------------------------------------------------------------
 
-    def _fetch(self, table: str, ids: Ids, cache: "_Cache", num_losses: int) -> None:
-        """Remember rows of the store, unless what has been forgotten meanwhile may be newer."""
-        rows = self._store.read(table, ids)
+    def _fetch(self, table: str, ids: Ids, is_missing: NDArray[np.bool_], num_losses: int) -> None:
+        """Remember rows of the store, unless what has been forgotten meanwhile may be newer.
+
+        Where others are forgotten for it, all that were asked for are remembered anew: who forgets
+        those that it had would never have all of them at once.
+        """
+        rows = self._store.read(table, ids[is_missing])
         with self._lock:
-            if num_losses == self._num_losses:
-                _, is_missing = cache.read(ids)
-                self._remember(table, ids[is_missing], _some(rows, is_missing))
+            if num_losses != self._num_losses:
+                return
+            cache = self._caches[table]
+            known, is_unknown = cache.read(ids)
+            fetched = _some(rows, is_unknown[is_missing])
+            if cache.has_room(len(fetched.is_there)):
+                self._remember(table, ids[is_unknown], fetched)
+                return
+            known.values[is_unknown] = fetched.values
+            known.is_there[is_unknown] = fetched.is_there
+            self._remember(table, ids, known)
 
     def _remember(self, table: str, ids: Ids, rows: Rows) -> None:
         cache = self._caches[table]
