@@ -112,6 +112,7 @@ def test_the_optimizers_that_are_followed_are_those_of_the_page():
 
 def test_settings_that_the_page_names_are_there():
     known = {name for each in settings() for name in (each.name, *each.aliases)}
+    known |= {f"no_{name}" for name in known}
     named = set(re.findall(r"`--(\w+)", PAGE))
     assert len(named) >= 10
     assert named <= known
