@@ -251,7 +251,7 @@ class Informers:
         def on_change(old: Manifest | None, new: Manifest | None) -> None:
             if not is_view:
                 self._changed(resource, old, new)
-            if self._seers and resource in (NODES, PODS):
+            if resource in (NODES, PODS):
                 self._view_moved(old, new)
 
         cache = WrittenCache(on_change, self._lock)
@@ -296,7 +296,8 @@ class Informers:
 
     def _view_moved(self, old: Manifest | None, new: Manifest | None) -> None:
         self._view = None
-        if old is None or new is None or _room(old) != _room(new):
+        is_other = old is None or new is None or _room(old) != _room(new)
+        if is_other and self._seers:
             self._view_changed.set()
 
     def _cluster_view(self) -> ClusterView | None:
