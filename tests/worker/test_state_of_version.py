@@ -47,7 +47,7 @@ def test_a_gradient_that_did_not_count_leaves_nothing_behind(is_local):
     model = Model()
     updater = SimpleNamespace(apply=lambda _: None) if is_local else None
     parameters = PulledParameters(MasterExchange(Client()), model, updater, 4 if is_local else 1)
-    parameters.begin(SimpleNamespace(key="k"))
+    parameters.begin(SimpleNamespace(key="k", shares_memory=False))
     trainer = Trainer(parameters, model, seed=0)
     loaded = SimpleNamespace(start=0, end=8, result=lambda: Batch(None, None, 8))
     contribution = trainer.compute(TASK, loaded, 0.0)
@@ -65,7 +65,7 @@ def test_after_a_wait_for_a_task_the_newest_version_is_asked_for():
         asked.append(arguments) or Client.get_model(client, *arguments)
     )
     parameters = PulledParameters(MasterExchange(client), Model(), None, 1)
-    parameters.begin(SimpleNamespace(key="k"))
+    parameters.begin(SimpleNamespace(key="k", shares_memory=False))
     parameters.fill()
     parameters.fill()
     assert len(asked) == 1
