@@ -1,16 +1,12 @@
 """The counting model with an embedding under faults: rows and parameters count each record once."""
 
 import pytest
-from support.datasets import prepared_dir
 from support.gate import Gate
-from support.local_job import LocalJob, break_at_random, make_spec
+from support.gated_rows import NUM_EPOCHS, NUM_RECORDS, gated_spec, max_workers_of
+from support.local_job import LocalJob, break_at_random
 from support.rows import check_counts, check_lives
 from support.seeds import drawn
 from support.statuses import each_epoch
-from support.thread_job import ZOO
-
-NUM_RECORDS = 203  # no multiple of a task or a minibatch
-NUM_EPOCHS = 3
 
 MODES = {
     "sync-1": {"grads_to_wait": 1},
@@ -85,28 +81,15 @@ def test_rows_on_servers_count_once_whatever_dies(mode, seed, tmp_path):
 
 def check(tmp_path, seed, first, drawn_faults, settings, life=None):
     """Break a job, and look at every count."""
-    max_workers = 1 + seed % 3
     gate = Gate(tmp_path / "gate")
-    spec = make_spec(
-        "embedded_counting_torch.CustomModel",
-        prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
-        model_zoo=str(ZOO),
-        model_params={
-            "num_records": NUM_RECORDS,
-            "delay_ms": 10,
-            "gate": str(gate.folder),
-            "free_records": NUM_RECORDS * (NUM_EPOCHS - 1),
-            "life": life,
-        },
-        num_epochs=NUM_EPOCHS,
-        num_workers=f"1:{max_workers}",
-        seed=seed,
-        # To wait at the gate is no hang.
-        hang_timeout=3600,
+    spec = gated_spec(
+        gate,
+        seed,
+        life,
         **settings,
     )
     with LocalJob(spec, tmp_path) as job, gate:
-        done = break_at_random(job, gate, seed, 5, max_workers, first, drawn_faults)
+        done = break_at_random(job, gate, seed, 5, max_workers_of(seed), first, drawn_faults)
         status = job.succeed()
         cut = job.cut()
     if life is None:

@@ -1,19 +1,15 @@
 """The counting model with its rows in a Redis Cluster of the user's: each record counts once."""
 
 import pytest
-from support.datasets import prepared_dir
 from support.gate import Gate
-from support.local_job import LocalJob, break_at_random, make_spec
+from support.gated_rows import NUM_EPOCHS, NUM_RECORDS, gated_spec, max_workers_of
+from support.local_job import LocalJob, break_at_random
 from support.redis_servers import PASSWORD, redis_cluster
 from support.rows import check_counts
 from support.seeds import drawn
 from support.statuses import each_epoch
-from support.thread_job import ZOO
 
 from elastic.spec.redis_url import PASSWORD_VARIABLE
-
-NUM_RECORDS = 203  # no multiple of a task or a minibatch
-NUM_EPOCHS = 3
 
 NUM_SEEDS = 20
 NUM_DRAWN = 1
@@ -58,30 +54,17 @@ def cluster(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("seed", list(_seeds()))
 def test_rows_count_once_whatever_dies(seed, cluster, tmp_path):
-    max_workers = 1 + seed % 3
     gate = Gate(tmp_path / "gate")
-    spec = make_spec(
-        "embedded_counting_torch.CustomModel",
-        prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
-        model_zoo=str(ZOO),
-        model_params={
-            "num_records": NUM_RECORDS,
-            "delay_ms": 10,
-            "gate": str(gate.folder),
-            "free_records": NUM_RECORDS * (NUM_EPOCHS - 1),
-        },
-        num_epochs=NUM_EPOCHS,
-        num_workers=f"1:{max_workers}",
-        seed=seed,
-        # To wait at the gate is no hang.
-        hang_timeout=3600,
+    spec = gated_spec(
+        gate,
+        seed,
         embedding_store="redis",
         embedding_redis_url=f"redis://127.0.0.1:{cluster.servers[0].address.port}",
     )
     with ClusterJob(cluster, spec, tmp_path) as job, gate:
         first = (SERVER, "master") if seed % 2 else (DISK, "master")
         others = (SERVER, DISK, "worker", "master", "master", "scale")
-        done = break_at_random(job, gate, seed, 5, max_workers, first, others)
+        done = break_at_random(job, gate, seed, 5, max_workers_of(seed), first, others)
         status = job.succeed()
         cut = job.cut()
         job.wait_until_gone()

@@ -3,19 +3,15 @@
 import shutil
 
 import pytest
-from support.datasets import prepared_dir
 from support.gate import Gate
-from support.local_job import LocalJob, break_at_random, make_spec
+from support.gated_rows import NUM_EPOCHS, NUM_RECORDS, gated_spec, max_workers_of
+from support.local_job import LocalJob, break_at_random
 from support.rows import check_counts
 from support.seeds import drawn
 from support.statuses import each_epoch
-from support.thread_job import ZOO
 
 from elastic.platforms.base import ReplicaId
 from elastic.spec.roles import REDIS
-
-NUM_RECORDS = 203  # no multiple of a task or a minibatch
-NUM_EPOCHS = 3
 
 NUM_SEEDS = 20
 NUM_DRAWN = 1
@@ -45,23 +41,10 @@ def _seeds():
 
 @pytest.mark.parametrize("seed", list(_seeds()))
 def test_rows_count_once_whatever_dies(seed, tmp_path):
-    max_workers = 1 + seed % 3
     gate = Gate(tmp_path / "gate")
-    spec = make_spec(
-        "embedded_counting_torch.CustomModel",
-        prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz",
-        model_zoo=str(ZOO),
-        model_params={
-            "num_records": NUM_RECORDS,
-            "delay_ms": 10,
-            "gate": str(gate.folder),
-            "free_records": NUM_RECORDS * (NUM_EPOCHS - 1),
-        },
-        num_epochs=NUM_EPOCHS,
-        num_workers=f"1:{max_workers}",
-        seed=seed,
-        # To wait at the gate is no hang.
-        hang_timeout=3600,
+    spec = gated_spec(
+        gate,
+        seed,
         embedding_store="redis",
         num_ps=seed % 2,
         tls=seed % 3 == 0,
@@ -69,7 +52,7 @@ def test_rows_count_once_whatever_dies(seed, tmp_path):
     with RedisJob(spec, tmp_path) as job, gate:
         first = (REDIS, DISK) if seed % 2 else (DISK, "master")
         others = (REDIS, DISK, "worker", "master", "scale")
-        done = break_at_random(job, gate, seed, 5, max_workers, first, others)
+        done = break_at_random(job, gate, seed, 5, max_workers_of(seed), first, others)
         status = job.succeed()
         cut = job.cut()
         job.wait_until_gone()
