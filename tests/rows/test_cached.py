@@ -111,3 +111,22 @@ def test_no_more_is_remembered_than_there_is_room_for(store, monkeypatch):
         cache = store._caches["deep"]
         assert sum(len(each._values) for each in (cache._late, cache._before)) <= num_rows
     assert numbers(store, [0, 1, 2]) == [1, 1, 1]
+
+
+def test_a_read_of_more_rows_than_are_remembered_takes_one_call(store, inner, monkeypatch):
+    """Whoever forgets some for others, and then these for those, never has all of them."""
+    monkeypatch.setattr(cached, "CACHE_BYTES", 0)
+    store.load(0, {})
+    make(store, deep=rows_of(range(9), 1))
+    for some in ([20, 21], [30]):
+        numbers(store, some)
+    asked, read = [], inner.read
+
+    def counted(table, ids, version=None):
+        asked.append(len(ids))
+        assert len(asked) <= 3, asked
+        return read(table, ids, version)
+
+    monkeypatch.setattr(inner, "read", counted)
+    assert numbers(store, [*range(9), 20, 21, 30]) == [*[1] * 9, None, None, None]
+    assert asked == [9]
