@@ -45,9 +45,6 @@ AUTOSCALED = "Autoscaled"
 PARAMETERS_LOST: Final = "ParametersLost"
 """The reason of a job that goes back to a cut within this life of the master."""
 
-TOLD_LATE: Final = 0.25
-"""The part of a silence that is the master's own delay from which on that is told."""
-
 _NO_WORKERS: Final = ("NoWorkers", "no worker runs at the moment")
 _OURS = frozenset(role.name for role in FLEET)
 _HUNG: Final = {PS: "ServerHung", REDIS: "RedisHung"}
@@ -315,7 +312,7 @@ class ReplicaManager:
         )
         for hang in self._job.sessions.hangs():
             self._job.tasks.lose(hang.worker)
-            message = f"{hang.worker.name} {describe_hang(hang)} and is replaced"
+            message = f"{hang.worker.name} {_describe_hang(hang)} and is replaced"
             self._board.note("WorkerHung", message)
             actions.append(Delete(hang.worker, 0.0))
         return actions
@@ -363,14 +360,7 @@ class ReplicaManager:
             board.explain("WorkersPending", f"{waiting[0].id.name}: {waiting[0].message}")
 
 
-def describe_hang(hang: Hang) -> str:
-    """What a worker did, for people: `gave no progress for …`."""
+def _describe_hang(hang: Hang) -> str:
     if hang.what == FIRST_TASK:
         return f"hung in set-up: no first task within start_timeout={hang.limit_s:g} s"
-    silence = f"gave no {hang.what} for {hang.silent_s:.1f} s (limit {hang.limit_s:.1f} s)"
-    if hang.late_s < TOLD_LATE * hang.silent_s:
-        return silence
-    return (
-        f"{silence}, while the master itself ran {hang.late_s:.1f} s late, as on a machine without "
-        "CPU to spare,"
-    )
+    return f"gave no {hang.what} for {hang.silent_s:.1f} s (limit {hang.limit_s:.1f} s)"

@@ -11,13 +11,9 @@ HANG_FACTOR: Final = 5.0
 """A step this many times longer than the longest recent one is a hang."""
 
 NUM_RECENT_STEPS: Final = 200
-NUM_DELAYS: Final = 200
 
 HEARTBEAT_LIMIT_S: Final = 20.0
 """Silence of a worker that has stepped before; a heartbeat is due every two seconds."""
-
-LOOK_S: Final = 1.0
-"""Between two looks, as a rule; what is beyond it is the master's own delay."""
 
 STALL_S: Final = 5.0
 """A longer time between two looks means that the master itself stood still."""
@@ -29,15 +25,12 @@ class Hang:
 
     Attributes:
         what: What did not come: `progress`, any `sign of life`, or the request for a first task.
-        late_s: Of this silence, by how much the master's own looks came too late: where it has not
-            run itself, it may not have heard who was there.
     """
 
     worker: ReplicaId
     silent_s: float
     limit_s: float
     what: str = "progress"
-    late_s: float = 0.0
 
 
 FIRST_TASK: Final = "first task"
@@ -81,7 +74,6 @@ class Liveness:
         self._steps_s: deque[float] = deque(maxlen=NUM_RECENT_STEPS)
         self._watches: dict[ReplicaId, Watch] = {}
         self._last_look_s: float | None = None
-        self._delays: deque[tuple[float, float]] = deque(maxlen=NUM_DELAYS)
 
     def observed_running(self, workers: Iterable[ReplicaId], now_s: float) -> None:
         """Start to watch the workers that are new: one may hang before it has ever called."""
@@ -153,24 +145,15 @@ class Liveness:
             unheard_s = now_s - watch.last_heard_s
             if not watch.num_calls and silent_s > limit_s:
                 what = FIRST_TASK if watch.is_in_set_up else "progress"
-                late_s = self._late_s(watch.last_progress_s)
-                found.append(Hang(worker, silent_s, limit_s, what, late_s))
+                found.append(Hang(worker, silent_s, limit_s, what))
             elif watch.has_stepped and unheard_s > HEARTBEAT_LIMIT_S:
-                late_s = self._late_s(watch.last_heard_s)
-                sign = "sign of life"
-                found.append(Hang(worker, unheard_s, HEARTBEAT_LIMIT_S, sign, late_s))
+                found.append(Hang(worker, unheard_s, HEARTBEAT_LIMIT_S, "sign of life"))
         return found
-
-    def _late_s(self, since_s: float) -> float:
-        """By how much looks came too late since a moment, but for what was forgiven."""
-        return sum(late_s for at_s, late_s in self._delays if at_s > since_s)
 
     def _forgive_stall(self, now_s: float) -> None:
         """Not count the time in which the master could not have heard anybody."""
-        stalled_s = 0.0 if self._last_look_s is None else now_s - self._last_look_s
-        if LOOK_S < stalled_s <= STALL_S:
-            self._delays.append((now_s, stalled_s - LOOK_S))
-        if stalled_s > STALL_S:
+        if self._last_look_s is not None and now_s - self._last_look_s > STALL_S:
+            stalled_s = now_s - self._last_look_s
             for watch in self._watches.values():
                 watch.last_progress_s = min(now_s, watch.last_progress_s + stalled_s)
                 watch.last_heard_s = min(now_s, watch.last_heard_s + stalled_s)

@@ -100,8 +100,7 @@ def test_a_hung_worker_is_fenced_and_replaced(tmp_path):
         status = job.wait_until(lambda s: events(s, "WorkerHung"))
         [message] = events(status, "WorkerHung")
         told = re.fullmatch(
-            r"worker-0 gave no progress for (\d+\.\d) s \(limit (\d+\.\d) s\)"
-            r"(?:, while the master itself ran .* late, .*,)? and is replaced",
+            r"worker-0 gave no progress for (\d+\.\d) s \(limit (\d+\.\d) s\) and is replaced",
             message,
         )
         assert told, message

@@ -23,17 +23,6 @@ def test_first_step_may_compile():
     assert look(liveness, 102) == [Hang("w", 101.0, 100)]
 
 
-def test_a_master_that_looks_too_late_itself_says_by_how_much():
-    """Between these looks it may have run, or not: who was silent is lost, and the reason told."""
-    liveness = Liveness(floor_s=10, first_step_s=100)
-    liveness.joined("w", 0.0)
-    assert liveness.hangs(0.0) == []
-    liveness.progressed("w", 1.0, step_s=1.0)
-    for second in (1.0, 2.0, 5.0, 9.0):
-        assert liveness.hangs(second) == []
-    assert liveness.hangs(12.0) == [Hang("w", 11.0, 10, "progress", late_s=2.0 + 3.0 + 2.0)]
-
-
 def test_who_never_asks_for_a_task_hangs_in_set_up():
     """From its launch on: registering half-way is no new beginning."""
     liveness = Liveness(floor_s=200, first_step_s=100)
