@@ -1,6 +1,5 @@
 """A master that is to end keeps its newest version, after which nothing counts."""
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,20 +60,7 @@ def test_a_master_that_is_only_preparing_has_nothing_to_keep(tmp_path):
     assert [e for e in job.runner.statuses[-1].events if e.kind == "VersionKept"] == []
 
 
-def by_kill(job):
-    job.platform.kill("job", 60.0)
-
-
-def by_sigterm(job):
-    """As a machine that shuts down: to the master, and by the supervisor once more."""
-    for role in ("master", "master"):
-        assert job.kill_one(role, 0, signal.SIGTERM)
-    job.wait()
-    job.wait_until_gone()
-
-
-@pytest.mark.parametrize("end", [by_kill, by_sigterm])
-def test_a_job_that_its_user_ends_keeps_its_newest_version(end, tmp_path):
+def test_a_job_that_its_user_ends_keeps_its_newest_version(tmp_path):
     """No cut would come for an hour."""
     data = write_records(tmp_path / "train.npz", num_records=NUM_RECORDS, delay_ms=2)
     spec = obedient_spec(
@@ -82,7 +68,7 @@ def test_a_job_that_its_user_ends_keeps_its_newest_version(end, tmp_path):
     )
     with LocalJob(spec, tmp_path) as job:
         job.wait_until(lambda status: status.progress.model_version > 5)
-        end(job)
+        job.platform.kill("job", 60.0)
         ended = job.status()
         assert (ended.phase, ended.message) == (JobPhase.CANCELLED, "cancelled by its user")
         [cut] = list_cuts(job.directory.cuts_path)

@@ -63,7 +63,6 @@ class _LocalEntry:
             PlatformError: The folder is not that of a job.
         """
         from elastic.platforms.local.directory import JobDirectory
-        from elastic.platforms.local.leaving import leave_on_sigterm
         from elastic.platforms.local.surroundings import (
             LocalReplicaRunner,
             read_certificate,
@@ -79,7 +78,6 @@ class _LocalEntry:
             raise PlatformError(
                 f"{job_dir} holds no submission.json: it is not the folder of a job"
             )
-        leave_on_sigterm(directory)
         return MasterEnvironment(
             spec=read_spec(job_dir),
             token=read_token(job_dir),

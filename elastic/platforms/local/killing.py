@@ -97,8 +97,8 @@ def kill_job(
     if submission is not None:
         with _watch(submission.uid, on_wait) as watch:
             if not watch.has_ended():
-                ask(directory)
-                if has_trained(directory):
+                _ask(directory)
+                if _has_trained(directory):
                     _await_clean_end(directory, watch, now_s, timeout_s / 2)
                 signal_members(watch.members(), signal.SIGTERM)
                 term_grace_s = min(TERM_GRACE_S, timeout_s / 4)
@@ -150,8 +150,7 @@ def _end_members(watch: _Watch, deadline_s: float) -> bool:
     return True
 
 
-def ask(directory: JobDirectory) -> None:
-    """Have the job's master, or its supervisor where there is none, end the job."""
+def _ask(directory: JobDirectory) -> None:
     try:
         directory.write_cancelled()
     except PlatformError as error:
@@ -161,8 +160,7 @@ def ask(directory: JobDirectory) -> None:
     directory.supervisor_bell.ring()
 
 
-def has_trained(directory: JobDirectory) -> bool:
-    """Whether there may be a version to keep."""
+def _has_trained(directory: JobDirectory) -> bool:
     status = readable_status(directory)
     return status is not None and status.phase not in (JobPhase.PENDING, JobPhase.STARTING)
 
@@ -174,8 +172,7 @@ def hurry(directory: JobDirectory) -> None:
         signal_members(find_members(submission.uid), signal.SIGTERM)
 
 
-def keeps_version(directory: JobDirectory) -> bool:
-    """Whether its master keeps the newest version at the moment."""
+def _keeps_version(directory: JobDirectory) -> bool:
     status = readable_status(directory)
     return status is not None and status.reason == KEEPING
 
@@ -185,7 +182,7 @@ def _await_clean_end(
 ) -> None:
     while not watch.has_ended():
         waited_s = time.monotonic() - started_s
-        if waited_s >= patience_s or (waited_s >= MASTER_S and not keeps_version(directory)):
+        if waited_s >= patience_s or (waited_s >= MASTER_S and not _keeps_version(directory)):
             return
         if not directory.is_cancelled() or not _can_end_itself(watch.members()):
             return
