@@ -173,6 +173,12 @@ def test_it_goes_by_those_that_still_run_too():
     assert planned([other, job("a", program="p", telling=UNSEEN)])["a"] == 1
 
 
+def test_what_is_known_of_those_alike_does_not_depend_on_the_order_of_jobs():
+    jobs = [job(f"j{i}", rate=1 + i / 7, program="p") for i in range(20)]
+    assert alike_of(jobs, {}) == alike_of(jobs[::-1], {})
+    assert alike_of(jobs[:1], {}) == alike_of([], {"p": Shown(speeds(1.0, 1.0))})
+
+
 def test_one_that_has_not_begun_has_as_much_to_do_as_those_alike_had():
     """Of two new ones the shorter is served first."""
     shown = {"long": Shown(speeds(10.0, 1.0), 1e7), "short": Shown(speeds(10.0, 1.0), 1e4)}
