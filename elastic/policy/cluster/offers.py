@@ -186,20 +186,22 @@ def _weighed(told: Sequence[_Told]) -> list[_Weighed | None]:
 
 def _models(told: Sequence[_Told], overlaps: tuple[float, ...]) -> list[SpeedModel | None]:
     """Of each: of what all of its program have shown, where it has one."""
-    shown = {_key(each): _shown(each) for each in told}
-    models = dict(zip(shown, fit_all(list(shown.values()), overlaps), strict=True))
-    return [_of_one(each, models[_key(each)]) for each in told]
-
-
-def _key(told: _Told) -> object:
-    """The same for those of which one model is learned."""
-    seen = told.seen
-    return seen if told.pool is None else (told.pool, seen.batch, seen.max_local_batch)
-
-
-def _shown(told: _Told) -> Seen:
-    own = told.seen
-    return own if told.pool is None else Seen(told.pool.speeds, own.batch, own.max_local_batch)
+    shown: list[Seen] = []
+    places: list[int] = []
+    # Of those of no program none is looked up: to compare all that they have seen takes longer.
+    of_programs: dict[object, int] = {}
+    for each in told:
+        own, place = each.seen, len(shown)
+        if each.pool is None:
+            shown.append(own)
+        else:
+            key = (each.pool, own.batch, own.max_local_batch)
+            place = of_programs.setdefault(key, place)
+            if place == len(shown):
+                shown.append(Seen(each.pool.speeds, own.batch, own.max_local_batch))
+        places.append(place)
+    models = fit_all(shown, overlaps)
+    return [_of_one(each, models[place]) for each, place in zip(told, places, strict=True)]
 
 
 def _of_one(told: _Told, model: SpeedModel | None) -> SpeedModel | None:
