@@ -17,6 +17,7 @@ from elastic.checkpoints.manifest import MANIFEST, read_manifest
 from elastic.checkpoints.rows import CutRows, read_rows
 from elastic.checkpoints.table_files import (
     PARQUET,
+    Replaced,
     file_name,
     holds_changes,
     read_parts,
@@ -73,7 +74,7 @@ def write_delta(since: Path, cut: Path, folder: Path) -> list[TableDelta]:
         raise CheckpointError(
             f"{since} and {cut} have other tables of embeddings: name two checkpoints of one job"
         )
-    with _Replaced(folder) as temporary:
+    with Replaced(folder) as temporary:
         return [_write(temporary, table, older, newer) for table in tables]
 
 
@@ -81,8 +82,8 @@ def apply_delta(delta: Path, rows: Path) -> list[TableDelta]:
     """Bring the exported tables `rows` up to date, all of them or none.
 
     Raises:
-        CheckpointError: A file cannot be read, one that the delta is of is missing, or `delta` is
-            an export, or `rows` none.
+        CheckpointError: A file cannot be read, one that the delta is of is missing or has rows of
+            another length, or `delta` is an export, or `rows` none.
         JobSpecError: pyarrow is not installed.
         OSError: The disk is full, or not writable.
     """
@@ -99,7 +100,7 @@ def apply_delta(delta: Path, rows: Path) -> list[TableDelta]:
                 "that was exported as Parquet with the model"
             )
     _check_direction(delta, rows, names)
-    with _Replaced(rows) as temporary:
+    with Replaced(rows) as temporary:
         shutil.copytree(rows, temporary, dirs_exist_ok=True, ignore=lambda *_: names)
         return [_apply(delta / name, rows / name, temporary / name) for name in names]
 
@@ -138,26 +139,6 @@ def _check_direction(delta: Path, rows: Path, names: Sequence[str]) -> None:
             f"{rows} holds changes, not the rows of a model: name the folder MODEL.rows that was "
             "exported with the model"
         )
-
-
-class _Replaced:
-    """A folder that takes the place of another when all has gone well."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._temporary = folder.with_name(f".{folder.name}.begun")
-
-    def __enter__(self) -> Path:
-        shutil.rmtree(self._temporary, ignore_errors=True)
-        self._temporary.mkdir(parents=True)
-        return self._temporary
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._temporary.rename(self._folder)
-        else:
-            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 def _cut(path: Path) -> Path:
@@ -239,12 +220,20 @@ def _apply(delta: Path, before: Path, after: Path) -> TableDelta:
         [no_ids(), *(ids for part in found for ids in (part.ids, part.removed))]
     )
     new = [Change(part.ids, part.values) for part in found]
-    write_parquet(after, _followed_by(before, touched, new))
+    write_parquet(after, _followed_by(before, touched, new, delta))
     return told
 
 
-def _followed_by(before: Path, touched: Ids, new: Iterable[Change]) -> Iterator[Change]:
+def _followed_by(
+    before: Path, touched: Ids, new: Sequence[Change], delta: Path
+) -> Iterator[Change]:
+    dims = {part.values.shape[1] for part in new if len(part.ids)}
     for part in read_parts(before):
+        if len(part.ids) and dims - {part.values.shape[1]}:
+            raise CheckpointError(
+                f"{delta} has rows of {max(dims)} numbers, and {before} of {part.values.shape[1]}: "
+                "they are of two models"
+            )
         stays = ~np.isin(part.ids, touched)
         yield Change(part.ids[stays], part.values[stays])
     yield from new

@@ -50,20 +50,46 @@ def export_tables(export: Path, rows: CutRows, check: Callable[[], None]) -> Pat
         OSError: The disk is full, or not writable.
     """
     folder = rows_folder(export)
-    temporary = folder.with_name(f".{folder.name}.begun")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
     suffix = PARQUET if writes_parquet() else NPZ
     write = write_parquet if writes_parquet() else _write_npz
-    try:
+    with Replaced(folder) as temporary:
         for form in (form for form in rows.forms if form.table.dim):
             write(temporary / file_name(form.table, suffix), values_of(form.table, rows))
         check()
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+class Replaced:
+    """A folder that takes the place of another when all has gone well.
+
+    The other one is set aside before it is removed, so that it is whole, under one name or
+    another, until the new one is there. Where its name is a link, the link stays.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        # A link cannot be replaced by a folder, and `.` has no name of its own.
+        self._folder = folder.resolve()
+        self._temporary = self._folder.with_name(f".{self._folder.name}.begun")
+        self._before = self._folder.with_name(f".{self._folder.name}.before")
+
+    def __enter__(self) -> Path:
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._temporary.mkdir(parents=True)
+        return self._temporary
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._replace()
+        finally:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _replace(self) -> None:
+        shutil.rmtree(self._before, ignore_errors=True)
+        if self._folder.exists():
+            self._folder.rename(self._before)
+        self._temporary.rename(self._folder)
+        shutil.rmtree(self._before, ignore_errors=True)
 
 
 def exported_tables(export: Path, tables: Sequence[Table]) -> CutRows:

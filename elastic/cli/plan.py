@@ -8,7 +8,13 @@ import click
 
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, cluster_options, kinds_option, namespace_option
-from elastic.cli.planning import POLICY_NAMES, policy_options, read_text, write_text
+from elastic.cli.planning import (
+    POLICY_NAMES,
+    policy_options,
+    read_text,
+    refuse_cluster_options,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from elastic.policy.cluster.snapshot import Snapshot
@@ -60,6 +66,7 @@ def command(
     from elastic.planning.telling import plan_document, plan_lines
 
     if snapshot is not None:
+        refuse_cluster_options(context, "with --snapshot")
         seen = read_snapshot(read_text(snapshot), str(snapshot))
     else:
         seen = _of_cluster(context, all_namespaces, kinds)

@@ -46,6 +46,26 @@ def seconds(_context: click.Context, parameter: click.Parameter, text: str | Non
     return span.seconds
 
 
+def refuse_cluster_options(context: click.Context, without: str) -> None:
+    """See that nothing is said of the current cluster where it is not looked at.
+
+    Args:
+        context: Of the command.
+        without: What was said, or not, for that, such as `with --snapshot`.
+
+    Raises:
+        click.UsageError: An option says whose jobs of the cluster are meant.
+    """
+    for name, option in (("all_namespaces", "--all_namespaces"), ("kinds", "--kinds"),
+                         ("namespace", "--namespace"), ("context", "--context"),
+                         ("kubeconfig", "--kubeconfig")):  # fmt: skip
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{option} is of the current cluster, which is not looked at {without}: "
+                "leave it out"
+            )
+
+
 def read_text(path: Path) -> str:
     """A file that a user has named.
 

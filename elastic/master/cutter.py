@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from elastic.checkpoints.cuts import Cut, prune, version_of, write_cut
 from elastic.checkpoints.destinations import advice, in_words
-from elastic.checkpoints.rows import CutRows
+from elastic.checkpoints.rows import CutRows, RowsGoneError
 from elastic.master.coordination.running import RunningJob
 from elastic.master.fenced import FencedWriter
 from elastic.platforms.fences import NO_FENCE, Fence
@@ -304,8 +304,7 @@ class Cutter:
 
     def _tell_failure(self, folder: Path, version: int, error: OSError) -> None:
         message = (
-            f"checkpoint of version {version} could not be written to {folder}: "
-            f"{in_words(error)}: {advice(error)}"
+            f"checkpoint of version {version} could not be written to {folder}: {_in_words(error)}"
         )
         log.warning(message)
         # The last version is tried again after its evaluation, and fails for the same reason.
@@ -315,6 +314,11 @@ class Cutter:
 
 
 def _problem(folder: Path, error: OSError) -> str:
-    return (
-        f"NOT in {folder}: {in_words(error)}: {advice(error)}, and run the job again with --resume"
-    )
+    return f"NOT in {folder}: {_in_words(error)}, and run the job again with --resume"
+
+
+def _in_words(error: OSError) -> str:
+    """What is wrong, and what to do about the place, unless that has no part in it."""
+    if isinstance(error, RowsGoneError):
+        return in_words(error)
+    return f"{in_words(error)}: {advice(error)}"

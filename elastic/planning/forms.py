@@ -45,8 +45,12 @@ Needed = Annotated[dict[str, int], _of_mapping(needed_of)]
 Given = Annotated[dict[str, int], _of_mapping(given_of)]
 """Quantities that there are."""
 
-Count = Annotated[int, Field(ge=0)]
+MOST: Final = 100_000
+"""Pods of a job, or nodes that are alike: more than anybody has, and few enough to plan for."""
+
+Count = Annotated[int, Field(ge=0, le=MOST)]
 Seconds = Annotated[float, Field(ge=0)]
+Moment = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _milli(written: object) -> int:
@@ -94,7 +98,7 @@ class NodeForm(Form):
     taints: tuple[TaintForm, ...] = ()
     labels: dict[str, str] = Field(default_factory=dict)
     card_memory: Annotated[int, BeforeValidator(lambda each: needed("memory", nanos_of(each)))] = 0
-    count: Annotated[int, Field(ge=1)] | None = None
+    count: Annotated[int, Field(ge=1, le=MOST)] | None = None
 
     def values(self) -> list[Node]:
         """As policies have them."""
@@ -157,7 +161,7 @@ class PodForm(PodNeeds):
 
     node: str | None = None
     card: str | None = None
-    count: Annotated[int, Field(ge=1)] = 1
+    count: Annotated[int, Field(ge=1, le=MOST)] = 1
 
     def values(self) -> list[Pod]:
         """As policies have them."""
@@ -247,9 +251,9 @@ class JobForm(GroupForm):
     name: str
     namespace: str = "default"
     kind: str = "TrainingJob"
-    submitted_s: float = 0.0
-    last_scaled_s: float | None = None
-    waiting_since_s: float | None = None
+    submitted_s: Moment = 0.0
+    last_scaled_s: Moment | None = None
+    waiting_since_s: Moment | None = None
     phase: Annotated[JobPhase, BeforeValidator(_phase)] | None = None
     ps: GroupForm | None = None
     others: tuple[GroupForm, ...] = ()

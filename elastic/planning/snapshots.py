@@ -8,7 +8,7 @@ from pydantic import Field
 
 from elastic.errors import DescriptionError
 from elastic.planning.documents import Form, load_document, read_form
-from elastic.planning.forms import JobForm, NodeForm, PodForm
+from elastic.planning.forms import JobForm, Moment, NodeForm, PodForm
 from elastic.policy.cluster.amounts import GPU, MEMORY, Amounts, quantity
 from elastic.policy.cluster.rules import Rules
 from elastic.policy.cluster.snapshot import Group, Job, Node, Pod, Share, Shown, Snapshot, Telling
@@ -17,11 +17,11 @@ from elastic.policy.cluster.snapshot import Group, Job, Node, Pod, Share, Shown,
 class SnapshotForm(Form):
     """A cluster at one moment."""
 
-    now_s: float
+    now_s: Moment
     nodes: tuple[NodeForm, ...]
     jobs: tuple[JobForm, ...] = ()
     pods: tuple[PodForm, ...] = ()
-    last_change_s: float | None = None
+    last_change_s: Moment | None = None
     shown: Mapping[str, Shown] = Field(default_factory=dict)
 
 
