@@ -110,7 +110,7 @@ def _scale_job(platform: Platform, job: str, wanted: int, timeout_s: float | Non
 
 def _scale_object(target: ObjectTarget, wanted: int, timeout_s: float | None) -> ExitCode:
     """The same of an object of another kind."""
-    from elastic.controller.inspection.changing import scale
+    from elastic.controller.inspection.objects import scale
 
     objects, reference = target.objects, target.reference
     before = scale(objects, reference, wanted)
@@ -189,7 +189,7 @@ def kill(context: click.Context, job: str, timeout: float, forget: bool, platfor
 
 def _kill_object(target: ObjectTarget, timeout_s: float) -> ExitCode:
     """Delete an object of another kind, and with it all that is kept of it."""
-    from elastic.controller.inspection.changing import kill
+    from elastic.controller.inspection.objects import kill
 
     reference = target.reference
     before = kill(target.objects, reference, timeout_s, WaitNotes(str(reference)))

@@ -12,9 +12,8 @@ from support.toy_kind import PAUSES, is_quiet, soon
 
 from elastic.cli.main import main
 from elastic.controller.assembly import assembled
-from elastic.controller.inspection.changing import kill
 from elastic.controller.inspection.kinds import parse_reference
-from elastic.controller.inspection.objects import Objects
+from elastic.controller.inspection.objects import Objects, kill
 from elastic.controller.installing import everything_but_groups, job_rules, queue_rules
 from elastic.controller.kinds.elastic_job import ElasticJobs
 from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
