@@ -155,7 +155,7 @@ def job_command(kind: JobKind, help_text: str, examples: str) -> click.Command:
 def _resource_text(spec: JobSpec) -> str:
     """The job as a resource, as `kubectl apply` takes it."""
     # A job that is started needs no controller.
-    from elastic.controller.resources.submitted import resource_of, without_state
+    from elastic.controller.resources.elastic_train_job import resource_of, without_state
 
     text = dump_value(resource_of(spec))
     _tell(without_state(spec))

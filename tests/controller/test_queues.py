@@ -20,8 +20,8 @@ from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
 from elastic.controller.kinds.queueing import Queues
 from elastic.controller.kinds.training_job import TrainingJobs
 from elastic.controller.machinery.engine import Engine
-from elastic.controller.machinery.farewell import Farewell
 from elastic.controller.machinery.index import JobKey
+from elastic.controller.machinery.writing import Farewell
 from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.discovery import may
 from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, CONFIGMAPS, PODS, REPLICA_SETS

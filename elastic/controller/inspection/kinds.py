@@ -15,14 +15,20 @@ from pydantic import BaseModel, ValidationError
 
 from elastic.controller.kinds.elastic_job.objects import STORE, WORKER
 from elastic.controller.kinds.pods import GROUP_LABEL, INDEX_LABEL, JOB_LABEL, TYPE_LABEL, name_of
-from elastic.controller.kinds.tf_objects import GROUP as TF_GROUP
-from elastic.controller.kinds.tf_plan import size_of
+from elastic.controller.kinds.tf_replicas import GROUP as TF_GROUP
+from elastic.controller.kinds.tf_replicas import size_of
 from elastic.controller.kinds.tf_status import SCHEDULED
 from elastic.controller.kinds.training_children import LABELS
-from elastic.controller.kinds.training_telling import status_of
+from elastic.controller.kinds.training_look import status_of
 from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
-from elastic.controller.resources.base import Fields, Reading, read_spec
-from elastic.controller.resources.common import Condition, ConditionStatus, ReplicaStatus
+from elastic.controller.resources.common import (
+    Condition,
+    ConditionStatus,
+    Fields,
+    Reading,
+    ReplicaStatus,
+    read_spec,
+)
 from elastic.controller.resources.definitions import DEFINITIONS
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource

@@ -8,12 +8,7 @@ from elastic.controller.inspection.objects import Objects
 from elastic.errors import JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import LogLine
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.job.logs import (
-    Manner,
-    follow_logs,
-    read_logs,
-    read_previous_logs,
-)
+from elastic.platforms.kubernetes.job.logs import Manner, follow_logs, read_logs, read_previous_logs
 from elastic.spec.since import Since
 
 
