@@ -7,8 +7,15 @@ from typing import Final
 import click
 
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.options import job_argument, open_platform, platform_option
-from elastic.cli.targets import ObjectTarget, objects_beside, others_named, target_of
+from elastic.cli.options import (
+    ObjectTarget,
+    job_argument,
+    objects_beside,
+    open_platform,
+    others_named,
+    platform_option,
+    target_of,
+)
 from elastic.client.following import (
     num_running,
     wait_for_replicas,

@@ -18,7 +18,7 @@ from elastic.spec import describe
 from elastic.spec.job_file import FOLDER_FILE
 from elastic.spec.kinds import JobKind
 from elastic.spec.model_def import SymbolNames
-from elastic.spec.model_def.search import find_model_def
+from elastic.spec.model_def.check import find_model_def
 from elastic.spec.paths import exists, is_dir, is_file
 from elastic.spec.platforms import HERE, MODEL_ZOO_PATH, traits_of
 
