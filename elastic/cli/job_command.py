@@ -18,9 +18,8 @@ from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, cluster_options, open_platform
 from elastic.cli.terminal import as_ctrl_c, close_stdout
 from elastic.client import settings
-from elastic.client.checking import check, nothing_to_resume
 from elastic.client.following import NoMasterError, looks
-from elastic.client.gathering import gather
+from elastic.client.gathering import check, gather, nothing_to_resume
 from elastic.client.settings import Given
 from elastic.errors import InfrastructureError, JobNotFoundError
 from elastic.platforms.base import Platform
