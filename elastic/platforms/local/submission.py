@@ -17,6 +17,7 @@ from elastic.platforms.local.presence import has_master, has_supervisor
 from elastic.policy.ended_jobs import resumed
 from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
+from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobPhase
 
 ENDING_TIMEOUT_S: Final = 30.0
@@ -75,7 +76,7 @@ def submit_job(
         staged = JobDirectory(staging_path / "job")
         staged.write_submission(spec, submission, secrets.token_hex(32), _certificate(spec))
         if is_there and spec.resume:
-            _resume(directory, staged)
+            _resume(directory, staged, spec.kind)
         else:
             _place(directory, staged, replaced_path=staging_path / "replaced")
     try:
@@ -155,12 +156,13 @@ def _place(directory: JobDirectory, staged: JobDirectory, replaced_path: Path) -
         raise PlatformError(f"cannot place the job at {directory.path}: {error}") from error
 
 
-def _resume(directory: JobDirectory, staged: JobDirectory) -> None:
+def _resume(directory: JobDirectory, staged: JobDirectory, kind: JobKind) -> None:
     """Let the new submission take over the folder with its cuts, logs and history."""
     status, earlier = directory.sound_status(), directory.submission()
     if status is not None:
         # How it ended does not stay, or the new supervisor would believe it.
-        staged.write_status(resumed(status, None if earlier is None else earlier.submitted_s))
+        submitted_s = None if earlier is None else earlier.submitted_s
+        staged.write_status(resumed(status, submitted_s, kind))
     try:
         for path in (directory.desired_path, directory.observed_path, directory.exits_path):
             shutil.rmtree(path, ignore_errors=True)

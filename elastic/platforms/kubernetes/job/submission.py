@@ -268,7 +268,7 @@ def clear(
     if earlier is None or not spec.resume or published is None:
         objects.delete(CONFIGMAPS, status_name(job.name))
         return
-    reached = resumed(published, submission_of(earlier).submitted_s)
+    reached = resumed(published, submission_of(earlier).submitted_s, spec.kind)
     objects.write_status(reached, job.submission_uid)
 
 
