@@ -30,6 +30,7 @@ from elastic.policy.cluster.snapshot import (
     Node,
     Pod,
     Share,
+    Shown,
     Snapshot,
     Telling,
 )
@@ -267,6 +268,7 @@ class JobForm(GroupForm):
     telling: Telling = Telling()
     stoppable: bool = False
     movable: bool = False
+    program: str | None = None
 
     def job(self) -> Job:
         """As policies have it."""
@@ -292,6 +294,7 @@ class JobForm(GroupForm):
             telling=self.telling,
             is_stoppable=self.stoppable,
             is_movable=self.movable,
+            program=self.program,
         )
 
 
@@ -303,6 +306,7 @@ class SnapshotForm(Form):
     jobs: tuple[JobForm, ...] = ()
     pods: tuple[PodForm, ...] = ()
     last_change_s: float | None = None
+    shown: Mapping[str, Shown] = Field(default_factory=dict)
 
 
 def read_snapshot(text: str, name: str) -> Snapshot:
@@ -321,7 +325,7 @@ def read_snapshot(text: str, name: str) -> Snapshot:
     pods = tuple(pod for each in form.pods for pod in each.values())
     refuse_repeated([node.name for node in nodes], "nodes", name)
     refuse_repeated([job.key for job in jobs], "jobs", name)
-    return Snapshot(form.now_s, nodes, jobs, pods, form.last_change_s)
+    return Snapshot(form.now_s, nodes, jobs, pods, form.last_change_s, form.shown)
 
 
 def refuse_repeated(names: list[str], what: str, file: str) -> None:
@@ -346,6 +350,7 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
             "nodes": [node_document(each) for each in snapshot.nodes],
             "jobs": [job_document(each) for each in snapshot.jobs],
             "pods": [_pod(each) for each in snapshot.pods],
+            "shown": {name: _told(asdict(each)) for name, each in snapshot.shown.items()},
         }
     )
 
@@ -438,6 +443,7 @@ def job_document(job: Job) -> dict[str, Any]:
             "telling": _telling(job.telling),
             "stoppable": job.is_stoppable or None,
             "movable": job.is_movable or None,
+            "program": job.program,
         }
     )
 
