@@ -8,7 +8,7 @@ import click
 
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, cluster_options, kinds_option, namespace_option
-from elastic.cli.planning import (
+from elastic.cli.policies import (
     POLICY_NAMES,
     policy_options,
     read_text,
@@ -61,8 +61,8 @@ def command(
     that are simply there.
     """
     # Nothing of this is needed for --help.
+    from elastic.planning.forms import read_snapshot, snapshot_document
     from elastic.planning.policies import POLICIES, PolicyOptions
-    from elastic.planning.snapshots import read_snapshot, snapshot_document
     from elastic.planning.telling import plan_document, plan_lines
 
     if snapshot is not None:

@@ -11,7 +11,7 @@ import click
 
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, cluster_options, namespace_option
-from elastic.cli.planning import (
+from elastic.cli.policies import (
     POLICY_NAMES,
     policy_options,
     read_text,
@@ -249,7 +249,7 @@ def _simulate(name: str, scenario: "Scenario", values: dict[str, Any]) -> "Resul
 
 
 def _save(folder: Path, scenario: "Scenario") -> None:
-    from elastic.planning.snapshots import node_document
+    from elastic.planning.forms import node_document
     from elastic.simulation.forms import workload_document
 
     _make_folder("--save", folder)

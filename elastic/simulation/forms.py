@@ -14,8 +14,15 @@ from pydantic import Field, model_validator
 
 from elastic.errors import DescriptionError
 from elastic.planning.documents import Form, load_document, read_form
-from elastic.planning.forms import Count, JobForm, NodeForm, PodNeeds, Seconds
-from elastic.planning.snapshots import job_document, refuse_repeated
+from elastic.planning.forms import (
+    Count,
+    JobForm,
+    NodeForm,
+    PodNeeds,
+    Seconds,
+    job_document,
+    refuse_repeated,
+)
 from elastic.policy.cluster.amounts import GPU, quantity
 from elastic.policy.cluster.snapshot import Group, JobPhase, Node
 from elastic.simulation.speeds import Amdahl, Constant, Measured, Speed

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from elastic.cli.main import main
-from elastic.cli.planning import POLICY_NAMES
+from elastic.cli.policies import POLICY_NAMES
+from elastic.planning.forms import read_snapshot
 from elastic.planning.policies import POLICIES
-from elastic.planning.snapshots import read_snapshot
 
 SNAPSHOT = """
 now_s: 100

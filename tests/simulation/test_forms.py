@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from elastic.errors import DescriptionError
-from elastic.planning.snapshots import node_document
+from elastic.planning.forms import node_document
 from elastic.simulation.forms import read_nodes, read_workload, workload_document
 from elastic.simulation.generators import GENERATORS
 from elastic.simulation.speeds import Amdahl, Constant, Measured
