@@ -15,7 +15,7 @@ from elastic.checkpoints.destinations import advice, in_words
 from elastic.checkpoints.rows import CutRows
 from elastic.master.coordination.running import RunningJob
 from elastic.master.fenced import FencedWriter
-from elastic.platforms.fences import NO_FENCE, Fence
+from elastic.platforms.base import NO_FENCE, Fence
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 
-from elastic.platforms.fences import Fence, FencedError
+from elastic.platforms.base import Fence, FencedError
 
 log = logging.getLogger(__name__)
 

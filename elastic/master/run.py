@@ -38,7 +38,7 @@ from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
 from elastic.master.servicer import MasterServicer
-from elastic.platforms.fences import Fence, FencedError
+from elastic.platforms.base import Fence, FencedError
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.epochs import Ending
 from elastic.policy.fleet import Fleet, FleetRules

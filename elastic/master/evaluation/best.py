@@ -21,7 +21,7 @@ from elastic.checkpoints.destinations import advice, in_words
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import Model
 from elastic.master.fenced import FencedWriter
-from elastic.platforms.fences import NO_FENCE, Fence
+from elastic.platforms.base import NO_FENCE, Fence
 
 log = logging.getLogger(__name__)
 

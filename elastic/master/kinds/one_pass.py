@@ -24,7 +24,7 @@ from elastic.master.parameters.strategy import AnyStrategy
 from elastic.master.prepare.preparation import Sources, checkpoint_path
 from elastic.master.prepare.tables import begin_tables
 from elastic.master.report.status_board import StatusBoard
-from elastic.platforms.fences import Fence
+from elastic.platforms.base import Fence
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.ledger import Ledger, LedgerConfig

@@ -19,7 +19,7 @@ from http import HTTPStatus
 from typing import Final, TypeVar
 
 from elastic.errors import PlatformError
-from elastic.platforms.fences import NO_FENCE
+from elastic.platforms.base import NO_FENCE
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, connect_from_pod
 from elastic.platforms.kubernetes.api.kubeconfig import pod_access
 from elastic.platforms.kubernetes.api.leases import Lease

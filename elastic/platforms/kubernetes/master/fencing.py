@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.fences import FencedError
+from elastic.platforms.base import FencedError
 from elastic.platforms.kubernetes.api.leases import Lease
 
 logger = logging.getLogger(__name__)

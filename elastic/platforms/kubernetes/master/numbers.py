@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from elastic.platforms.fences import Fence
+from elastic.platforms.base import Fence
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
 from elastic.platforms.kubernetes.objects import names

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from elastic.errors import PlatformError
-from elastic.platforms.base import JobControl, ReplicaId
-from elastic.platforms.fences import NO_FENCE, Fence
+from elastic.platforms.base import NO_FENCE, Fence, JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.informer import Cache, OnChange, Watch
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifest
