@@ -3,15 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from elastic.policy.cluster.snapshot import (
-    Cards,
-    Group,
-    Job,
-    JobPhase,
-    Placement,
-    Speed,
-    Telling,
-)
+from elastic.policy.cluster.snapshot import Cards, Group, Job, JobPhase, Placement, Speed, Telling
 from elastic.simulation.outcome import JobRun
 from elastic.simulation.rooms import Rooms
 from elastic.simulation.speeds import Constant

@@ -9,13 +9,7 @@ import keras
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array, Batch, Model, Updater, Values
-from elastic.frameworks.keras.batches import (
-    BatchMaker,
-    as_tensor,
-    num_examples,
-    rows,
-    size_of,
-)
+from elastic.frameworks.keras.batches import BatchMaker, as_tensor, num_examples, rows, size_of
 from elastic.frameworks.keras.callbacks import served
 from elastic.frameworks.keras.embedding import sources_of
 from elastic.frameworks.keras.errors import keras_code

@@ -9,11 +9,7 @@ import tensorflow as tf
 from elastic.frameworks.base import Replacement
 from elastic.frameworks.keras.embedding import Embedding
 from elastic.frameworks.keras.variables import to_array
-from elastic.frameworks.replacing import (
-    NO_DISTRIBUTION,
-    initializer_of,
-    refused_reading,
-)
+from elastic.frameworks.replacing import NO_DISTRIBUTION, initializer_of, refused_reading
 
 _MADE_NAME: Final = re.compile(r"embedding(_\d+)?")
 """A name that Keras makes; their numbers differ from process to process."""

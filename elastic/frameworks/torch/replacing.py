@@ -7,11 +7,7 @@ import torch
 from torch import nn
 
 from elastic.frameworks.base import Replacement
-from elastic.frameworks.replacing import (
-    NO_DISTRIBUTION,
-    initializer_of,
-    refused_reading,
-)
+from elastic.frameworks.replacing import NO_DISTRIBUTION, initializer_of, refused_reading
 from elastic.frameworks.torch.arrays import to_array
 from elastic.frameworks.torch.embedding import Embedding
 

@@ -11,12 +11,7 @@ from contextlib import closing, contextmanager
 from typing import IO, Any, Final
 
 from elastic.errors import ImageError, PlatformError
-from elastic.platforms.images.messages import (
-    BuildOutput,
-    Message,
-    TransferOutput,
-    transfer_error,
-)
+from elastic.platforms.images.messages import BuildOutput, Message, TransferOutput, transfer_error
 from elastic.platforms.images.request import ImageRequest
 from elastic.spec.image_progress import ImageProgress, OnProgress
 from elastic.spec.job import JobSpec

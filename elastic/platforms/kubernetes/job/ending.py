@@ -18,12 +18,7 @@ from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.status import STATUS_UNREADABLE
 from elastic.platforms.kubernetes.objects.queues import groups_among
 from elastic.platforms.kubernetes.objects.record import Submission, submission_of
-from elastic.platforms.kubernetes.pods.containers import (
-    has_run,
-    is_deleted,
-    is_over,
-    own_state,
-)
+from elastic.platforms.kubernetes.pods.containers import has_run, is_deleted, is_over, own_state
 from elastic.platforms.kubernetes.pods.groups import end_group
 from elastic.platforms.kubernetes.pods.observation import needs_pods, role_of, with_seen_workers
 from elastic.platforms.kubernetes.pods.phases import may_run
