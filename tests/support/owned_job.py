@@ -12,7 +12,7 @@ from elastic.platforms.kubernetes.api.resources import (
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.objects import manifests
-from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS, Owner, ResourceOwner
+from elastic.platforms.kubernetes.objects.names import TRAIN_JOBS, Owner, ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import Submission, status_of
 from elastic.spec.job import JobSpec

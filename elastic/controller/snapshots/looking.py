@@ -8,15 +8,8 @@ from elastic.controller.snapshots.job_kinds import RESOURCES
 from elastic.controller.snapshots.pods import node_of
 from elastic.controller.snapshots.reading import KINDS, TRAIN_JOBS, Objects, snapshot_of
 from elastic.errors import JobSpecError
-from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.discovery import is_served
-from elastic.platforms.kubernetes.api.resources import (
-    CONFIGMAPS,
-    NODES,
-    PODS,
-    Manifest,
-    Resource,
-)
+from elastic.platforms.kubernetes.api.cluster import Cluster, is_served
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, NODES, PODS, Manifest, Resource
 from elastic.platforms.kubernetes.objects.names import APP, APP_LABEL
 from elastic.policy.cluster.snapshot import Node, Snapshot
 from elastic.simulation.workload import Workload

@@ -16,12 +16,12 @@ from elastic.platforms.kubernetes.objects.names import (
     APP_LABEL,
     JOB_LABEL,
     SPEC_KEY,
+    TRAIN_JOBS,
     TYPE_LABEL,
     record_name,
     replica_pod_name,
     status_name,
 )
-from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import (
     Submission,

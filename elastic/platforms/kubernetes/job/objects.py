@@ -22,6 +22,8 @@ from elastic.platforms.kubernetes.objects.names import (
     CONTROL_KEY,
     STATUS_KEY,
     TRAIN_JOB_LABEL,
+    TRAIN_JOBS,
+    ResourceOwner,
     job_labels,
     job_selector,
     master_name,
@@ -30,7 +32,6 @@ from elastic.platforms.kubernetes.objects.names import (
     tensorboard_name,
     token_name,
 )
-from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS, ResourceOwner
 from elastic.platforms.kubernetes.objects.record import (
     StatusUnreadableError,
     Submission,

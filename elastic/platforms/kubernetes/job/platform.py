@@ -21,10 +21,10 @@ from elastic.platforms.kubernetes.objects.names import (
     STATE_KEY,
     STATE_PATH,
     TENSORBOARD_PORT,
+    Owner,
     master_name,
     tensorboard_name,
 )
-from elastic.platforms.kubernetes.objects.owners import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.platforms.kubernetes.pods import phases

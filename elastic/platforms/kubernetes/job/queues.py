@@ -4,8 +4,7 @@ from functools import partial
 from http import HTTPStatus
 
 from elastic.errors import JobSpecError
-from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
-from elastic.platforms.kubernetes.api.discovery import is_served
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, is_served
 from elastic.platforms.kubernetes.objects.queues import (
     KUEUE_QUEUES,
     QueueSystem,

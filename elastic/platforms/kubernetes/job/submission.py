@@ -29,14 +29,13 @@ from elastic.platforms.kubernetes.objects import manifests, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import read_hook
 from elastic.platforms.kubernetes.objects.names import (
     STATE_KEY,
+    Owner,
     master_name,
     record_name,
     status_name,
     token_name,
 )
-from elastic.platforms.kubernetes.objects.owners import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queueing import job_group
+from elastic.platforms.kubernetes.objects.podspec import Job, job_group
 from elastic.platforms.kubernetes.objects.record import (
     StatusUnreadableError,
     Submission,

@@ -29,7 +29,7 @@ from elastic.platforms.kubernetes.master.restarts import begin_life
 from elastic.platforms.kubernetes.master.runner import PATIENCE_S as REQUEST_PATIENCE_S
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
 from elastic.platforms.kubernetes.objects import names, tensorboard
-from elastic.platforms.kubernetes.objects.owners import Owner, ResourceOwner
+from elastic.platforms.kubernetes.objects.names import Owner, ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job, keeps_versions
 from elastic.platforms.kubernetes.surroundings import PodSurroundings, variable
 from elastic.platforms.surroundings import Departure, MasterEnvironment

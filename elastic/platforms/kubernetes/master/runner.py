@@ -30,9 +30,8 @@ from elastic.platforms.kubernetes.master.watched import (
     ReplicaPods,
 )
 from elastic.platforms.kubernetes.objects.manifests import replica_pod
-from elastic.platforms.kubernetes.objects.owners import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queueing import gang_of
+from elastic.platforms.kubernetes.objects.names import Owner
+from elastic.platforms.kubernetes.objects.podspec import Job, gang_of
 from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.platforms.kubernetes.pods import observation
 from elastic.platforms.kubernetes.pods.groups import end_group

@@ -6,7 +6,7 @@ from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.platforms.kubernetes.objects.owners import (
+from elastic.platforms.kubernetes.objects.names import (
     Owner,
     references_of_belonging,
     references_of_replica,
@@ -19,11 +19,13 @@ from elastic.platforms.kubernetes.objects.podspec import (
     bearing_with_lost_node,
     container,
     keeps_versions,
+    pod_name,
     pod_spec,
+    queue_labels,
+    queued,
     scrape_annotations,
     state_volumes,
 )
-from elastic.platforms.kubernetes.objects.queueing import pod_name, queue_labels, queued
 from elastic.platforms.kubernetes.objects.record import (
     Submission,
     dump_control,
@@ -222,7 +224,7 @@ def metadata(
     Args:
         job: The job.
         name: Of the object.
-        references: To whom it belongs, see `owners`.
+        references: To whom it belongs, see `names`.
         replica: That it is, or stands before; None where it is of the job as a whole.
     """
     labels = job.labels

@@ -15,8 +15,8 @@ from elastic.platforms.kubernetes.objects.names import (
     SPEC_KEY,
     STATUS_KEY,
     SUBMISSION_KEY,
+    ResourceOwner,
 )
-from elastic.platforms.kubernetes.objects.owners import ResourceOwner
 from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus, StoredStatus

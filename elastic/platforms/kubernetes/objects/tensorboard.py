@@ -14,7 +14,7 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA, metadata
-from elastic.platforms.kubernetes.objects.owners import Owner, references_of_belonging
+from elastic.platforms.kubernetes.objects.names import Owner, references_of_belonging
 from elastic.platforms.kubernetes.objects.podspec import Job, container, pod_spec, resources
 from elastic.spec.job import JobSpec
 from elastic.spec.settings.cluster_forms import parse_volumes

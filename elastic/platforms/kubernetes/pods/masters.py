@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA
-from elastic.platforms.kubernetes.objects.owners import ResourceOwner
+from elastic.platforms.kubernetes.objects.names import ResourceOwner
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL, is_waiting
 from elastic.platforms.kubernetes.pods import containers, observation, phases
 from elastic.platforms.kubernetes.pods.containers import (

@@ -14,7 +14,7 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import FencedError
 from elastic.platforms.kubernetes.api.leases import Lease
 from elastic.platforms.kubernetes.api.resources import LEASES
-from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS, ResourceOwner
+from elastic.platforms.kubernetes.objects.names import TRAIN_JOBS, ResourceOwner
 
 PATH = LEASES.path(NAMESPACE, NAME)
 

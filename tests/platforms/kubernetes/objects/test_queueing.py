@@ -7,8 +7,7 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.hooks import Hook
 from elastic.platforms.kubernetes.objects.manifests import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queueing import job_group
+from elastic.platforms.kubernetes.objects.podspec import Job, job_group
 from elastic.platforms.kubernetes.objects.queues import GROUPS, QueueSystem
 from elastic.platforms.kubernetes.objects.record import Submission, dump_submission, read_submission
 from elastic.spec.job import JobSpec
