@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from elastic.policy.cluster.snapshot import Cards, Group, Job, JobPhase, Placement, Speed, Telling
 from elastic.simulation.outcome import JobRun
 from elastic.simulation.rooms import Rooms
-from elastic.simulation.speeds import Constant
-from elastic.simulation.workload import Submission, Tells
+from elastic.simulation.workload import Constant, Submission, Tells
 
 
 @dataclass(slots=True)

@@ -7,9 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from support.rows import rows_of
 
 from elastic.checkpoints.cuts import Cut, write_cut
-from elastic.checkpoints.deltas import apply_delta, write_delta
 from elastic.checkpoints.rows import CutRows
-from elastic.checkpoints.table_files import export_tables, exported_tables, rows_folder
+from elastic.checkpoints.table_files import (
+    apply_delta,
+    export_tables,
+    exported_tables,
+    rows_folder,
+    write_delta,
+)
 from elastic.cli.main import main
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import UpdaterState

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_iris
 
-from elastic.data.predictions.folder import MANIFEST
+from elastic.data.predictions import MANIFEST
 from elastic.platforms.local.directory import default_home
 from elastic.platforms.local.platform import LocalPlatform
 

@@ -16,8 +16,8 @@ from elastic.controller.snapshots.train_jobs import size_of
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
+from elastic.platforms.kubernetes.objects.manifests import control_of, dump_control, spec_of
 from elastic.platforms.kubernetes.objects.names import CONTROL_KEY
-from elastic.platforms.kubernetes.objects.record import control_of, dump_control, spec_of
 from elastic.policy.cluster.plan import Decision
 
 COMPONENT: Final = "elastic-autoscaler"

@@ -17,8 +17,8 @@ from elastic.controller.snapshots.reading import TRAIN_JOBS, Objects, snapshot_o
 from elastic.controller.snapshots.train_jobs import is_record, kind_of
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest, Resource
+from elastic.platforms.kubernetes.objects.manifests import submission_of
 from elastic.platforms.kubernetes.objects.names import JOB_LABEL
-from elastic.platforms.kubernetes.objects.record import submission_of
 from elastic.policy.cluster.plan import Decision, Policy
 
 PERIOD_S: Final = 5.0

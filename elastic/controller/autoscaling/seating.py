@@ -16,7 +16,7 @@ from elastic.controller.resources.common import time_text
 from elastic.controller.snapshots.job_kinds import fresh_seats
 from elastic.controller.snapshots.pods import card_of, node_name
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.phases import has_ended
+from elastic.platforms.kubernetes.pods.states import has_ended
 from elastic.policy.cluster.plan import Decision
 from elastic.policy.cluster.snapshot import Cards, Placement
 

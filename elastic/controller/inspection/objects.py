@@ -12,7 +12,7 @@ from elastic.errors import JobNotFoundError
 from elastic.platforms.base import Platform
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import EVENTS, PODS, Manifest
-from elastic.platforms.kubernetes.job.listing import listed_jobs
+from elastic.platforms.kubernetes.job.objects import listed_jobs
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.spec.status.objects import Listing, ObjectStatus
 

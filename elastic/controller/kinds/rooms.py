@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from elastic.controller.kinds.fitting import is_allowed
 from elastic.controller.resources.pod_parts import CARD_ID, Annotations, PodParts, parts_of
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.phases import has_ended
+from elastic.platforms.kubernetes.pods.states import has_ended
 from elastic.policy.cluster.rules import Taint, untolerated
 from elastic.spec.quantities import NANO, nanos_of, shown
 

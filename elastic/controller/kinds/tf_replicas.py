@@ -14,14 +14,15 @@ from elastic.controller.reconciling import Observed
 from elastic.controller.resources.common import RestartPolicy, seconds_of
 from elastic.controller.resources.tf_job import CONTAINER, SHARE_PODS, Role
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest, Resource
-from elastic.platforms.kubernetes.pods.containers import is_deleted, status_of
-from elastic.platforms.kubernetes.pods.phases import (
+from elastic.platforms.kubernetes.pods.states import (
     RUNNING,
     SUCCEEDED,
     clusters_doing,
     end_of,
     has_ended,
+    is_deleted,
     phase_of,
+    status_of,
 )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from elastic.controller.kinds.training_pods import Group, failures
 from elastic.controller.resources.training_job import Phase
-from elastic.platforms.kubernetes.pods.phases import has_failed
+from elastic.platforms.kubernetes.pods.states import has_failed
 
 TRANSITIONS: Final = {
     Phase.NONE: frozenset({Phase.CREATING, Phase.FAILED}),

@@ -7,8 +7,7 @@ from typing import Any, Final, TypeAlias
 from elastic.controller.kinds.training_children import LABELS, RESOURCES, name_of, size_path
 from elastic.controller.resources.training_job import Role, RoleStatus, TrainingJobStatus
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest, Resource
-from elastic.platforms.kubernetes.pods.containers import is_deleted, joined, outside_cause
-from elastic.platforms.kubernetes.pods.phases import (
+from elastic.platforms.kubernetes.pods.states import (
     RUNNING,
     SUCCEEDED,
     conditions_of,
@@ -16,6 +15,9 @@ from elastic.platforms.kubernetes.pods.phases import (
     has_ended,
     has_failed,
     holds,
+    is_deleted,
+    joined,
+    outside_cause,
     phase_of,
 )
 

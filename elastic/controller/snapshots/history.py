@@ -21,8 +21,7 @@ from elastic.controller.snapshots.train_jobs import is_record, read_succeeded
 from elastic.errors import DescriptionError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.policy.cluster.snapshot import Node
-from elastic.simulation.speeds import Amdahl, Measured
-from elastic.simulation.workload import Submission, Tells, Work, Workload
+from elastic.simulation.workload import Amdahl, Measured, Submission, Tells, Work, Workload
 
 
 def history_of(

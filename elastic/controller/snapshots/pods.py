@@ -11,7 +11,7 @@ from elastic.controller.kinds.fitting import is_allowed
 from elastic.controller.kinds.rooms import demand_of, needs_of
 from elastic.controller.resources.pod_parts import CARD_ID, PodParts
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.phases import has_ended
+from elastic.platforms.kubernetes.pods.states import has_ended
 from elastic.policy.cluster.amounts import GPU, given_of, needed
 from elastic.policy.cluster.rules import Rules, Taint, Toleration
 from elastic.policy.cluster.snapshot import Group, Node, Pod, Share

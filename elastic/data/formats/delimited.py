@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.columns import unnamed
-from elastic.data.formats.columns import ColumnPicking
+from elastic.data.formats.columns import (
+    TYPED_ROWS,
+    BadFieldError,
+    ColumnPicking,
+    Kind,
+    chosen,
+    inferred,
+    typed_columns,
+)
 from elastic.data.formats.registry import ReaderOptions
 from elastic.data.formats.scan import (
     READ_BLOCK_BYTES,
@@ -35,14 +43,6 @@ from elastic.data.formats.scan import (
     read_raw_text,
     split_blocks,
     text_start,
-)
-from elastic.data.formats.typed import (
-    TYPED_ROWS,
-    BadFieldError,
-    Kind,
-    chosen,
-    inferred,
-    typed_columns,
 )
 from elastic.data.picking import scanned_chunks
 from elastic.data.storage.files import OpenFiles, SourceFile

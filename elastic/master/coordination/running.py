@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.failures import JobFailure
 from elastic.master.coordination.sessions import Sessions
 from elastic.master.coordination.tasks import Tasks
-from elastic.master.coordination.updates import Updates
+from elastic.master.coordination.updates import CommitLog, Updates
 from elastic.master.parameters.strategy import AnyStrategy
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.elastic_batch import BatchChoice

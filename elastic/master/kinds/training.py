@@ -12,11 +12,9 @@ from elastic.checkpoints.rows import read_rows
 from elastic.checkpoints.table_files import export_tables, writes_parquet
 from elastic.errors import CheckpointError, JobSpecError, TrainingError
 from elastic.master.coordination.running import RunningJob
-from elastic.master.cutter import CutPlan, Cutter
-from elastic.master.evaluation.best import BestVersions
+from elastic.master.cutter import CutPlan, Cutter, FencedWriter
 from elastic.master.evaluation.callbacks import CallbackRunner
-from elastic.master.evaluation.evaluator import Evaluator
-from elastic.master.fenced import FencedWriter
+from elastic.master.evaluation.evaluator import BestVersions, Evaluator
 from elastic.master.hang_watch import LEAST_S
 from elastic.master.kinds.work import JobParts, Until
 from elastic.master.parameters.ring import ServerLife
@@ -27,14 +25,13 @@ from elastic.master.parameters.servers_with_rows import ServersWithRows
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
 from elastic.master.parameters.tables import NewestRows
+from elastic.master.prepare.beginning import begin_tables, held_versions, restore
 from elastic.master.prepare.preparation import (
     Sources,
     build_callbacks,
     total_updates,
     training_ledger,
 )
-from elastic.master.prepare.restoring import held_versions, restore
-from elastic.master.prepare.tables import begin_tables
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.elastic_batch import BatchChoice
 from elastic.policy.liveness import Liveness

@@ -15,7 +15,7 @@ from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.files import entries, exists
 from elastic.platforms.local.killing import hurry, kill_job, readable_status
 from elastic.platforms.local.logs import follow_logs, read_logs
-from elastic.platforms.local.presence import (
+from elastic.platforms.local.processes import (
     has_left,
     has_master,
     has_supervisor,

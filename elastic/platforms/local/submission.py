@@ -13,7 +13,7 @@ from elastic.errors import JobExistsError, PlatformError
 from elastic.platforms.local.directory import JobDirectory, Submission
 from elastic.platforms.local.files import Lock, entries, exists, remove
 from elastic.platforms.local.killing import end_members, readable_status
-from elastic.platforms.local.presence import has_master, has_supervisor
+from elastic.platforms.local.processes import has_master, has_supervisor
 from elastic.policy.ended_jobs import resumed
 from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec

@@ -31,7 +31,7 @@ from elastic.controller.resources.elastic_job import (
     JobPhase,
 )
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest, Resource
-from elastic.platforms.kubernetes.pods.containers import is_deleted
+from elastic.platforms.kubernetes.pods.states import is_deleted
 
 INVALID: Final = "ElasticJobInvalid"
 """The reason of a job that never began, since nobody can tell what it is to be."""

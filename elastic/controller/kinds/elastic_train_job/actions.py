@@ -23,13 +23,15 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
 )
 from elastic.platforms.kubernetes.objects import names
+from elastic.platforms.kubernetes.objects.manifests import dump_control
 from elastic.platforms.kubernetes.objects.queues import groups_among
-from elastic.platforms.kubernetes.objects.record import dump_control
-from elastic.platforms.kubernetes.pods.containers import has_run, is_deleted, own_state
 from elastic.platforms.kubernetes.pods.masters import has_begun
-from elastic.platforms.kubernetes.pods.phases import (
+from elastic.platforms.kubernetes.pods.states import (
     has_failed,
+    has_run,
     has_succeeded,
+    is_deleted,
+    own_state,
 )
 from elastic.policy.time_account import split_at
 from elastic.spec.settings.cluster_forms import state_volume

@@ -23,7 +23,7 @@ from elastic.controller.resources.common import (
 from elastic.controller.resources.elastic_train_job import ElasticTrainJobSpec, Remembered
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.pods.masters import has_begun
-from elastic.platforms.kubernetes.pods.phases import (
+from elastic.platforms.kubernetes.pods.states import (
     why_failed,
 )
 from elastic.policy.time_account import as_of

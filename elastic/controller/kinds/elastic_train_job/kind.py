@@ -26,7 +26,7 @@ from elastic.platforms.kubernetes.api.resources import (
 )
 from elastic.platforms.kubernetes.objects.names import TRAIN_JOB_LABEL
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
-from elastic.platforms.kubernetes.pods.containers import is_deleted
+from elastic.platforms.kubernetes.pods.states import is_deleted
 
 _CLAIM: Final = "spec.state.volumeClaimTemplate"
 """What the claim of a job's state is made from."""

@@ -22,10 +22,10 @@ from elastic.platforms.kubernetes.api.resources import (
     Resource,
 )
 from elastic.platforms.kubernetes.objects import manifests, tensorboard
+from elastic.platforms.kubernetes.objects.manifests import Submission, spec_of, submission_of
 from elastic.platforms.kubernetes.objects.names import ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job, gang_of, job_group
 from elastic.platforms.kubernetes.objects.queues import QueueSystem, group_change
-from elastic.platforms.kubernetes.objects.record import Submission, spec_of, submission_of
 from elastic.spec.job import JobSpec
 
 _RESOURCES: Final = {

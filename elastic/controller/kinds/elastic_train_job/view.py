@@ -28,11 +28,10 @@ from elastic.platforms.kubernetes.api.resources import (
 )
 from elastic.platforms.kubernetes.job.status import published_status
 from elastic.platforms.kubernetes.objects import names
+from elastic.platforms.kubernetes.objects.manifests import StatusUnreadableError, control_of
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import StatusUnreadableError, control_of
-from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent
 from elastic.platforms.kubernetes.pods.observation import OVERDUE_S
-from elastic.platforms.kubernetes.pods.phases import has_failed
+from elastic.platforms.kubernetes.pods.states import has_failed, is_deleted, is_node_silent
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 

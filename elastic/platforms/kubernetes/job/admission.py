@@ -21,9 +21,9 @@ from elastic.platforms.kubernetes.api.resources import (
 )
 from elastic.platforms.kubernetes.objects import manifests, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import check_fields
+from elastic.platforms.kubernetes.objects.manifests import Submission
 from elastic.platforms.kubernetes.objects.names import TENSORBOARD, TYPE_LABEL
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET, ROLES, Role
 from elastic.spec.settings.cluster_forms import parse_volumes

@@ -16,12 +16,17 @@ from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.status import STATUS_UNREADABLE
+from elastic.platforms.kubernetes.objects.manifests import Submission, submission_of
 from elastic.platforms.kubernetes.objects.queues import groups_among
-from elastic.platforms.kubernetes.objects.record import Submission, submission_of
-from elastic.platforms.kubernetes.pods.containers import has_run, is_deleted, is_over, own_state
 from elastic.platforms.kubernetes.pods.groups import end_group
 from elastic.platforms.kubernetes.pods.observation import needs_pods, role_of, with_seen_workers
-from elastic.platforms.kubernetes.pods.phases import may_run
+from elastic.platforms.kubernetes.pods.states import (
+    has_run,
+    is_deleted,
+    is_over,
+    may_run,
+    own_state,
+)
 from elastic.policy.masters import KEEPING
 from elastic.spec.roles import MASTER, ROLES
 from elastic.spec.status import JobPhase, JobStatus

@@ -10,12 +10,12 @@ from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.job.admission import explained
 from elastic.platforms.kubernetes.job.ending import forget_job, kill_job
-from elastic.platforms.kubernetes.job.listing import listed_jobs, recorded
 from elastic.platforms.kubernetes.job.logs import follow_logs, read_logs, read_previous_logs
-from elastic.platforms.kubernetes.job.objects import JobObjects
+from elastic.platforms.kubernetes.job.objects import JobObjects, listed_jobs, recorded
 from elastic.platforms.kubernetes.job.submission import BuildImage, submit_job
 from elastic.platforms.kubernetes.objects import tensorboard
 from elastic.platforms.kubernetes.objects.hooks import Hook
+from elastic.platforms.kubernetes.objects.manifests import spec_of, submission_of
 from elastic.platforms.kubernetes.objects.names import (
     HOOK_KEYS,
     STATE_KEY,
@@ -26,9 +26,7 @@ from elastic.platforms.kubernetes.objects.names import (
     tensorboard_name,
 )
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
-from elastic.platforms.kubernetes.pods import phases
-from elastic.platforms.kubernetes.pods.containers import own_state
+from elastic.platforms.kubernetes.pods import states
 from elastic.platforms.kubernetes.pods.observation import why_pending
 from elastic.policy.ended_jobs import only_here
 from elastic.spec.job import JobSpec
@@ -52,7 +50,7 @@ def find_board(objects: JobObjects) -> BoardInCluster:
         return _beside_master(objects)
     name = tensorboard_name(objects.job_name)
     pod = objects.find(PODS, name)
-    if pod is None or phases.has_ended(pod):
+    if pod is None or states.has_ended(pod):
         if pod is not None:
             objects.delete(PODS, name, 0.0)
         pod = _start(objects, record)
@@ -61,7 +59,7 @@ def find_board(objects: JobObjects) -> BoardInCluster:
 
 def _beside_master(objects: JobObjects) -> BoardInCluster:
     master = objects.find_master()
-    if master is None or "running" not in own_state(master):
+    if master is None or "running" not in states.own_state(master):
         raise JobSpecError(
             f"the events of job {objects.job_name!r} are in its master's pod, which does not run: "
             "have them on a volume the next time: --volume claim_name=CLAIM,mount_path=/results "
@@ -95,7 +93,7 @@ def _start(objects: JobObjects, record: Manifest) -> Manifest:
 
 
 def _why_not_yet(pod: Manifest) -> str:
-    if "running" in own_state(pod):
+    if "running" in states.own_state(pod):
         return ""
     return f"not yet: {why_pending(pod) or 'it is being started'}"
 

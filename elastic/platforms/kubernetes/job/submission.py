@@ -1,4 +1,7 @@
-"""Puts a job into the cluster: anew, over one that has ended, or going on from it."""
+"""Puts a job into the cluster: anew, over one that has ended, or going on from it.
+
+Before that it finds out who has the queue that the job is to wait in.
+"""
 
 import secrets
 import time
@@ -12,7 +15,7 @@ from typing import Final, TypeAlias
 from elastic.errors import ElasticError, JobExistsError, JobSpecError, PlatformError
 from elastic.platforms.certificates import make_certificate
 from elastic.platforms.images import ImageRequest
-from elastic.platforms.kubernetes.api.cluster import RefusedError
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, is_served
 from elastic.platforms.kubernetes.api.resources import (
     CONFIGMAPS,
     PODS,
@@ -24,9 +27,15 @@ from elastic.platforms.kubernetes.api.resources import (
 from elastic.platforms.kubernetes.job.admission import KINDS, check_admission, explained
 from elastic.platforms.kubernetes.job.ending import end_pods
 from elastic.platforms.kubernetes.job.objects import JobObjects
-from elastic.platforms.kubernetes.job.queues import find_queue
 from elastic.platforms.kubernetes.objects import manifests, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import read_hook
+from elastic.platforms.kubernetes.objects.manifests import (
+    StatusUnreadableError,
+    Submission,
+    spec_of,
+    status_of,
+    submission_of,
+)
 from elastic.platforms.kubernetes.objects.names import (
     STATE_KEY,
     Owner,
@@ -36,12 +45,12 @@ from elastic.platforms.kubernetes.objects.names import (
     token_name,
 )
 from elastic.platforms.kubernetes.objects.podspec import Job, job_group
-from elastic.platforms.kubernetes.objects.record import (
-    StatusUnreadableError,
-    Submission,
-    spec_of,
-    status_of,
-    submission_of,
+from elastic.platforms.kubernetes.objects.queues import (
+    KUEUE_QUEUES,
+    QueueSystem,
+    refusal,
+    system_for,
+    systems_served,
 )
 from elastic.policy.ended_jobs import resumed
 from elastic.spec.job import JobSpec
@@ -310,3 +319,37 @@ def undoing(objects: JobObjects) -> Iterator[Undo]:
                 f"elastic kill {objects.job_name} -n {objects.namespace} --forget"
             ) from error
         raise
+
+
+def find_queue(cluster: Cluster, namespace: str, queue: str) -> QueueSystem | None:
+    """The system of a queue; None where no queue is asked for.
+
+    Raises:
+        JobSpecError: The cluster has no such queue, as far as this user may know.
+        AwayError: The API server does not answer.
+    """
+    if not queue:
+        return None
+    systems = systems_served(partial(is_served, cluster))
+    if problem := refusal(systems, queue):
+        raise JobSpecError(f"--queue={queue} {problem}")
+    system = system_for(systems, queue)
+    if system is QueueSystem.KUEUE:
+        _check_local_queue(cluster, namespace, queue)
+    return system
+
+
+def _check_local_queue(cluster: Cluster, namespace: str, queue: str) -> None:
+    """Kueue would hold the pods for ever, and say nothing that a user looks at."""
+    served = next(each for each in KUEUE_QUEUES if is_served(cluster, each))
+    try:
+        cluster.get(served.path(namespace, queue))
+    except RefusedError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            raise JobSpecError(
+                f"--queue={queue} is not known here: namespace {namespace!r} has no LocalQueue of "
+                "that name: correct it, or ask who looks after the queues (kubectl get localqueues)"
+            ) from error
+        # Who may not look is told by the job's status what it waits for.
+        if error.code != HTTPStatus.FORBIDDEN:
+            raise

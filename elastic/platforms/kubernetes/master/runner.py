@@ -16,12 +16,13 @@ from elastic.platforms.kubernetes.master.events import EventRecorder
 from elastic.platforms.kubernetes.master.launches import (
     Create,
     Launches,
+    LaunchNumbers,
     LaunchRecords,
+    Past,
     Remove,
     Wait,
     next_step,
 )
-from elastic.platforms.kubernetes.master.numbers import LaunchNumbers, Past
 from elastic.platforms.kubernetes.master.status_store import StatusStore
 from elastic.platforms.kubernetes.master.watched import (
     ControlWatch,

@@ -14,12 +14,12 @@ from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.errors import is_permanent
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
 from elastic.platforms.kubernetes.objects import manifests, names
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import (
+from elastic.platforms.kubernetes.objects.manifests import (
     StatusUnreadableError,
     last_words_of,
     status_of,
 )
+from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.pods.masters import dump_end, reduced
 from elastic.spec.status import JobPhase, JobStatus
 

@@ -11,9 +11,9 @@ from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.informer import Cache, OnChange, Watch
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifest
 from elastic.platforms.kubernetes.objects import names
+from elastic.platforms.kubernetes.objects.manifests import control_of
 from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job, pod_name
-from elastic.platforms.kubernetes.objects.record import control_of
 from elastic.platforms.kubernetes.pods import observation
 
 logger = logging.getLogger(__name__)
