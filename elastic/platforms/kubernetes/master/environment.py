@@ -30,7 +30,6 @@ from elastic.platforms.kubernetes.master.restarts import begin_life
 from elastic.platforms.kubernetes.master.runner import PATIENCE_S as REQUEST_PATIENCE_S
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
 from elastic.platforms.kubernetes.objects import names, tensorboard
-from elastic.platforms.kubernetes.objects.names import Owner, ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job, keeps_versions
 from elastic.platforms.kubernetes.surroundings import PodSurroundings, variable
 from elastic.platforms.surroundings import Departure, MasterEnvironment
@@ -189,7 +188,7 @@ def leave_on_sigterm(
     cluster: Cluster,
     runner: KubernetesReplicaRunner,
     pod_path: str,
-    own: Owner,
+    own: names.Owner,
     departure: Departure,
     fence: LeaseFence | None = None,
 ) -> None:
@@ -238,7 +237,7 @@ def leave_on_sigterm(
     signal.signal(signal.SIGTERM, on_signal)
 
 
-def _find_metadata(cluster: Cluster, pod_path: str, own: Owner) -> Manifest | None:
+def _find_metadata(cluster: Cluster, pod_path: str, own: names.Owner) -> Manifest | None:
     """Of the master's pod; None where it was removed by force, before its container has ended."""
     try:
         metadata: Manifest = cluster.get(pod_path)["metadata"]
@@ -277,7 +276,7 @@ def open_environment() -> MasterEnvironment | None:
     job = surroundings.job()
     pod_name = variable(names.POD_NAME_VARIABLE)
     cluster = connect_from_pod(REQUEST_PATIENCE_S)
-    own = Owner(pod_name, variable(names.POD_UID_VARIABLE))
+    own = names.Owner(pod_name, variable(names.POD_UID_VARIABLE))
     fence = None if job.owner is None else open_fence(job, job.owner, own)
     if fence is not None:
         # Before anything is looked at: what the master before this one does must be done by then.
@@ -320,7 +319,7 @@ def open_environment() -> MasterEnvironment | None:
     )
 
 
-def open_fence(job: Job, resource: ResourceOwner, own: Owner) -> LeaseFence:
+def open_fence(job: Job, resource: names.ResourceOwner, own: names.Owner) -> LeaseFence:
     """The fence of a master whose pod is made again when it is gone; nothing is sent.
 
     Raises:
@@ -333,7 +332,7 @@ def open_fence(job: Job, resource: ResourceOwner, own: Owner) -> LeaseFence:
     return LeaseFence(lease, _end_replaced, partial(_is_known, cluster, job.namespace, own))
 
 
-def _is_known(cluster: Cluster, namespace: str, own: Owner) -> bool:
+def _is_known(cluster: Cluster, namespace: str, own: names.Owner) -> bool:
     try:
         return bool(cluster.get(PODS.path(namespace, own.name))["metadata"]["uid"] == own.uid)
     except RefusedError as error:

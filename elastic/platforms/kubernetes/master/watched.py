@@ -12,13 +12,12 @@ from elastic.platforms.kubernetes.api.informer import Cache, OnChange, Watch
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.manifests import control_of
-from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job, pod_name
 from elastic.platforms.kubernetes.pods import observation
 
 logger = logging.getLogger(__name__)
 
-MakePod: TypeAlias = Callable[[Job, ReplicaId, Owner | None], Manifest]
+MakePod: TypeAlias = Callable[[Job, ReplicaId, names.Owner | None], Manifest]
 
 
 class NameTakenError(PlatformError):
@@ -60,7 +59,7 @@ class ReplicaPods(Watched):
         self,
         cluster: Cluster,
         job: Job,
-        owner: Owner,
+        owner: names.Owner,
         make_pod: MakePod,
         lock: "threading.RLock",
         on_change: OnChange,

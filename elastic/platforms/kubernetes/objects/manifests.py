@@ -14,17 +14,6 @@ from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.platforms.kubernetes.objects.names import (
-    CONTROL_KEY,
-    LAST_WORDS_KEY,
-    SPEC_KEY,
-    STATUS_KEY,
-    SUBMISSION_KEY,
-    Owner,
-    ResourceOwner,
-    references_of_belonging,
-    references_of_replica,
-)
 from elastic.platforms.kubernetes.objects.podspec import (
     KEEPING_GRACE_S,
     MASTER_GRACE_S,
@@ -75,7 +64,7 @@ class Submission:
     uid: str
     submitted_s: float
     image: str
-    owner: ResourceOwner | None = None
+    owner: names.ResourceOwner | None = None
     queue_system: QueueSystem | None = None
 
 
@@ -121,7 +110,7 @@ def submission_of(record: Manifest) -> Submission:
     Raises:
         PlatformError: It is missing or damaged.
     """
-    return read_submission(*_text(record, SUBMISSION_KEY))
+    return read_submission(*_text(record, names.SUBMISSION_KEY))
 
 
 def spec_of(record: Manifest) -> JobSpec:
@@ -130,7 +119,7 @@ def spec_of(record: Manifest) -> JobSpec:
     Raises:
         PlatformError: It is missing or damaged.
     """
-    return read_spec(*_text(record, SPEC_KEY))
+    return read_spec(*_text(record, names.SPEC_KEY))
 
 
 def control_of(record: Manifest) -> JobControl:
@@ -139,7 +128,7 @@ def control_of(record: Manifest) -> JobControl:
     Raises:
         PlatformError: It is missing or damaged.
     """
-    text, where = _text(record, CONTROL_KEY)
+    text, where = _text(record, names.CONTROL_KEY)
     return _read(text, _CONTROL, where)
 
 
@@ -149,9 +138,9 @@ def status_of(config_map: Manifest) -> JobStatus | None:
     Raises:
         StatusUnreadableError: It is damaged.
     """
-    if STATUS_KEY not in (config_map.get("data") or {}):
+    if names.STATUS_KEY not in (config_map.get("data") or {}):
         return None
-    text, where = _text(config_map, STATUS_KEY)
+    text, where = _text(config_map, names.STATUS_KEY)
     try:
         return _STATUS.validate_json(text)
     except ValidationError as error:
@@ -167,9 +156,9 @@ def last_words_of(config_map: Manifest) -> dict[str, str]:
     Raises:
         PlatformError: They are damaged.
     """
-    if LAST_WORDS_KEY not in (config_map.get("data") or {}):
+    if names.LAST_WORDS_KEY not in (config_map.get("data") or {}):
         return {}
-    text, where = _text(config_map, LAST_WORDS_KEY)
+    text, where = _text(config_map, names.LAST_WORDS_KEY)
     return _read(text, _LAST_WORDS, where)
 
 
@@ -245,7 +234,7 @@ def state_claim(job: Job, name: str, template: Manifest) -> Manifest:
         template: Its `spec`, and labels and annotations in its `metadata`.
     """
     given = template.get("metadata") or {}
-    made = metadata(job, name, references_of_belonging(job.owner, None))
+    made = metadata(job, name, names.references_of_belonging(job.owner, None))
     made["labels"] = (given.get("labels") or {}) | made["labels"]
     if annotations := given.get("annotations"):
         made["annotations"] = annotations
@@ -258,7 +247,7 @@ def state_claim(job: Job, name: str, template: Manifest) -> Manifest:
 
 
 def token_secret(
-    job: Job, token: str, owner: Owner | None = None, certificate: Certificate | None = None
+    job: Job, token: str, owner: names.Owner | None = None, certificate: Certificate | None = None
 ) -> Manifest:
     """The Secret that authenticates, and with a certificate encrypts, every call within the job."""
     data = {names.TOKEN_KEY: token}
@@ -268,16 +257,16 @@ def token_secret(
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": metadata(
-            job, names.token_name(job.name), references_of_belonging(job.owner, owner)
+            job, names.token_name(job.name), names.references_of_belonging(job.owner, owner)
         ),
         "type": "Opaque",
         "stringData": data,
     }
 
 
-def service(job: Job, owner: Owner | None = None) -> Manifest:
+def service(job: Job, owner: names.Owner | None = None) -> Manifest:
     """The Service that gives the master a name which every life of it keeps."""
-    references = references_of_belonging(job.owner, owner)
+    references = names.references_of_belonging(job.owner, owner)
     manifest: Manifest = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -322,11 +311,11 @@ def master_pod(job: Job) -> Manifest:
     if job.owner is not None:
         # Somebody makes it again elsewhere.
         spec["tolerations"] += bearing_with_lost_node()
-    references = references_of_belonging(job.owner, None)
+    references = names.references_of_belonging(job.owner, None)
     return _pod(job, names.master_name(job.name), MASTER_REPLICA, spec, references)
 
 
-def replica_pod(job: Job, replica: ReplicaId, owner: Owner | None) -> Manifest:
+def replica_pod(job: Job, replica: ReplicaId, owner: names.Owner | None) -> Manifest:
     """The pod of one launch that the master makes; without an owner only for a dry run."""
     role = ROLES[replica.role]
     command = [
@@ -343,7 +332,7 @@ def replica_pod(job: Job, replica: ReplicaId, owner: Owner | None) -> Manifest:
     if priority := worker_priority(classes, replica.index, num_replicas):
         spec["priorityClassName"] = priority
     name = pod_name(job, replica)
-    return _pod(job, name, replica, spec, references_of_replica(job.owner, owner))
+    return _pod(job, name, replica, spec, names.references_of_replica(job.owner, owner))
 
 
 def example_pod(job: Job, role: str = WORKER) -> Manifest:
@@ -366,7 +355,7 @@ def _config_map(job: Job, name: str, data: dict[str, str]) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(job, name, references_of_belonging(job.owner, None)),
+        "metadata": metadata(job, name, names.references_of_belonging(job.owner, None)),
         "data": data,
     }
 

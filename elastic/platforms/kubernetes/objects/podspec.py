@@ -10,7 +10,6 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.platforms.kubernetes.objects.names import ResourceOwner
 from elastic.platforms.kubernetes.objects.queues import (
     QUEUE_LABEL,
     Gang,
@@ -69,7 +68,7 @@ class Job:
     image: str
     hook: Hook | None = None
     resumed_uid: str | None = None
-    owner: ResourceOwner | None = None
+    owner: names.ResourceOwner | None = None
     queue_system: QueueSystem | None = None
 
     @property
