@@ -13,8 +13,7 @@ from support.converting import convert
 
 from elastic.data import columns
 from elastic.data.columns import unrounded
-from elastic.data.convert.folder import ConversionFolder
-from elastic.data.convert.plan import Plan, cut_work
+from elastic.data.convert.plan import ConversionFolder, Plan, cut_work
 from elastic.data.convert.units import _cast, write_units
 from elastic.data.convert.writers import WRITERS
 from elastic.data.inspection import forms_of
