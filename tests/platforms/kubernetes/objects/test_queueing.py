@@ -7,11 +7,11 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.hooks import Hook
 from elastic.platforms.kubernetes.objects.manifests import (
-    Owner,
     Submission,
     dump_submission,
     read_submission,
 )
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job, job_group
 from elastic.platforms.kubernetes.objects.queues import GROUPS, QueueSystem
 from elastic.spec.job import JobSpec
