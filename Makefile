@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # 2.13.0 is the newest release the tests have seen; a CPU build serves as well as a CUDA one.
 TORCH ?= torch==2.13.0
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+# pip compiles what it installs by one core, for more than a minute. Here all cores do, and leave out
+# what is never imported: tests, and clients of asyncio. Some files are templates, or of Python 2.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests|kubernetes/aio)/' $(VENV)/lib || true
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -14,13 +18,15 @@ $(VENV)/.runtime: pyproject.toml
 	@echo "setting up $(VENV) (first time: a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 # Under the name that it had, it would hold the same files.
-	@$(BIN)/pip uninstall --quiet --yes --disable-pip-version-check elastic 2>/dev/null
-	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" scikit-learn
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@$(PIP) uninstall --yes elastic 2>/dev/null
+	@$(PIP) install --no-compile "$(TORCH)" scikit-learn
+	@$(PIP) install --no-compile -e .
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev,tensorflow,torch]" "$(TORCH)"
+	@$(PIP) install --no-compile -e ".[dev,tensorflow,torch]" "$(TORCH)"
+	@$(COMPILE)
 	@touch $@
 
 .PHONY: quickstart

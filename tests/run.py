@@ -1,8 +1,9 @@
 """`make test`: all checks and tests, part by part, and where the time went.
 
 A part is one command. One that fails does not keep the next from running; a part that has a
-limit of time for the whole run behind it fails where the run took longer. What waits most of its
-time runs beside what computes, one part of it after the other.
+limit of time for the whole run behind it fails where the run took longer. Parts run in lanes, one
+after the other in each, so that no core is idle: lint, which uses one, and what waits most of its
+time for the cluster run beside the tests that compute.
 
 On two cores that do twice as much as they can, a test now and then meets a moment that its author
 did not think of. A few such failures are looked at again when all is quiet: what passes by itself,
@@ -18,10 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import takewhile
 from pathlib import Path
 
 from support import seeds
@@ -88,8 +88,8 @@ class Part:
     Attributes:
         name: As the table calls it.
         command: What is run.
-        is_beside: Whether it runs beside the last part before it that does not, and after those
-            between the two; what it prints follows theirs.
+        lane: Runs its parts one after the other, beside the parts of no lane just before them and
+            beside other lanes. What a part prints follows theirs; where it fails, at once.
         seconds: How long it took.
         is_good: Whether it succeeded.
         tests: Seconds by cause, by test.
@@ -98,7 +98,7 @@ class Part:
 
     name: str
     command: list[str]
-    is_beside: bool = False
+    lane: str = ""
     seconds: float = 0.0
     is_good: bool = False
     tests: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -121,24 +121,49 @@ class Part:
 
 
 def run_all(all_parts):
-    """Run parts in their order, those that wait beside the one before them."""
-    left = list(all_parts)
-    while left:
-        first, *left = left
-        beside = list(takewhile(lambda part: part.is_beside, left))
-        del left[: len(beside)]
-        with ThreadPoolExecutor(max_workers=1) as threads, ExitStack() as files:
-            outputs = [files.enter_context(tempfile.TemporaryFile()) for _ in beside]
-            runs = [
-                threads.submit(part.run, output)
-                for part, output in zip(beside, outputs, strict=True)
-            ]
-            first.run()
-            for run, output in zip(runs, outputs, strict=True):
-                run.result()
-                output.seek(0)
-                sys.stdout.write(output.read().decode())
-            sys.stdout.flush()
+    """Run parts in their order, and lanes beside each other."""
+    for stage in _stages(all_parts):
+        lanes = defaultdict(list)
+        for part in stage:
+            lanes[part.lane].append(part)
+        first = lanes.pop("", [])
+        with ThreadPoolExecutor() as threads:
+            runs = [threads.submit(_run_lane, lane) for lane in lanes.values()]
+            for part in first:
+                part.run()
+            for run in runs:
+                _print(run.result())
+
+
+def _stages(all_parts):
+    """Parts that run in the same time: some of no lane, and the lanes that follow them."""
+    stage = []
+    for part in all_parts:
+        if stage and stage[-1].lane and not part.lane:
+            yield stage
+            stage = []
+        stage.append(part)
+    yield stage
+
+
+def _run_lane(parts_of_lane):
+    """What the parts print, but that of those that fail."""
+    told = ""
+    for part in parts_of_lane:
+        with tempfile.TemporaryFile() as output:
+            part.run(output)
+            output.seek(0)
+            text = output.read().decode()
+        if part.is_good:
+            told += text
+        else:
+            _print(text)
+    return told
+
+
+def _print(text):
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def look_again(done):
@@ -164,13 +189,13 @@ def parts():
     """All parts, in the order in which they are run."""
     small_pods = _pytest(SHARED_CLUSTER, *_in_cluster(NUM_SMALL_PODS), *SMALL_PODS)
     return [
-        Part("lint", ["make", "--no-print-directory", "lint"]),
-        # Lint leaves a core free, and each process of the others would compile all tests anew.
-        Part("compiling tests", ["sh", "-c", COMPILE_TESTS], is_beside=True),
+        # Each process of the tests would compile all of them anew.
+        Part("compiling tests", ["sh", "-c", COMPILE_TESTS]),
         Part("tests", _pytest(LOCAL, "-n", str(NUM_LOCAL), "--dist", "worksteal")),
+        Part("lint", ["make", "--no-print-directory", "lint"], lane="lint"),
         # Both wait for pods nearly all the time.
-        Part("the cluster alone", _pytest(WHOLE_CLUSTER, *ALONE), is_beside=True),
-        Part("small pods", small_pods, is_beside=True),
+        Part("the cluster alone", _pytest(WHOLE_CLUSTER, *ALONE), lane="cluster"),
+        Part("small pods", small_pods, lane="cluster"),
         Part(
             "in the cluster",
             _pytest(SHARED_CLUSTER, *_in_cluster(NUM_IN_CLUSTER), *WHOLE_JOBS),

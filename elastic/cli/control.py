@@ -10,7 +10,9 @@ from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import job_argument, open_platform, platform_option
 from elastic.cli.targets import ObjectTarget, objects_beside, others_named, target_of
 from elastic.client.following import (
+    has_size,
     num_running,
+    surplus,
     wait_for_replicas,
     wait_for_workers,
     why_workers_wait,
@@ -18,6 +20,7 @@ from elastic.client.following import (
 from elastic.errors import PlatformError
 from elastic.platforms.base import Platform, StillAliveError
 from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status.objects import ObjectStatus
 from elastic.telemetry.summary import counted
 
 PATIENCE_S: Final = 1.0
@@ -121,20 +124,25 @@ def _scale_object(target: ObjectTarget, wanted: int, timeout_s: float | None) ->
         click.echo(f"{reference}: has been asked for {asked}, has {has}")
         return ExitCode.DONE
     last = wait_for_replicas(
-        lambda: objects.brief(reference), wanted, timeout_s, WaitNotes(str(reference))
+        lambda: objects.with_pods(reference), wanted, timeout_s, WaitNotes(str(reference))
     )
-    if last.replicas_ready == wanted:
+    if has_size(last, wanted):
         click.echo(f"{reference}: {before.replicas_ready} → {asked}")
         return ExitCode.DONE
     if last.is_final:
         click.echo(f"{reference} ended before it had {asked}: {last.phase}")
         return ExitCode.NOT_FINISHED
-    why = last.message and f": {last.message}"
-    click.echo(
-        f"{reference}: {last.replicas_ready} of {asked} run so far{why}; "
-        f"see elastic status {reference}"
-    )
+    click.echo(f"{reference}: {_so_far(last, wanted, asked)}; see elastic status {reference}")
     return ExitCode.NOT_FINISHED
+
+
+def _so_far(status: ObjectStatus, wanted: int, asked: str) -> str:
+    """What an object has whose time is over."""
+    leaving = surplus(status, wanted)
+    if leaving and status.replicas_ready == wanted:
+        return f"{', '.join(leaving)} still there beside {asked}"
+    why = status.message and f": {status.message}"
+    return f"{status.replicas_ready} of {asked} run so far{why}"
 
 
 def _outcome(status: JobStatus, before: int, wanted: int) -> str:

@@ -92,6 +92,7 @@ def command(context: click.Context, /, apply: bool, dry_run: bool, **options: An
     """
     # The cluster's client is not needed for --help.
     from elastic.platforms.kubernetes.api.cluster import connect
+    from elastic.platforms.kubernetes.api.kubeconfig import NAME_ONE
 
     is_controller = bool(options["controller"])
     _refuse_what_does_not_go_together(context, is_controller)
@@ -100,7 +101,7 @@ def command(context: click.Context, /, apply: bool, dry_run: bool, **options: An
     choice, is_applied = cluster_choice(context), not dry_run and (apply or is_controller)
     cluster = None
     if is_applied or choice.namespace is None:
-        cluster = connect(choice.kubeconfig, choice.context)
+        cluster = connect(choice.kubeconfig, choice.context, remedy=NAME_ONE)
     namespace = choice.namespace or (cluster.namespace if cluster else "default")
     applied = cluster if is_applied else None
     if is_controller:

@@ -78,9 +78,10 @@ def command(
 def _of_cluster(context: click.Context, all_namespaces: bool, kinds: tuple[str, ...]) -> "Snapshot":
     from elastic.controller.snapshots.looking import check_kinds, look
     from elastic.platforms.kubernetes.api.cluster import connect
+    from elastic.platforms.kubernetes.api.kubeconfig import NAME_ONE
 
     check_kinds(kinds)
     choice = cluster_choice(context)
-    cluster = connect(choice.kubeconfig, choice.context)
+    cluster = connect(choice.kubeconfig, choice.context, remedy=NAME_ONE)
     where = None if all_namespaces else choice.namespace or cluster.namespace
     return look(cluster, where, kinds)

@@ -179,10 +179,11 @@ def _scenario(context: click.Context, values: dict[str, Any]) -> "Scenario":
 def _of_cluster(context: click.Context, values: dict[str, Any]) -> "Scenario":
     from elastic.controller.snapshots.looking import look_back
     from elastic.platforms.kubernetes.api.cluster import connect
+    from elastic.platforms.kubernetes.api.kubeconfig import NAME_ONE
     from elastic.simulation.generators import Scenario
 
     choice = cluster_choice(context)
-    cluster = connect(choice.kubeconfig, choice.context)
+    cluster = connect(choice.kubeconfig, choice.context, remedy=NAME_ONE)
     where = None if values["all_namespaces"] else choice.namespace or cluster.namespace
     return Scenario(*look_back(cluster, where, values["serial"]))
 

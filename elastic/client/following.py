@@ -9,7 +9,7 @@ from elastic.platforms.base import LOST_AFTER_S, LastLook, Platform, unheard
 from elastic.policy.replicas import told_id
 from elastic.spec.roles import WORKER
 from elastic.spec.status import JobStatus
-from elastic.spec.status.objects import ObjectStatus
+from elastic.spec.status.objects import ObjectStatus, PodStatus
 from elastic.telemetry.summary import first_line, is_running, waits_because
 
 T = TypeVar("T")
@@ -17,6 +17,8 @@ T = TypeVar("T")
 POLL_S: Final = 0.5
 NO_MASTER: Final = "NoMaster"
 """A platform's reason for a job whose master is gone and comes back only with the user's help."""
+_LIVING: Final = frozenset({"Pending", "Running", "Unknown"})
+"""Phases of pods, as Kubernetes has them."""
 
 
 class NoMasterError(PlatformError):
@@ -151,18 +153,45 @@ def wait_for_replicas(
     """An object as it is when it has so many replicas, has ended, or the time is over.
 
     Args:
-        look: Sees it.
+        look: Sees it, with its pods where these may be seen.
         on_wait: Told at each look what is waited for.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
         status = look()
-        reached = status.replicas_wanted == status.replicas_ready == wanted
-        if reached or status.is_final or time.monotonic() >= deadline_s:
+        if has_size(status, wanted) or status.is_final or time.monotonic() >= deadline_s:
             return status
-        why = f": {status.message}" if status.message else ""
-        on_wait(f"{wanted} {status.scaled_role}s to run, {status.replicas_ready} do{why}")
+        on_wait(_awaited_of(status, wanted))
         time.sleep(POLL_S)
+
+
+def has_size(status: ObjectStatus, wanted: int) -> bool:
+    """Whether an object has so many replicas, and nothing more of them runs."""
+    is_told = status.replicas_wanted == status.replicas_ready == wanted
+    return is_told and not surplus(status, wanted)
+
+
+def surplus(status: ObjectStatus, wanted: int) -> list[str]:
+    """Replicas that have yet to leave where there are to be `wanted`; none where none are seen.
+
+    A status counts the wanted ones alone, and is told before the others are removed: a controller
+    that ends between the two leaves them to the next.
+    """
+    pods = [pod for pod in status.pods or () if pod.role == status.scaled_role and _lives(pod)]
+    return [pod.replica for pod in pods[wanted:]]
+
+
+def _lives(pod: PodStatus) -> bool:
+    """Whether it runs or will; one that was asked to end may be over, and only held by a queue."""
+    return pod.is_ready or pod.phase in _LIVING
+
+
+def _awaited_of(status: ObjectStatus, wanted: int) -> str:
+    """`4 workers to run, 2 do: no cpu`, or who has to leave first."""
+    if status.replicas_ready == wanted and (leaving := surplus(status, wanted)):
+        return f"{', '.join(leaving)} to leave"
+    why = f": {status.message}" if status.message else ""
+    return f"{wanted} {status.scaled_role}s to run, {status.replicas_ready} do{why}"
 
 
 def why_workers_wait(status: JobStatus) -> str:

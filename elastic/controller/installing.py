@@ -97,14 +97,18 @@ class Installation:
 
 
 def manifests(installation: Installation) -> list[Manifest]:
-    """All objects, each after those that it needs."""
+    """All objects, each after those that it needs.
+
+    The first is one in the namespace: where there is no such namespace, it is refused before
+    anything of the whole cluster has been changed.
+    """
     return [
-        *definitions(installation),
         {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": _metadata(NAME, installation.namespace),
         },
+        *definitions(installation),
         *_access(installation),
         deployment(installation),
     ]

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from elastic.spec.kinds import JobKind
-from elastic.spec.status import NO_MASTERS, JobPhase, JobStatus
+from elastic.spec.status import NO_MASTERS, JobPhase, JobStatus, Progress
 from elastic.spec.status.time_split import TimeCategory
 
 
-def resumed(status: JobStatus, submitted_s: float | None) -> JobStatus:
+def resumed(status: JobStatus, submitted_s: float | None, kind: JobKind) -> JobStatus:
     """The status until the new master tells its own: what was reached stays, how it ended does not.
 
     The account of its time goes on too, from the first submission.
@@ -16,6 +16,7 @@ def resumed(status: JobStatus, submitted_s: float | None) -> JobStatus:
     Args:
         status: Of the job that has ended.
         submitted_s: When that was submitted, as far as its platform knows; a master may not.
+        kind: Of the new one. What a job of another kind has counted, it does not compute again.
     """
     waits = {"current": TimeCategory.QUEUE}
     return status.model_copy(
@@ -27,6 +28,7 @@ def resumed(status: JobStatus, submitted_s: float | None) -> JobStatus:
             # Who resumes a job has mended what failed it.
             "master_history": NO_MASTERS,
             "workers": (),
+            "progress": status.progress if status.kind is kind else Progress(),
             "submitted_s": submitted_s if status.submitted_s is None else status.submitted_s,
             "time_split": status.time_split.model_copy(update=waits),
         }

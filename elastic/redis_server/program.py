@@ -65,7 +65,9 @@ def configuration(
         f"port {port}",
         f"requirepass {password}",
         f'dir "{folder}"',
-        # Each write is in the file before it is answered, and on the disk within a second.
+        # A write is handed to the operating system before it is answered, as a rule, so that the
+        # end of this process costs none. The disk has it a second later, or two where it is slow:
+        # so much is lost with the machine.
         "appendonly yes",
         "appendfsync everysec",
         "maxmemory-policy noeviction",

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from elastic.planning.telling import aligned
-from elastic.policy.cluster.amounts import CPU, MILLI, Amounts, is_gpu
+from elastic.policy.cluster.amounts import CPU, MEMORY, MILLI, PODS, Amounts, is_gpu
 from elastic.simulation.workload import Window
 
 WHOLE: Final = "whole"
@@ -94,7 +94,8 @@ class Span:
     """Means over a span of time.
 
     Attributes:
-        utilisation: Part of the capacity that is in use, 0 to 1, by resource.
+        utilisation: Part of the capacity that is in use, 0 to 1, by resource; of CPU, memory, the
+            main resource and what a job asks for.
         jain: Fairness over the scores (size - min) / (max - min) of all jobs with a range that have
             come and not ended; 1 where all are alike, 1/n where one of n has all. None where there
             was never a job with a range.
@@ -206,7 +207,7 @@ def _span(outcome: Outcome, window: Window, first_end_s: float) -> Span:
         resource: _mean([(at_s, each.used.get(resource, 0)) for at_s, each in usage], from_s, to_s)
         / capacity
         for resource, capacity in sorted(outcome.capacity.items())
-        if capacity
+        if capacity and _is_told(outcome, resource)
     }
     cards = _mean([(at_s, each.cards) for at_s, each in usage], from_s, to_s)
     shared = _mean([(at_s, each.shared_milli / MILLI) for at_s, each in usage], from_s, to_s)
@@ -218,6 +219,15 @@ def _span(outcome: Outcome, window: Window, first_end_s: float) -> Span:
         utilisation,
         _mean(fairness, from_s, to_s) if fairness else None,
         shared / cards if cards else None,
+    )
+
+
+def _is_told(outcome: Outcome, resource: str) -> bool:
+    """Whether somebody wants to know: nodes of a cluster have disks and bounds of pods as well."""
+    if resource in (CPU, MEMORY, main_resource(outcome)):
+        return True
+    return resource != PODS and any(
+        each.used.get(resource, 0) > each.services.get(resource, 0) for each in outcome.usage
     )
 
 

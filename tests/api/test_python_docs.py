@@ -1,11 +1,11 @@
-"""The examples of docs/python.md, as one script in a process of its own, with a real job."""
+"""The examples of docs/python.md, as one script in a process of its own, with real jobs."""
 
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+
+from support import warm
 
 from elastic.platforms.local.platform import LocalPlatform
 
@@ -20,10 +20,7 @@ def test_the_examples_train_scale_wait_and_read_metrics(tmp_path):
     known = {k: v for k, v in os.environ.items() if k not in ("ELASTIC_PLATFORM", "KUBECONFIG")}
     environment = known | {"ELASTIC_HOME": str(tmp_path / "home"), "PYTHONPATH": path}
     try:
-        done = subprocess.run(
-            [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True,
-            text=True, timeout=800,
-        )  # fmt: skip
+        done = warm.run(["script.py"], tmp_path, environment)
     finally:
         # Nothing is left of it where an example failed.
         platform = LocalPlatform(tmp_path / "home")

@@ -35,10 +35,10 @@ def test_the_end_of_a_run(programs, limit, code, words, monkeypatch, capfd):
     assert "ELASTIC_TEST_SEED=" in out
 
 
-def test_what_waits_runs_beside_the_part_before_it(tmp_path, monkeypatch, capfd):
+def test_a_lane_runs_beside_the_parts_before_it(tmp_path, monkeypatch, capfd):
     """Each waits for the other's file, and what the second prints comes whole behind the first.
 
-    A third that runs beside the first, too, waits for the second's end.
+    A third of the second's lane waits for the second's end.
     """
     meet = (
         "import pathlib, sys, time; mine, other = map(pathlib.Path, sys.argv[1:]); mine.touch()\n"
@@ -52,13 +52,36 @@ def test_what_waits_runs_beside_the_part_before_it(tmp_path, monkeypatch, capfd)
     last = _part("last", "import pathlib, sys; assert pathlib.Path(sys.argv[1]).exists()")
     second.command[2] += "; mine.with_name('ended').touch()"
     last.command.append(str(tmp_path / "ended"))
-    second.is_beside = last.is_beside = True
+    second.lane = last.lane = "lane"
     monkeypatch.setattr(run, "parts", lambda: [first, second, last, _part("third", "")])
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert run.main() == 0
     out = capfd.readouterr().out
-    assert -1 < out.index("met a") < out.index("met b") < out.index("time: 0.0 min")
+    assert -1 < out.index("met a") < out.index("met b") < out.index("\ntime: ")
     assert all(part.is_good for part in (first, second, last))
+
+
+def test_lanes_run_beside_each_other_and_what_fails_is_told_at_once(tmp_path, monkeypatch, capfd):
+    """The first ends when the second has, and the part behind them begins when all have."""
+    wait = (
+        "import pathlib, time; path = pathlib.Path({!r}, {!r})\n"
+        "while not path.exists(): time.sleep(0.01)\n"
+    )
+    touch = "import pathlib; pathlib.Path({!r}, {!r}).touch()\n"
+    folder = str(tmp_path)
+    first = _part("first", wait.format(folder, "b") + "print('first')")
+    a = _part("a", touch.format(folder, "a") + wait.format(folder, "b") + "print('good')")
+    b = _part("b", wait.format(folder, "a") + "print('bad'); raise SystemExit(1)")
+    after_b = _part("after b", touch.format(folder, "b"))
+    a.lane, b.lane, after_b.lane = "a", "b", "b"
+    seen = "import os; print(*sorted(os.listdir({!r})))"
+    behind = _part("behind", seen.format(folder))
+    monkeypatch.setattr(run, "parts", lambda: [first, a, b, after_b, behind])
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    assert run.main() == 1
+    out = capfd.readouterr().out
+    assert out.split()[:5] == ["bad", "first", "good", "a", "b"]
+    assert [part.is_good for part in (first, a, b, after_b, behind)] == [1, 1, 0, 1, 1]
 
 
 TESTS = Path(run.__file__).parent

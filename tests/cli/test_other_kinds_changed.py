@@ -16,6 +16,7 @@ from support.toy_kind import soon
 from elastic.controller.inspection.objects import Objects
 from elastic.controller.kinds.elastic_job import ElasticJobs
 from elastic.controller.resources import elastic_job, tf_job, training_job
+from elastic.platforms.kubernetes.api.resources import PODS
 
 
 @pytest.fixture
@@ -139,7 +140,37 @@ class TestScale:
             assert out == "elasticjob/ddp: 3 → 5 workers\n"
             assert len(team.world.pods("ddp")) == 5
             assert team.out("scale", "ej/ddp", "2") == "elasticjob/ddp: 5 → 2 workers\n"
+            assert len(team.world.pods("ddp")) == 2
         team.kubelet.close()
+
+    def test_who_has_yet_to_leave_is_waited_for(self, team):
+        """A controller counts the wanted ones, and may end before it has removed the others."""
+        told = {"phase": "Running", "replicaStatuses": {"Worker": {"active": 2}}}
+        team.add(elastic_job.RESOURCE, "ddp", ELASTIC_JOB, status=told)
+        for index in range(4):
+            team.add_pod(f"ddp-worker-{index}", pod_labels("ddp", "worker", index), phase="Running")
+        code, out, _ = team.run("scale", "ej/ddp", "2", "--timeout=0")
+        assert (code, out) == (
+            101,
+            "elasticjob/ddp: worker-2, worker-3 still there beside 2 workers; see elastic status "
+            "elasticjob/ddp\n",
+        )
+        for index in (2, 3):
+            team.api.objects.delete(
+                team.world.place(f"ddp-worker-{index}", "team", PODS), {"gracePeriodSeconds": 0}
+            )
+        assert team.out("scale", "ej/ddp", "2") == "elasticjob/ddp: 2 → 2 workers\n"
+
+    def test_what_a_queue_holds_of_ended_pods_is_no_replica(self, team):
+        told = {"phase": "Running", "replicaStatuses": {"Worker": {"active": 2}}}
+        team.add(elastic_job.RESOURCE, "ddp", ELASTIC_JOB, status=told)
+        for index, phase in enumerate(["Running", "Running", "Failed"]):
+            team.add_pod(f"ddp-worker-{index}", pod_labels("ddp", "worker", index), phase=phase)
+        held = team.world.place("ddp-worker-2", "team", PODS)
+        team.api.objects.merge(held, {"metadata": {"finalizers": ["kueue.x-k8s.io/managed"]}})
+        team.api.objects.delete(held, {"gracePeriodSeconds": 0})
+        assert "ddp-worker-2" in team.world.pods("ddp")
+        assert team.out("scale", "ej/ddp", "2") == "elasticjob/ddp: 2 → 2 workers\n"
 
     def test_what_others_have_changed_meanwhile_is_looked_at_again(self, team, monkeypatch):
         team.add(elastic_job.RESOURCE, "ddp", ELASTIC_JOB)

@@ -5,12 +5,11 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from sklearn.datasets import load_iris
+from support import warm
 
 from elastic.data.predictions import MANIFEST
 from elastic.platforms.local.directory import default_home
@@ -40,11 +39,8 @@ def test_the_commands_do_what_the_guide_says(folder):
     said = []
     environment = {"ELASTIC_HOME": str(folder / "home"), "ELASTIC_PLATFORM": "local"}
     for block in re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL):
-        done = subprocess.run(
-            [sys.executable, "-m", *shlex.split(block.replace("\\\n", " "))],
-            cwd=folder, env=os.environ | environment,
-            capture_output=True, text=True, timeout=600, check=False,
-        )  # fmt: skip
+        command = ["-m", *shlex.split(block.replace("\\\n", " "))]
+        done = warm.run(command, folder, os.environ | environment)
         assert done.returncode == 0, done.stdout + done.stderr
         said.append(done.stdout)
     trained, evaluated, predicted = said
@@ -66,11 +62,9 @@ def test_the_commands_do_what_the_guide_says(folder):
     for name in kept:
         assert (job / name).is_dir() if name.endswith("/") else (job / name).is_file()
     # Each of the three has its results elsewhere.
-    command = ["elastic", "prune", "--older_than=0s", "--yes"]
-    pruned = subprocess.run(
-        [sys.executable, "-m", *command], env=os.environ | environment,
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+    command = ["-m", "elastic", "prune", "--older_than=0s", "--yes"]
+    pruned = warm.run(command, folder, os.environ | environment)
+    assert pruned.returncode == 0, pruned.stderr
     assert pruned.stdout.splitlines()[-1] == "3 jobs removed"
     assert not job.exists()
     assert (folder / "my_model.safetensors").is_file()

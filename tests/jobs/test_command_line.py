@@ -4,9 +4,11 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cli.test_processes import Terminal, environment
+from support import warm
 from support.datasets import MODEL_ZOO, prepared_dir
 from support.local_job import LocalJob, make_spec
 from support.single_pass import predicted_rows
@@ -37,6 +39,12 @@ def _run(*arguments):
     done = subprocess.run(
         _elastic(*arguments), env=environment(), capture_output=True, text=True, timeout=600
     )
+    return done.returncode, done.stdout, done.stderr
+
+
+def _run_warm(*arguments):
+    """Where it is not about how processes begin."""
+    done = warm.run(["-m", "elastic.cli", *arguments], Path.cwd(), environment())
     return done.returncode, done.stdout, done.stderr
 
 
@@ -111,7 +119,7 @@ def test_a_closed_terminal_stops_the_job_it_follows(home):
 def test_a_failed_job_is_told_with_its_reason(home, tmp_path):
     (tmp_path / "mine.py").write_text((ZOO / "obedient.py").read_text() + "\nimport not_there\n")
     data = write_records(tmp_path / "train.npz")
-    code, out, err = _run(
+    code, out, err = _run_warm(
         "train", "--job_name=job", f"--model_zoo={tmp_path}", "--model_def=mine.CustomModel",
         f"--training_data={data}", "--minibatch_size=8",
     )  # fmt: skip
@@ -122,7 +130,7 @@ def test_a_failed_job_is_told_with_its_reason(home, tmp_path):
     assert code == 100
     hint = "see what was written with: elastic logs job --platform local\n"
     assert (message in out.replace("\n", " "), err) == (True, hint)
-    assert _run("status", "job")[0] == 100
+    assert _run_warm("status", "job")[0] == 100
     _job(home, "job").wait_until_gone()
 
 

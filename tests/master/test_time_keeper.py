@@ -7,6 +7,7 @@ from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.time_keeper import TimeKeeper
 from elastic.policy.ended_jobs import resumed
 from elastic.policy.time_account import split_at
+from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobPhase, JobStatus
 from elastic.spec.status.time_split import TimeCategory, TimeSplit
 
@@ -53,7 +54,7 @@ def test_a_resumed_job_accounts_for_all_of_its_lives():
     ended = EARLIER.model_copy(
         update={"submitted_s": None, "phase": JobPhase.SUCCEEDED, "ended_s": 110.0}
     )
-    waiting = resumed(ended, 97.0)
+    waiting = resumed(ended, 97.0, JobKind.TRAIN)
     assert (waiting.phase, waiting.submitted_s, waiting.ended_s) == (JobPhase.PENDING, 97.0, None)
     split = split_at(waiting, 114.0)
     assert (split.queue_s, split.train_s, split.until_s) == (9.0, 8.0, 114.0)

@@ -4,9 +4,9 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from elastic.policy.ended_jobs import ended_before, ended_s, only_here
+from elastic.policy.ended_jobs import ended_before, ended_s, only_here, resumed
 from elastic.spec.kinds import JobKind
-from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.status import JobPhase, JobStatus, Progress
 
 OWN = PurePosixPath("/home/jobs/a")
 RESUMED = "what --resume goes on from"
@@ -65,3 +65,11 @@ def test_jobs_that_go_on_or_ended_later_stay():
 def test_what_only_the_jobs_own_folder_has(seen, expected):
     assert only_here(seen, OWN, has_kept=True) == expected
     assert only_here(seen, OWN, has_kept=False) == ""
+
+
+@pytest.mark.parametrize("kind", JobKind)
+def test_what_a_job_of_another_kind_has_counted_is_not_computed_again(kind):
+    progress = Progress(records_done=100, computed_again=7)
+    earlier = status(JobPhase.FAILED, kind=kind, progress=progress)
+    reached = resumed(earlier, 1.0, JobKind.TRAIN).progress
+    assert reached == (progress if kind is JobKind.TRAIN else Progress())

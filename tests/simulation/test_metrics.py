@@ -1,7 +1,7 @@
 """The numbers of a simulation: means are weighted by time, and nobody gains by refusing jobs."""
 
 import pytest
-from simulation.toys import ByTable, StartsAtMin, holding, nodes, working
+from simulation.toys import CPU, ByTable, StartsAtMin, holding, nodes, working
 
 from elastic.policy.cluster.plan import Decision
 from elastic.policy.cluster.snapshot import Share
@@ -27,6 +27,14 @@ def test_utilisation_is_weighted_by_time():
     assert found.span("late").utilisation["cpu"] == pytest.approx((5 * 0.25 + 5 * 1) / 10)
     assert (found.span("end").from_s, found.span("end").to_s) == (15, 20)
     assert found.span("end").utilisation["cpu"] == 1
+
+
+@pytest.mark.parametrize("requests", [CPU, CPU | {"ephemeral-storage": 8, "pods": 1}])
+def test_the_use_of_what_no_job_asks_for_is_not_told(requests):
+    room = {"memory": 64, "ephemeral-storage": 16, "pods": 110, "hugepages-2Mi": 4}
+    found = measured([holding("a", requests=requests)], StartsAtMin(), **room)
+    asked = {"cpu", "memory", *requests} - {"pods"}
+    assert found.whole.utilisation.keys() == asked
 
 
 def test_a_window_after_the_first_end_is_the_moment_before_it():

@@ -74,6 +74,14 @@ class Objects:
         kind = reference.kind
         return object_status(kind, job, self.pods(reference), self._events(job))
 
+    def with_pods(self, reference: Reference) -> ObjectStatus:
+        """The same without events.
+
+        Raises:
+            JobNotFoundError: See `status`, and its other errors.
+        """
+        return object_status(reference.kind, self.get(reference), self.pods(reference))
+
     def brief(self, reference: Reference) -> ObjectStatus:
         """The same without pods and events, in one request.
 

@@ -32,8 +32,9 @@ RUN test -z "$FRAMEWORK" \
     -r /opt/elastic/requirements.txt -r /opt/elastic/model_zoo/requirements.txt \
     "$FRAMEWORK_REQUIREMENT"
 COPY elastic/*.whl /opt/elastic/
-# What a base has of the name `elastic` would share its files with this one.
-RUN python -m pip uninstall --yes elastic \
+# What a base has of the name `elastic` would share its files with this one. Most have none, of which
+# pip would warn.
+RUN python -m pip uninstall --yes -qq elastic \
     && python -m pip install --no-deps --force-reinstall /opt/elastic/*.whl
 # Some libraries want a home they can write to; this user has none.
 ENV HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

@@ -32,6 +32,7 @@ from elastic.policy.ended_jobs import only_here, resumed
 from elastic.policy.fleet import desired_workers
 from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
+from elastic.spec.kinds import JobKind
 from elastic.spec.names import other_jobs
 from elastic.spec.roles import MASTER, ROLES
 from elastic.spec.since import Since
@@ -381,7 +382,7 @@ def submit_job(
         staged = JobDirectory(staging_path / "job")
         staged.write_submission(spec, submission, secrets.token_hex(32), _certificate(spec))
         if is_there and spec.resume:
-            _resume(directory, staged)
+            _resume(directory, staged, spec.kind)
         else:
             _place(directory, staged, replaced_path=staging_path / "replaced")
     try:
@@ -461,12 +462,13 @@ def _place(directory: JobDirectory, staged: JobDirectory, replaced_path: Path) -
         raise PlatformError(f"cannot place the job at {directory.path}: {error}") from error
 
 
-def _resume(directory: JobDirectory, staged: JobDirectory) -> None:
+def _resume(directory: JobDirectory, staged: JobDirectory, kind: JobKind) -> None:
     """Let the new submission take over the folder with its cuts, logs and history."""
     status, earlier = directory.sound_status(), directory.submission()
     if status is not None:
         # How it ended does not stay, or the new supervisor would believe it.
-        staged.write_status(resumed(status, None if earlier is None else earlier.submitted_s))
+        submitted_s = None if earlier is None else earlier.submitted_s
+        staged.write_status(resumed(status, submitted_s, kind))
     try:
         for path in (directory.desired_path, directory.observed_path, directory.exits_path):
             shutil.rmtree(path, ignore_errors=True)

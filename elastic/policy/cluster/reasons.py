@@ -46,11 +46,12 @@ class Reasons:
         for giver in dict.fromkeys(givers):
             self._gave(giver, f"{name_of(job.workers)} waits for it")
         source = f"room from {listed(names)}" if names else idle
-        self._up[job.key] = f"its minimum: {source}"
+        self._up[job.key] = f"{_short_of_least(job)}: {source}"
 
     def begun(self, job: JobSeats) -> None:
         """A job is started without room for all of its minimum."""
-        self._up[job.key] = "its minimum, before there is room for all: nobody can give any"
+        short = f"{_short_of_least(job)}, and begins before there is room for all"
+        self._up[job.key] = f"{short}: nobody can give any"
 
     def given_to_pods(self, givers: Iterable[Seats]) -> None:
         """Somebody made room for what belongs to no job."""
@@ -85,3 +86,7 @@ class Reasons:
         if change > 0:
             return changed_text(job.workers, self._up.get(key, "room for all that it waited for"))
         return "as many as before, on other nodes" if job.workers.group.placed else "has nodes now"
+
+
+def _short_of_least(job: JobSeats) -> str:
+    return f"it had less than its minimum of {job.workers.group.min}"

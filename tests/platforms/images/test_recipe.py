@@ -1,4 +1,7 @@
 import io
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +74,13 @@ def test_the_recipe_of_elastic_begins_from_the_image_that_is_asked_for(tmp_path)
     assert base_images(recipe, {"IMAGE_BASE": "mine:1"}) == ["mine:1"]
     (tmp_path / "elastic.Dockerfile").write_text("FROM other")
     assert base_images(dockerfile_of(tmp_path), {}) == ["other"]
+
+
+def test_a_base_without_elastic_is_no_reason_to_warn(tmp_path):
+    [command] = re.findall(r"python -m (pip uninstall .*) elastic ", dockerfile_of(tmp_path))
+    argv = [sys.executable, "-m", *command.split(), "elastic-that-nobody-has"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert (said.stdout, said.stderr) == ("", "")
 
 
 def test_a_recipe_that_cannot_be_read_is_named(zoo, as_nobody):

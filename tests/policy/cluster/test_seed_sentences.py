@@ -109,7 +109,9 @@ class TestScalingGpuJobs:
         ]
         before = snapshot(gpus(1), jobs)
         assert planned(before) == {"most": 2, "less": 1, "new": 1}
-        assert "new waits for it" in reason(Fulfillment().plan(before), "most")
+        plan = Fulfillment().plan(before)
+        assert "new waits for it" in reason(plan, "most")
+        assert reason(plan, "new") == "+1: it had less than its minimum of 1: room from most"
 
     def test_when_the_most_fulfilled_has_its_min_nobody_is_scaled_down_and_the_new_job_waits(self):
         jobs = [job("a", 2, 9, {"n0": 2}, gpu=1), job("b", 2, 9, {"n0": 2}, gpu=1)]

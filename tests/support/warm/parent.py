@@ -1,4 +1,5 @@
-"""`python -P parent.py DESCRIPTOR FRAMEWORK`: imports the framework, and forks supervisors.
+"""`python -P parent.py DESCRIPTOR FRAMEWORK`: imports the framework, and forks supervisors and
+commands.
 
 A supervisor that began here forks its replicas where it would start Python anew. All are processes
 like any others: with their parents, groups, signals and ends, and with their own environment in
@@ -6,6 +7,7 @@ like any others: with their parents, groups, signals and ends, and with their ow
 """
 
 import atexit
+import builtins
 import ctypes
 import gc
 import importlib
@@ -20,15 +22,18 @@ import socket
 import sys
 import threading
 import traceback
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from elastic.platforms.local import supervisor
+from elastic.platforms.local import platform, supervisor
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.processes import ReplicaProcess, birth_of
+from support import warm
 
-COMMON = ["elastic.master.run", "elastic.worker.loop", "elastic.worker.assembly"]
+COMMANDS = ["elastic.api", "elastic.cli.job_command", "elastic.cli.status"]
+COMMON = ["elastic.master.run", "elastic.worker.loop", "elastic.worker.assembly", *COMMANDS]
 MODULES = {
     # The first optimizer imports torch._dynamo.
     "torch": ["torch", "torch._dynamo", "elastic.frameworks.torch.updater", *COMMON],
@@ -48,13 +53,70 @@ def main():
     gc.collect()
     gc.freeze()
     connection = socket.socket(fileno=int(descriptor))
-    while request := connection.recv(1 << 20):
-        pid = os.fork()
-        if pid == 0:
-            connection.close()
-            run(lambda: supervise(**json.loads(request)))
-        _, status = os.waitpid(pid, 0)
-        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+    while True:
+        message, descriptors, *_ = socket.recv_fds(connection, warm.MAX_REQUEST_BYTES, 2)
+        if not message:
+            return
+        request = json.loads(message)
+        code = run_command(request, descriptors) if descriptors else start_supervisor(**request)
+        connection.send(str(code).encode())
+
+
+def start_supervisor(job_dir, environment):
+    """Fork a supervisor, and return its code once it is at work."""
+    pid = os.fork()
+    if pid == 0:
+        # No connection is held open by who lives on.
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        run(lambda: supervise(job_dir, environment))
+    return ended(pid)
+
+
+def run_command(request, descriptors):
+    """Fork a command, start the supervisors that it asks for, and return its code."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        run(lambda: be_command(**request, descriptors=descriptors, connection=theirs))
+    theirs.close()
+    for descriptor in descriptors:
+        os.close(descriptor)
+    with ours:
+        # At its end the other side is closed: supervisors have closed theirs.
+        while request := ours.recv(warm.MAX_REQUEST_BYTES):
+            ours.send(str(start_supervisor(**json.loads(request))).encode())
+    return ended(pid)
+
+
+def ended(pid):
+    """Wait for a child; its exit code as `subprocess` gives it."""
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def be_command(arguments, folder, environment, descriptors, connection):
+    """Be `python ARGUMENTS`."""
+    write_to(*descriptors)
+    os.chdir(folder)
+    become(environment)
+    random.seed()
+    platform.LocalPlatform = partial(
+        platform.LocalPlatform, start_supervisor=partial(warm.ask_for_supervisor, connection)
+    )
+    match arguments:
+        case "-m", module, *others:
+            sys.path.insert(0, folder)
+            sys.argv = [module, *others]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case "-c", program, *others:
+            sys.path.insert(0, "")
+            sys.argv = ["-c", *others]
+            exec(program, {"__name__": "__main__", "__builtins__": builtins})
+        case _:
+            sys.path.insert(0, str(Path(folder, arguments[0]).parent))
+            sys.argv = arguments
+            runpy.run_path(arguments[0], run_name="__main__")
 
 
 def supervise(job_dir, environment):
@@ -114,8 +176,13 @@ def redirect(log):
     os.setsid()
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    write_to(log, log)
+
+
+def write_to(output, errors):
+    """Have these files as standard output and standard error."""
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
     for name, number in (("stdout", 1), ("stderr", 2)):
         raw = io.FileIO(number, "w", closefd=False)
         setattr(sys, name, io.TextIOWrapper(raw, write_through=True))

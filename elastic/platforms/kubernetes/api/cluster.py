@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from elastic.platforms.kubernetes.api.errors import AwayError, RefusedError, pause_before_retry
-from elastic.platforms.kubernetes.api.kubeconfig import Access, find_access, pod_access
+from elastic.platforms.kubernetes.api.kubeconfig import RUN_HERE, Access, find_access, pod_access
 from elastic.platforms.kubernetes.api.resources import SELF_ACCESS_REVIEWS, Manifest, Resource
 from elastic.platforms.kubernetes.api.transport import READ_TIMEOUT_S, Pace, Request, Transport
 
@@ -218,14 +218,17 @@ class Cluster:
 
 
 def connect(
-    kubeconfig: str | None = None, context: str | None = None, patience_s: float = PATIENCE_S
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    patience_s: float = PATIENCE_S,
+    remedy: str = RUN_HERE,
 ) -> Cluster:
     """The cluster that kubectl would use, see `find_access`.
 
     Raises:
         PlatformError: Nothing is configured, or what is cannot be used.
     """
-    return Cluster(find_access(kubeconfig, context), patience_s=patience_s)
+    return Cluster(find_access(kubeconfig, context, remedy), patience_s=patience_s)
 
 
 def connect_from_pod(patience_s: float = PATIENCE_S) -> Cluster:

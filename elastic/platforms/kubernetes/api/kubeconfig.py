@@ -37,12 +37,20 @@ class Access:
     source: str
 
 
-def find_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
+RUN_HERE: Final = "add --platform local to run on this machine"
+NAME_ONE: Final = "name a --kubeconfig"
+"""What to do where no cluster is configured: by commands on jobs, and by those on clusters."""
+
+
+def find_access(
+    kubeconfig: str | None = None, context: str | None = None, remedy: str = RUN_HERE
+) -> Access:
     """What kubectl would use: a kubeconfig, or the service account of the pod we run in.
 
     Args:
         kubeconfig: A file; by default the files of $KUBECONFIG, or ~/.kube/config.
         context: One of its contexts; by default the current one.
+        remedy: What to do where nothing is configured.
 
     Raises:
         PlatformError: Nothing is configured, or what is cannot be used.
@@ -58,7 +66,7 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Ac
         return pod_access()
     raise PlatformError(
         "no Kubernetes cluster is configured (no file in $KUBECONFIG, no ~/.kube/config, no "
-        "service account): add --platform local to run on this machine"
+        f"service account): {remedy}"
     )
 
 

@@ -305,7 +305,7 @@ def _no_namespace(cluster: Cluster, manifest: Manifest) -> PlatformError:
     namespace = manifest["metadata"]["namespace"]
     return PlatformError(
         f"there is no namespace {namespace!r} in {cluster.server}: choose another "
-        f"--namespace, or make it: elastic install -n {namespace} --create_namespace --apply"
+        "--namespace, or add --create_namespace"
     )
 
 

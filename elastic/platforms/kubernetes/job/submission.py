@@ -265,7 +265,7 @@ def clear(
     if earlier is None or not spec.resume or published is None:
         objects.delete(CONFIGMAPS, names.status_name(job.name))
         return
-    reached = resumed(published, manifests.submission_of(earlier).submitted_s)
+    reached = resumed(published, manifests.submission_of(earlier).submitted_s, spec.kind)
     objects.write_status(reached, job.submission_uid)
 
 

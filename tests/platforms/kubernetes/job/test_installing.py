@@ -116,6 +116,6 @@ def test_a_namespace_that_is_not_there_is_told_with_what_makes_it():
             return refusal(404, 'serviceaccounts "m" not found', "NotFound", kind="serviceaccounts")
         return refusal(404, 'namespaces "team" not found', "NotFound", kind="namespaces")
 
-    words = r"no namespace 'team' in http://.*elastic install -n team --create_namespace --apply"
+    words = r"no namespace 'team' in http://.*or add --create_namespace"
     with FakeApi(answer=answer) as api, pytest.raises(PlatformError, match=words):
         list(apply(api.cluster(), installing.master_access("team", "m")))
