@@ -26,6 +26,7 @@ BARS: Final = {
     ("goodput, told", "shortest remaining time"): Bar(first=1.0, goal=0.95, is_ceiling=True),
     ("goodput, not told", "Tiresias"): Bar(first=1.0, goal=0.9, is_ceiling=True),
     ("goodput, told, elastic batches", "Pollux"): Bar(first=0.9, goal=0.85, is_ceiling=True),
+    ("goodput, told, each by itself", "Pollux"): None,
     ("goodput, told, our rescale", "Pollux"): None,
     ("goodput, told, never moved", "Pollux"): None,
     ("goodput, told, never stopped", "Pollux"): None,

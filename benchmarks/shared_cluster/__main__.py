@@ -31,6 +31,10 @@ OWN_RESCALE_S: Final = 1.0
 COLUMNS: Final[dict[str, tuple[Decide, float]]] = {
     "shortest remaining time": (shortest_remaining_first, PUBLISHED_RESCALE_S),
     "goodput, told": (GoodputColumn(True, False, PUBLISHED_RESCALE_S), PUBLISHED_RESCALE_S),
+    "goodput, told, each by itself": (
+        GoodputColumn(True, False, PUBLISHED_RESCALE_S, is_alike_known=False),
+        PUBLISHED_RESCALE_S,
+    ),
     "goodput, not told": (GoodputColumn(False, False, PUBLISHED_RESCALE_S), PUBLISHED_RESCALE_S),
     "goodput, told, elastic batches": (
         GoodputColumn(True, True, PUBLISHED_RESCALE_S),

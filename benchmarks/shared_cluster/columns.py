@@ -1,10 +1,12 @@
 """The policies of the experiment, as functions from simulated jobs to shares."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Final
 
 from benchmarks.shared_cluster.jobs import (
+    Measured,
     SimulatedJob,
     gain,
 )
@@ -18,6 +20,7 @@ from elastic.policy.cluster.snapshot import (
     Job,
     JobPhase,
     Node,
+    Shown,
     Snapshot,
     Speed,
     Telling,
@@ -38,6 +41,8 @@ class GoodputColumn:
         rescale_s: What a change of size costs, which jobs tell.
         is_stoppable: Whether running jobs may be stopped, as the published policies do.
         is_movable: Whether those that are not stopped may be moved, as they do too.
+        is_alike_known: Whether jobs of the same application are known to be alike, so that one
+            goes by the speeds that all of them have told.
     """
 
     knows_work: bool
@@ -45,18 +50,19 @@ class GoodputColumn:
     rescale_s: float
     is_stoppable: bool = True
     is_movable: bool = True
+    is_alike_known: bool = True
 
     def __call__(self, now_s: float, jobs: Sequence[SimulatedJob]) -> dict[str, Share]:
         """See `Decide`."""
-        by_key = {}
-        told = []
-        for job in jobs:
-            each = self._told(job)
-            by_key[each.key] = job
-            told.append(each)
-        plan = Goodput().plan(Snapshot(now_s, _NODES, tuple(told)))
+        running = [job for job in jobs if job.ended_s is None]
+        told = {job.request.name: self._told(job) for job in running}
+        by_key = {told[job.request.name].key: job for job in running}
+        snapshot = Snapshot(now_s, _NODES, tuple(told.values()), shown=self._shown(jobs))
+        plan = Goodput().plan(snapshot)
         shares = {
-            job.request.name: Share(job.placement, job.asked_batch) for job in jobs if job.placement
+            job.request.name: Share(job.placement, job.asked_batch)
+            for job in running
+            if job.placement
         }
         for decision in plan.decisions:
             job = by_key[decision.job]
@@ -69,6 +75,39 @@ class GoodputColumn:
             else:
                 shares.pop(job.request.name, None)
         return shares
+
+    def _shown(self, jobs: Sequence[SimulatedJob]) -> dict[str, Shown]:
+        """What is known of jobs that have ended, by what they are alike in."""
+        if not self.is_alike_known:
+            return {}
+        measured: dict[str, dict[tuple[int, int, int], Measured]] = {}
+        totals: dict[str, list[float]] = {}
+        for job in jobs:
+            if job.ended_s is not None:
+                application = job.request.application
+                measured.setdefault(application, {}).update(job.measured)
+                if self.knows_work:
+                    totals.setdefault(application, []).append(self._total(job))
+        return {
+            application: Shown(
+                _speeds(each), fmean(totals[application]) if application in totals else None
+            )
+            for application, each in measured.items()
+        }
+
+    def _total(self, job: SimulatedJob) -> float:
+        """Samples of a whole job, at what they are worth now."""
+        return job.profile.ends[-1] * self._worth(job)
+
+    def _worth(self, job: SimulatedJob) -> float:
+        """Samples of this batch that are worth a step of the smallest now; of that where any may
+        be chosen.
+        """
+        smallest = job.profile.min_batch
+        if self._is_elastic(job) or job.gradients is None:
+            return smallest
+        batch = job.asked_batch or job.request.batch
+        return batch / gain(*job.gradients, batch / smallest)
 
     def _first_batch(self, job: SimulatedJob) -> int:
         return job.profile.min_batch if self._is_elastic(job) else job.request.batch
@@ -103,39 +142,39 @@ class GoodputColumn:
             telling=self._telling(job, batch),
             is_stoppable=self.is_stoppable,
             is_movable=self.is_movable,
+            program=self._program(job),
         )
 
+    def _program(self, job: SimulatedJob) -> str | None:
+        """As the cluster names it: what a size is worth to a job that chooses its batch depends on
+        its gradients, which one that has not begun does not know.
+        """
+        is_vague = self._is_elastic(job) and job.gradients is None
+        return job.request.application if self.is_alike_known and not is_vague else None
+
     def _telling(self, job: SimulatedJob, batch: int) -> Telling:
-        speeds = tuple(
-            Speed(
-                seen.replicas,
-                seen.nodes,
-                seen.batch / seen.step_s,
-                seen.asked_batch,
-                seen.compute_s,
-            )
-            for seen in job.measured.values()
-        )
         telling = Telling(
-            speeds=speeds,
+            speeds=_speeds(job.measured),
             rescale_s=self.rescale_s,
             global_batch_size=batch,
             max_local_batch=job.profile.max_local_batch,
         )
         if job.gradients is None:
             return telling
-        grad_sqr, grad_var = job.gradients
-        smallest = job.profile.min_batch
-        # What is left of the epochs, in samples of this batch at what they are worth now.
-        worth = batch / gain(grad_sqr, grad_var, batch / smallest)
         if self._is_elastic(job):
-            worth = smallest
-            telling = replace(
-                telling,
-                elastic_batch=ElasticBatch(smallest, job.profile.max_batch, grad_sqr, grad_var),
-            )
+            sizes = job.profile.min_batch, job.profile.max_batch
+            telling = replace(telling, elastic_batch=ElasticBatch(*sizes, *job.gradients))
+        worth = self._worth(job)
         return replace(
             telling,
             trained_samples=job.progress * worth,
             remaining_samples=job.remaining * worth if self.knows_work else None,
+            total_samples=self._total(job) if self.knows_work else None,
         )
+
+
+def _speeds(measured: Mapping[tuple[int, int, int], Measured]) -> tuple[Speed, ...]:
+    return tuple(
+        Speed(seen.replicas, seen.nodes, seen.batch / seen.step_s, seen.asked_batch, seen.compute_s)
+        for seen in measured.values()
+    )

@@ -14,7 +14,8 @@ def shortest_remaining_first(_now_s: float, jobs: Sequence[SimulatedJob]) -> dic
     """
     free = NODES * GPUS_A_NODE
     chosen = []
-    for job in sorted(jobs, key=lambda each: (_remaining_s(each), each.request.name)):
+    running = [job for job in jobs if job.ended_s is None]
+    for job in sorted(running, key=lambda each: (_remaining_s(each), each.request.name)):
         if job.request.replicas <= free:
             free -= job.request.replicas
             chosen.append(job)

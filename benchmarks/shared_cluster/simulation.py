@@ -23,7 +23,8 @@ class Share:
 
 
 Decide = Callable[[float, Sequence[SimulatedJob]], dict[str, Share]]
-"""Now, and the jobs that were submitted and have not ended; who is left out holds nothing."""
+"""Now, and the jobs that were submitted, those that have ended included, which hold nothing; who is
+left out holds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +60,18 @@ def simulate(
     jobs = [SimulatedJob(request, profiles[request.application], rescale_s) for request in workload]
     waiting = sorted(jobs, key=lambda job: job.request.submitted_s, reverse=True)
     active: list[SimulatedJob] = []
+    ended: list[SimulatedJob] = []
     now_s = 0
     while waiting or active:
         for job in active:
             job.run(now_s, PERIOD_S)
         now_s += PERIOD_S
+        ended += [job for job in active if job.ended_s is not None]
         active = [job for job in active if job.ended_s is None]
         while waiting and waiting[-1].request.submitted_s <= now_s:
             active.append(waiting.pop())
         if active:
-            _obey(decide(now_s, active), active, now_s)
+            _obey(decide(now_s, [*active, *ended]), active, now_s)
     return Outcome(
         {job.request.name: (job.ended_s or 0.0) - job.request.submitted_s for job in jobs},
         {job.request.name: job.changes for job in jobs},

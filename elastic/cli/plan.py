@@ -67,11 +67,11 @@ def command(
         write_text(save, json.dumps(snapshot_document(seen), indent=1) + "\n")
     policy = POLICIES[policy_name]
     said = PolicyOptions(options["max_load"], options["starve_after"], options["grow_after"])
-    plan = policy.policy(said).plan(seen)
+    plan, remark = policy.policy(said).plan(seen), policy.remarks(seen)
     if form == "json":
-        click.echo(json.dumps(plan_document(plan, seen, policy_name, policy.remark), indent=2))
+        click.echo(json.dumps(plan_document(plan, seen, policy_name, remark), indent=2))
     else:
-        click.echo("\n".join(plan_lines(plan, seen, policy.remark)))
+        click.echo("\n".join(plan_lines(plan, seen, remark)))
     return ExitCode.DONE
 
 

@@ -256,6 +256,7 @@ class JobForm(GroupForm):
     telling: Telling = Telling()
     stoppable: bool = False
     movable: bool = False
+    program: str | None = None
 
     def job(self) -> Job:
         """As policies have it."""
@@ -281,4 +282,5 @@ class JobForm(GroupForm):
             telling=self.telling,
             is_stoppable=self.stoppable,
             is_movable=self.movable,
+            program=self.program,
         )

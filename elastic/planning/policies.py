@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from elastic.planning.telling import Remark
+from elastic.policy.cluster.alike import alike_of
 from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.policy.cluster.goodput import Goodput
 from elastic.policy.cluster.offers import not_weighed
 from elastic.policy.cluster.plan import Policy
 from elastic.policy.cluster.queueing import Fifo, Gang
-from elastic.policy.cluster.snapshot import Job
+from elastic.policy.cluster.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +38,22 @@ class NamedPolicy:
 
     Attributes:
         options: Those of `PolicyOptions` that it takes.
-        remark: What it says of a job whatever it decides, for people; None for nothing.
+        remarks: What it says of the jobs of a snapshot whatever it decides.
     """
 
     make: Callable[..., Policy]
     summary: str
     options: frozenset[str] = frozenset()
-    remark: Callable[[Job], str | None] = lambda _: None
+    remarks: Callable[[Snapshot], Remark] = lambda _: lambda _: None
 
     def policy(self, options: PolicyOptions) -> Policy:
         """The policy with what was said of it."""
         said = {name: getattr(options, name) for name in sorted(self.options)}
         return self.make(**{name: value for name, value in said.items() if value is not None})
+
+
+def _not_weighed(snapshot: Snapshot) -> Remark:
+    return partial(not_weighed, alike=alike_of(snapshot.jobs, snapshot.shown))
 
 
 POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
@@ -65,7 +72,7 @@ POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
             Goodput,
             "room goes where it shortens completion most, by the speeds that jobs tell",
             frozenset({"starve_after_s"}),
-            not_weighed,
+            _not_weighed,
         ),
         "gang": NamedPolicy(Gang, "the size that was asked for, or nothing; never resized"),
         "fifo": NamedPolicy(Fifo, "the same, strictly in the order of submission"),

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from pydantic import Field
+
 from elastic.errors import DescriptionError
 from elastic.planning.documents import Form, load_document, read_form
 from elastic.planning.forms import JobForm, NodeForm, PodForm
 from elastic.policy.cluster.amounts import GPU, MEMORY, Amounts, quantity
 from elastic.policy.cluster.rules import Rules
-from elastic.policy.cluster.snapshot import Group, Job, Node, Pod, Share, Snapshot, Telling
+from elastic.policy.cluster.snapshot import Group, Job, Node, Pod, Share, Shown, Snapshot, Telling
 
 
 class SnapshotForm(Form):
@@ -20,6 +22,7 @@ class SnapshotForm(Form):
     jobs: tuple[JobForm, ...] = ()
     pods: tuple[PodForm, ...] = ()
     last_change_s: float | None = None
+    shown: Mapping[str, Shown] = Field(default_factory=dict)
 
 
 def read_snapshot(text: str, name: str) -> Snapshot:
@@ -38,7 +41,7 @@ def read_snapshot(text: str, name: str) -> Snapshot:
     pods = tuple(pod for each in form.pods for pod in each.values())
     refuse_repeated([node.name for node in nodes], "nodes", name)
     refuse_repeated([job.key for job in jobs], "jobs", name)
-    return Snapshot(form.now_s, nodes, jobs, pods, form.last_change_s)
+    return Snapshot(form.now_s, nodes, jobs, pods, form.last_change_s, form.shown)
 
 
 def refuse_repeated(names: list[str], what: str, file: str) -> None:
@@ -63,6 +66,7 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
             "nodes": [node_document(each) for each in snapshot.nodes],
             "jobs": [job_document(each) for each in snapshot.jobs],
             "pods": [_pod(each) for each in snapshot.pods],
+            "shown": {name: _told(asdict(each)) for name, each in snapshot.shown.items()},
         }
     )
 
@@ -155,6 +159,7 @@ def job_document(job: Job) -> dict[str, Any]:
             "telling": _telling(job.telling),
             "stoppable": job.is_stoppable or None,
             "movable": job.is_movable or None,
+            "program": job.program,
         }
     )
 

@@ -113,6 +113,17 @@ def test_every_column_ends_all_jobs(column):
     assert min(outcome.seconds.values()) > 0
 
 
+@pytest.mark.parametrize("knows_work", [True, False])
+def test_one_that_comes_when_others_like_it_have_ended_need_not_try_sizes(knows_work):
+    workload = [Request(f"bert-{i}", 3600 * i, "bert", 2, 160) for i in range(4)]
+
+    def changes(*, is_alike_known):
+        column = GoodputColumn(knows_work, False, 1.0, is_alike_known=is_alike_known)
+        return simulate(workload, {"bert": profile(epochs=20)}, column, 1.0).changes["bert-3"]
+
+    assert changes(is_alike_known=True) < changes(is_alike_known=False)
+
+
 def test_generated_workloads_are_those_of_their_seed():
     assert make_workload(80, 3) == make_workload(80, 3)
     assert make_workload(80, 3) != make_workload(80, 4)

@@ -45,12 +45,17 @@ jobs:
     first_node: n-00
     last_scaled_s: 90
     stoppable: true
+    program: resnet
     tolerations: [{key: dedicated, operator: Exists}]
     affinity_nodes: [n-00, n-01]
 pods:
   - {node: n-02, requests: {cpu: 1}, count: 2}
   - {requests: {cpu: 1}}
 last_change_s: 90
+shown:
+  resnet:
+    total_samples: 4000
+    speeds: [{replicas: 4, nodes: 1, samples_per_s: 40}]
 """
 
 

@@ -40,6 +40,7 @@ class JobReading:
         is_frozen: Whether it stays as it is, whatever its range: nothing of it is made any more.
         is_stoppable: Whether it may have no worker for a while, and goes on later.
         telling: What it tells of itself.
+        program: See `Job`.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class JobReading:
     is_frozen: bool = False
     is_stoppable: bool = False
     telling: Telling = field(default_factory=Telling)
+    program: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,11 @@ from elastic.controller.snapshots.job_kinds import (
     read_tf_job,
 )
 from elastic.controller.snapshots.pods import group_of, node_of, other_pods
-from elastic.controller.snapshots.train_jobs import is_record, read_train_job
+from elastic.controller.snapshots.train_jobs import is_record, read_shown, read_train_job
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
-from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node, Snapshot
+from elastic.policy.cluster.alike import shown_by
+from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node, Shown, Snapshot, Telling
 
 TRAIN_JOBS: Final = "elastictrainjob"
 """Our own jobs, whether or not a resource has been made of them."""
@@ -62,7 +63,18 @@ def snapshot_of(objects: Objects) -> Snapshot:
     jobs.sort(key=lambda each: (each.submitted_s, each.key))
     changes = [each.last_scaled_s for each in jobs if each.last_scaled_s is not None]
     others = other_pods(pods.left(), nodes)
-    return Snapshot(objects.now_s, nodes, tuple(jobs), others, max(changes, default=None))
+    last_s = max(changes, default=None)
+    return Snapshot(objects.now_s, nodes, tuple(jobs), others, last_s, _shown(objects))
+
+
+def _shown(objects: Objects) -> dict[str, Shown]:
+    """What jobs of our own told that have succeeded, and are not removed yet."""
+    beside = Beside(objects.now_s, maps_by_place(objects.config_maps))
+    found: dict[str, list[Telling]] = {}
+    for record in filter(is_record, objects.config_maps):
+        if (shown := read_shown(record, beside)) is not None:
+            found.setdefault(shown[0], []).append(shown[1])
+    return {program: shown_by(tellings) for program, tellings in sorted(found.items())}
 
 
 def as_submitted(kind: str, manifest: Manifest, nodes: Sequence[Node]) -> Job | None:
@@ -166,6 +178,7 @@ def _job(reading: JobReading, namespace: str, pods: _Pods, nodes: Sequence[Node]
         waiting_since_s=reading.submitted_s if waits_since_s is None else waits_since_s,
         telling=reading.telling,
         is_stoppable=reading.is_stoppable,
+        program=reading.program,
     )
     if job.is_waiting:
         return job

@@ -1,5 +1,7 @@
 """Our own jobs as policies see them, by what they were submitted with and what they tell. Pure."""
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -72,6 +74,33 @@ def read_succeeded(record: Manifest, beside: Beside) -> tuple[JobReading, JobSta
     return replace(found, control=JobControl()).reading(beside.now_s), found.told
 
 
+def read_shown(record: Manifest, beside: Beside) -> tuple[str, Telling] | None:
+    """Of a job that has succeeded, its program and what it told last; None of all others."""
+    found = _recorded(record, beside)
+    if found is None or found.told is None or found.told.phase is not JobPhase.SUCCEEDED:
+        return None
+    telling = _telling(found.spec, found.told)
+    return program_of(found.spec, found.submission.image), telling
+
+
+STEP_SETTINGS: Final = frozenset({
+    "kind", "envs", "model_zoo", "model_def", "model", "model_params", "dataset_fn", "batch_fn",
+    "loss", "optimizer", "custom_data_reader", "data_reader_params", "minibatch_size",
+    "shrink_minibatches", "grads_to_wait", "use_async", "max_staleness", "get_model_steps",
+    "strategy", "num_ps", "wire_dtype", "embedding_store", "embedding_staleness", "tls",
+    "worker_resource_request", "worker_resource_limit", "ps_resource_request",
+    "ps_resource_limit", "node_selector",
+})  # fmt: skip
+"""Settings on which it depends how long a step takes at a size."""
+
+
+def program_of(spec: JobSpec, image: str) -> str:
+    """What a job has in common with all whose workers take the same steps; see `Job`."""
+    settings = spec.model_dump(mode="json", include=set(STEP_SETTINGS))
+    written = json.dumps([image, settings], sort_keys=True)
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True, slots=True)
 class _Recorded:
     """What the ConfigMaps of a job say."""
@@ -89,6 +118,9 @@ class _Recorded:
         fleet = [role.name for role in FLEET if role.limits(spec).maximum]
         master, *others = [_role(job, name) for name in (MASTER, *fleet)]
         workers = next(each for each in others if each.name == WORKER)
+        telling = _telling(spec, self.told)
+        # What a size is worth depends on gradients that such a job has still to measure.
+        is_vague = spec.batch_range is not None and telling.elastic_batch is None
         return JobReading(
             kind_of(submission),
             spec.job_name,
@@ -98,8 +130,9 @@ class _Recorded:
             (master, *(each for each in others if each.name != WORKER)),
             {each.name: _labels(spec.job_name, each.name) for each in (master, *others)},
             scaled_s=self.control.autoscaled_s,
-            telling=_telling(spec, self.told),
+            telling=telling,
             is_stoppable=not spec.num_workers.minimum,
+            program=None if is_vague else program_of(spec, submission.image),
         )
 
 

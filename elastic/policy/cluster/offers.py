@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from operator import truediv
 from typing import Final
 
+from elastic.policy.cluster.alike import NOBODY, Alike, Pool
 from elastic.policy.cluster.snapshot import ElasticBatch, Job, Placement
-from elastic.policy.cluster.speed import FREE_TRIALS, OVERLAPS, Seen, SpeedModel, fit_all
+from elastic.policy.cluster.speed import FREE_TRIALS, OVERLAPS, Seen, SpeedModel, fit_all, measured
 
 EXPLORED: Final = 2
 """A job may grow to so many times the largest size it was seen at: beyond, its speed is a guess."""
@@ -103,25 +104,32 @@ class _Weighed:
     modest: int
 
 
-def offers_of(jobs: Sequence[Job], per_node: Sequence[int], now_s: float) -> list[Offer]:
+def offers_of(
+    jobs: Sequence[Job], per_node: Sequence[int], now_s: float, alike: Alike = NOBODY
+) -> list[Offer]:
     """Weigh jobs.
 
     Args:
         jobs: To be weighed.
         per_node: How many replicas of each an empty node holds, at least 1.
         now_s: The time.
+        alike: What others of the same programs have shown.
     """
-    told = [_told(job, most) for job, most in zip(jobs, per_node, strict=True)]
-    weighed = _weighed(told)
-    return [_offer(job, each, now_s) for job, each in zip(jobs, weighed, strict=True)]
+    told = [_told(job, most, alike.pool_of(job)) for job, most in zip(jobs, per_node, strict=True)]
+    weighed = zip(jobs, _weighed(told), strict=True)
+    return [_offer(job, each, now_s, alike.total_of(job)) for job, each in weighed]
 
 
-def _offer(job: Job, weighed: _Weighed | None, now_s: float) -> Offer:
+def _offer(job: Job, weighed: _Weighed | None, now_s: float, total: float | None) -> Offer:
     if weighed is None:
         return Offer(job, None, Sizes(), 0.0, 0.0, job.workers.min)
-    least = weighed.least
-    if job.telling.remaining_samples is not None:
-        remaining = max(0.0, job.telling.remaining_samples)
+    least, telling = weighed.least, job.telling
+    left = telling.remaining_samples
+    if left is None and telling.trained_samples is None and not telling.speeds:
+        # It has not begun, and has to do what others had to.
+        left = total
+    if left is not None:
+        remaining = max(0.0, left)
         work_s = remaining * least
     else:
         # By way of samples two jobs of the same guess would differ by rounding, and take turns.
@@ -138,9 +146,10 @@ class _Told:
     elastic: ElasticBatch | None
     sizes: tuple[int, int, int]
     per_node: int
+    pool: Pool | None
 
 
-def _told(job: Job, per_node: int) -> _Told:
+def _told(job: Job, per_node: int, pool: Pool | None) -> _Told:
     telling, workers = job.telling, job.workers
     low, high = workers.min, workers.max
     return _Told(
@@ -148,6 +157,7 @@ def _told(job: Job, per_node: int) -> _Told:
         telling.elastic_batch,
         (low, min(high, max(low, workers.placed)), high),
         per_node,
+        pool,
     )
 
 
@@ -166,18 +176,40 @@ def _weighed(told: Sequence[_Told]) -> list[_Weighed | None]:
     new: dict[_Told, _Weighed | None] = dict.fromkeys(missing)
     for overlaps, is_elastic in ((OVERLAPS, False), (FREE_TRIALS, True)):
         alike = [each for each in new if (each.elastic is not None) is is_elastic]
-        new.update(
-            zip(
-                alike,
-                map(_weigh, alike, fit_all([each.seen for each in alike], overlaps)),
-                strict=True,
-            )
-        )
+        new.update(zip(alike, map(_weigh, alike, _models(alike, overlaps)), strict=True))
     while len(_WEIGHED) + len(new) > _MOST_WEIGHED and _WEIGHED:
         # The oldest: those of jobs that still run come back at once.
         del _WEIGHED[next(iter(_WEIGHED))]
     _WEIGHED.update(new)
     return [known or new[each] for each, known in zip(told, found, strict=True)]
+
+
+def _models(told: Sequence[_Told], overlaps: tuple[float, ...]) -> list[SpeedModel | None]:
+    """Of each: of what all of its program have shown, where it has one."""
+    shown: list[Seen] = []
+    places: list[int] = []
+    # Of those of no program none is looked up: to compare all that they have seen takes longer.
+    of_programs: dict[object, int] = {}
+    for each in told:
+        own, place = each.seen, len(shown)
+        if each.pool is None:
+            shown.append(own)
+        else:
+            key = (each.pool, own.batch, own.max_local_batch)
+            place = of_programs.setdefault(key, place)
+            if place == len(shown):
+                shown.append(Seen(each.pool.speeds, own.batch, own.max_local_batch))
+        places.append(place)
+    models = fit_all(shown, overlaps)
+    return [_of_one(each, models[place]) for each, place in zip(told, places, strict=True)]
+
+
+def _of_one(told: _Told, model: SpeedModel | None) -> SpeedModel | None:
+    """Of one job, where the model is of all of its program."""
+    if model is None or told.pool is None:
+        return model
+    own = measured(told.seen)
+    return model if own is None else model.of_one(own)
 
 
 def _weigh(told: _Told, model: SpeedModel | None) -> _Weighed | None:
@@ -266,11 +298,13 @@ def is_in_parts(job: Job) -> bool:
     return bool(job.others) and any(group.share is not None for group in job.others)
 
 
-def not_weighed(job: Job) -> str | None:
+def not_weighed(job: Job, alike: Alike = NOBODY) -> str | None:
     """Why a job gets a size without being weighed, for people; None if it is weighed."""
     if is_in_parts(job):
         return "has parts of GPUs: gets its smallest size"
     if any(each.samples_per_s > 0 and each.replicas > 0 for each in job.telling.speeds):
+        return None
+    if alike.pool_of(job) is not None:
         return None
     if job.workers.placed:
         return "tells no speed: keeps the size that it has"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from elastic.policy.cluster.alike import alike_of
 from elastic.policy.cluster.amounts import GPU, MILLI
 from elastic.policy.cluster.free_nodes import (
     FreeNodes,
@@ -97,6 +98,7 @@ class Serving:
             (job for job in snapshot.jobs if job.phase is not JobPhase.OVER),
             key=lambda job: job.key,
         )
+        self._alike = alike_of(snapshot.jobs, snapshot.shown)
         self._weighed = [job for job in jobs if not self._stays(job)]
         self._num_jobs = len(jobs)
         self._free = FreeNodes(snapshot.nodes)
@@ -124,7 +126,7 @@ class Serving:
     def plan(self) -> Plan:
         """Serve one job after the other."""
         per_node = [self._replicas_a_node(job, self._need(job.workers)) for job in self._weighed]
-        offers = offers_of(self._weighed, per_node, self._now_s)
+        offers = offers_of(self._weighed, per_node, self._now_s, self._alike)
         ranked = sorted((self._rank(offer), offer) for offer in offers)
         behind = Behind(offer for _, offer in ranked if self._may_change(offer.job))
         first = self._given.kept_for

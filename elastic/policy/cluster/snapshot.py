@@ -189,6 +189,19 @@ class Telling:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """What jobs of one program told that are over.
+
+    Attributes:
+        speeds: What was seen, in any order.
+        total_samples: Samples of a whole job, in the mean; None where nobody has told.
+    """
+
+    speeds: tuple[Speed, ...] = ()
+    total_samples: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job that has a size to be decided.
 
@@ -202,6 +215,8 @@ class Job:
         is_stoppable: Whether it may have no worker for a while, and goes on later with what it has
             done.
         is_movable: Whether workers that run may come to other nodes, too.
+        program: What it has in common with all jobs whose replicas do the same steps, whatever
+            their sizes and batches; None where nobody knows.
     """
 
     name: str
@@ -217,6 +232,7 @@ class Job:
     telling: Telling = field(default_factory=Telling)
     is_stoppable: bool = False
     is_movable: bool = False
+    program: str | None = None
 
     @property
     def key(self) -> str:
@@ -242,6 +258,7 @@ class Snapshot:
         now_s: The moment.
         pods: What belongs to no job of `jobs`, and is not over.
         last_change_s: When a job was last started or scaled; None where none ever was.
+        shown: By program, what jobs told that are over.
     """
 
     now_s: float
@@ -249,3 +266,4 @@ class Snapshot:
     jobs: tuple[Job, ...]
     pods: tuple[Pod, ...] = ()
     last_change_s: float | None = None
+    shown: Mapping[str, Shown] = field(default_factory=dict)

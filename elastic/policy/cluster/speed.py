@@ -82,6 +82,25 @@ class SpeedModel:
         """Replicas of the largest size that it ran at."""
         return max(replicas for replicas, _, _ in self.seen)
 
+    def of_one(self, own: Mapping[tuple[int, int, int], float]) -> "SpeedModel":
+        """The same for one of the jobs that it was learned of.
+
+        Args:
+            own: What that job itself was seen to do, which is taken as it is. At other sizes it
+                is as much faster than the others as at its own.
+        """
+        seen = self.seen
+        ratios = [rate / seen[size] for size, rate in own.items() if size in seen]
+        ratio = math.fsum(ratios) / len(ratios) if ratios else 1.0
+        return SpeedModel(
+            tuple(part / ratio for part in self.parts),
+            self.overlap,
+            self.batch,
+            self.max_local_batch,
+            {size: rate * ratio for size, rate in seen.items()} | dict(own),
+            self.most_per_replica * ratio,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -108,6 +127,12 @@ def fit(seen: Seen, overlaps: tuple[float, ...] = OVERLAPS) -> SpeedModel | None
         overlaps: Values of g to choose from, each a power of two.
     """
     return fit_all([seen], overlaps)[0]
+
+
+def measured(seen: Seen) -> Mapping[tuple[int, int, int], float] | None:
+    """Samples a second by (replicas, nodes, batch); None where nothing was seen."""
+    found = _measured(seen)
+    return None if found is None else found.rates
 
 
 def fit_all(

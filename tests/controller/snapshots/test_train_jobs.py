@@ -9,7 +9,7 @@ from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.objects.manifests import Submission, example_pod, record, status
 from elastic.platforms.kubernetes.objects.names import ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.policy.cluster.snapshot import ElasticBatch, Speed
+from elastic.policy.cluster.snapshot import ElasticBatch, Shown, Speed
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (
     BatchStatus,
@@ -152,6 +152,40 @@ def test_it_tells_the_batch_that_its_master_chooses_and_by_what():
     assert telling.elastic_batch == ElasticBatch(32, 128, 2.0, 10.0, 8)
     told["scaling"] = ScalingStatus(batch=batch.model_copy(update={"updates_measured": 1}))
     assert seen(told=told, elastic_batch="32:128").jobs[0].telling.elastic_batch is None
+
+
+def program(**settings):
+    return seen(**settings).jobs[0].program
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_alike"),
+    [
+        ({"job_name": "other", "num_workers": "1:9", "seed": 7, "num_epochs": 9}, True),
+        ({"training_data_dir": "/other"}, True),
+        ({"model_params": {"width": "9"}}, False),
+        ({"minibatch_size": 16}, False),
+        ({"worker_resource_request": "cpu=4,memory=1Gi"}, False),
+    ],
+)
+def test_jobs_are_alike_whose_workers_take_the_same_steps(settings, is_alike):
+    assert (program(**settings) == program()) is is_alike
+
+
+def test_what_jobs_told_that_have_succeeded_is_known_of_their_program():
+    speeds = (SizeSpeed(workers=2, nodes=1, samples_per_s=70.0),)
+    told = {
+        "progress": Progress(records_done=400, records_total=400),
+        "scaling": ScalingStatus(speeds=speeds),
+    }
+    over = seen(told={"phase": JobPhase.SUCCEEDED, **told})
+    assert over.jobs == ()
+    assert over.shown == {program(): Shown((Speed(2, 1, 70.0, 48),), 400.0)}
+    assert seen(told={"phase": JobPhase.FAILED, **told}).shown == {}
+
+
+def test_one_that_chooses_its_batch_is_alike_to_none_until_it_tells_its_gradients():
+    assert program(elastic_batch="32:128") is None
 
 
 def test_before_it_tells_anything_nothing_is_known():

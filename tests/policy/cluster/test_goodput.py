@@ -8,15 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elastic.policy.cluster.alike import alike_of
 from elastic.policy.cluster.carrying_out import carried_out
 from elastic.policy.cluster.goodput import Goodput
-from elastic.policy.cluster.offers import FIRST_GUESS_S, efficiency, offers_of
+from elastic.policy.cluster.offers import FIRST_GUESS_S, efficiency, not_weighed, offers_of
 from elastic.policy.cluster.snapshot import (
     ElasticBatch,
     Group,
     Job,
     JobPhase,
     Node,
+    Shown,
     Snapshot,
     Speed,
     Telling,
@@ -36,7 +38,7 @@ def job(name, low=1, high=16, placement=None, rate=10.0, work=1e6, scales=1.0, *
     told |= more.pop("telling", {})
     placement = placement or {}
     submitted_s = more.pop("submitted_s", NOW_S - 600)
-    is_stoppable = more.pop("is_stoppable", False)
+    is_stoppable, program = more.pop("is_stoppable", False), more.pop("program", None)
     workers = Group(low, high, sum(placement.values()), CARD, CARD, placement, **more)
     return Job(
         name=name,
@@ -48,6 +50,7 @@ def job(name, low=1, high=16, placement=None, rate=10.0, work=1e6, scales=1.0, *
         last_scaled_s=NOW_S - 5000 if placement else None,
         telling=Telling(**told),
         is_stoppable=is_stoppable,
+        program=program,
     )
 
 
@@ -59,9 +62,9 @@ def stoppable(jobs):
     return [replace(each, is_stoppable=True, is_movable=True) for each in jobs]
 
 
-def planned(jobs, count=4):
+def planned(jobs, count=4, shown=None):
     """Sizes after a plan, by name."""
-    before = Snapshot(NOW_S, nodes(count), tuple(jobs))
+    before = Snapshot(NOW_S, nodes(count), tuple(jobs), shown=shown or {})
     after = carried_out(before, Goodput().plan(before))
     return {each.name: each.workers.placed for each in after.jobs}
 
@@ -146,6 +149,53 @@ def test_a_job_nobody_has_seen_starts_with_what_its_user_asks_for_within_an_equa
     assert set(planned(crowd).values()) == {2}
 
 
+UNSEEN = {"speeds": (), "remaining_samples": None}
+ONE_SIZE = {"speeds": (Speed(2, 1, 20.0, 64),)}
+
+
+@pytest.mark.parametrize(
+    ("new", "by_itself"),
+    [
+        pytest.param(job("a", asked=3, telling=UNSEEN), 3, id="starts"),
+        pytest.param(job("a", placement={"n0000": 2}, telling=ONE_SIZE), 4, id="grows"),
+    ],
+)
+def test_a_job_goes_by_what_those_of_the_same_program_have_shown(new, by_itself):
+    """All 16 make it faster: it need not try sizes up to there."""
+    shown = {"p": Shown(speeds(10.0, 1.0), 1e6)}
+    assert planned([new], shown=shown) == {"a": by_itself}
+    assert planned([replace(new, program="q")], shown=shown) == {"a": by_itself}
+    assert planned([replace(new, program="p")], shown=shown) == {"a": 16}
+
+
+def test_it_goes_by_those_that_still_run_too():
+    other = job("b", high=1, placement={"n0000": 1}, program="p", scales=0.0)
+    assert planned([other, job("a", program="p", telling=UNSEEN)])["a"] == 1
+
+
+def test_what_is_known_of_those_alike_does_not_depend_on_the_order_of_jobs():
+    jobs = [job(f"j{i}", rate=1 + i / 7, program="p") for i in range(20)]
+    assert alike_of(jobs, {}) == alike_of(jobs[::-1], {})
+    assert alike_of(jobs[:1], {}) == alike_of([], {"p": Shown(speeds(1.0, 1.0))})
+
+
+def test_one_that_has_not_begun_has_as_much_to_do_as_those_alike_had():
+    """Of two new ones the shorter is served first."""
+    shown = {"long": Shown(speeds(10.0, 1.0), 1e7), "short": Shown(speeds(10.0, 1.0), 1e4)}
+    new = [job(f"{name}-1", program=name, telling=UNSEEN) for name in ("long", "short")]
+    sizes = planned(new, count=1, shown=shown)
+    assert sizes == {"long-1": 0, "short-1": 4}
+
+
+def test_who_is_weighed_by_what_those_alike_have_shown_is_not_said_to_be_unknown():
+    new = job("a", program="p", telling=UNSEEN)
+    alike = alike_of([new], {"p": Shown(speeds(10.0, 1.0))})
+    assert (
+        not_weighed(new) == "tells no speed: starts with what was asked for, within an equal share"
+    )
+    assert not_weighed(new, alike) is None
+
+
 def test_without_its_work_told_a_job_that_ran_long_comes_behind_a_new_one():
     told = {"remaining_samples": None, "trained_samples": 1e7}
     old = job("old", placement={f"n{i:04}": 4 for i in range(4)}, telling=told)
@@ -212,6 +262,7 @@ def _random_job(rng, number, free):
         dict(placement),
         telling=telling,
         submitted_s=NOW_S - rng.choice([0, 100, 10_000]),
+        program=(None, "a", "b")[number % 3],
     )
 
 

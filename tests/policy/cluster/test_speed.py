@@ -48,6 +48,17 @@ def test_a_few_sizes_tell_the_others():
         )
 
 
+def test_one_job_of_many_is_as_it_was_seen_and_elsewhere_as_much_faster():
+    sizes = ((1, 1), (4, 1), (8, 2))
+    model = fit(Seen(seen(*sizes)))
+    own = {(4, 1, BATCH): 2 * true_rate(4, 1)}
+    fast = model.of_one(own)
+    for replicas, nodes in (*sizes, (16, 4)):
+        rate = model.samples_per_s(replicas, nodes)
+        assert fast.samples_per_s(replicas, nodes) == pytest.approx(2 * rate)
+    assert model.of_one({}) == model
+
+
 def test_minibatches_accumulated_before_an_exchange_compute_only():
     """With 256 at most on a replica, four of 1,024 on one node accumulate and exchange once."""
 
