@@ -15,8 +15,8 @@ import psutil
 
 from benchmarks.dense import build_dense
 from benchmarks.processes import announce
-from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
+from elastic.master.coordination.updates import CommitLog
 from elastic.master.parameters.ring import ServerLife, ServerRing
 from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore

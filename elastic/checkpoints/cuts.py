@@ -33,8 +33,7 @@ from elastic.checkpoints.manifest import (
 )
 from elastic.checkpoints.rows import CutRows, rows_of_manifest, write_rows
 from elastic.errors import CheckpointError
-from elastic.frameworks.base import Array, Tensors, UpdaterState
-from elastic.frameworks.tensors import disk_error
+from elastic.frameworks.base import Array, Tensors, UpdaterState, disk_error
 
 PREFIX: Final = "version-"
 GROUPS: Final = ("parameters", "state", "optimizer")

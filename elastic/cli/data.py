@@ -13,8 +13,7 @@ from elastic.errors import JobSpecError
 from elastic.spec.settings.text_forms import read_params
 
 if TYPE_CHECKING:
-    from elastic.data.convert.folder import ConversionFolder
-    from elastic.data.convert.plan import Plan, Work
+    from elastic.data.convert.plan import ConversionFolder, Plan, Work
     from elastic.data.inspection import Inspection
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
@@ -149,8 +148,7 @@ def convert(
 
 def _convert(plan: "Plan", num_workers: int) -> None:
     from elastic.data.base import check_extra
-    from elastic.data.convert.folder import ConversionFolder
-    from elastic.data.convert.plan import cut_work
+    from elastic.data.convert.plan import ConversionFolder, cut_work
     from elastic.data.convert.writers import WRITERS
 
     if extra := WRITERS[plan.format].extra:

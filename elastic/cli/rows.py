@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from elastic.checkpoints.deltas import TableDelta, apply_delta, write_delta
+from elastic.checkpoints.table_files import TableDelta, apply_delta, write_delta
 from elastic.cli.exit_codes import ExitCode
 from elastic.errors import JobSpecError
 

@@ -22,7 +22,7 @@ from elastic.errors import DescriptionError
 
 if TYPE_CHECKING:
     from elastic.simulation.generators import Scenario
-    from elastic.simulation.report import Result
+    from elastic.simulation.outcome import Result
     from elastic.simulation.workload import Workload
 
 GENERATOR_NAMES: Final = ("equal_jobs", "off_peak", "tfjobs", "philly")
@@ -128,7 +128,7 @@ def command(
     real. Told are utilisation, waiting, completion and makespan, fairness and
     how often jobs changed their size.
     """
-    from elastic.simulation.report import result_document, result_lines
+    from elastic.simulation.outcome import result_document, result_lines
 
     names = _names(policies)
     if plots is not None:
@@ -237,8 +237,7 @@ def _check_kinds(rescale: Mapping[str, float], scenario: "Scenario") -> None:
 def _simulate(name: str, scenario: "Scenario", values: dict[str, Any]) -> "Result":
     from elastic.planning.policies import POLICIES, PolicyOptions
     from elastic.simulation.engine import RESCALE_S, Settings, simulate
-    from elastic.simulation.metrics import measure
-    from elastic.simulation.report import Result
+    from elastic.simulation.outcome import Result, measure
 
     settings = Settings(values["period_s"], {**RESCALE_S, **values["rescale"]})
     options = PolicyOptions(values["max_load"], values["starve_after"], values["grow_after"])

@@ -27,8 +27,7 @@ from elastic.cli.exit_codes import ExitCode
 from elastic.client.opening import ClusterChoice, default_platform
 from elastic.errors import ElasticError, JobSpecError, PlatformError
 from elastic.platforms.images.build import build, push
-from elastic.platforms.images.context import files_of
-from elastic.platforms.images.recipe import write_starter
+from elastic.platforms.images.context import files_of, write_starter
 from elastic.platforms.images.request import Framework, ImageRequest, framework_of, frameworks_in
 from elastic.spec.describe import settings
 from elastic.spec.job_file import FOLDER_FILE

@@ -39,13 +39,13 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest, Resource
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.record import (
+from elastic.platforms.kubernetes.objects.manifests import (
     control_of,
     dump_control,
     spec_of,
     submission_of,
 )
-from elastic.platforms.kubernetes.pods.phases import has_ended
+from elastic.platforms.kubernetes.pods.states import has_ended
 from elastic.policy.cluster.plan import Decision, Policy
 from elastic.policy.cluster.snapshot import Cards, Placement
 

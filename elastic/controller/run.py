@@ -27,8 +27,7 @@ from elastic.controller.machinery.serving import ControllerExporter, Door
 from elastic.controller.parts import Engine, Parts
 from elastic.controller.settings import Settings
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
-from elastic.platforms.kubernetes.api.discovery import is_served, may
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, is_served, may
 from elastic.platforms.kubernetes.api.kubeconfig import Access, find_access, is_configured
 from elastic.platforms.kubernetes.api.leases import Lease
 from elastic.platforms.kubernetes.api.resources import Resource

@@ -21,12 +21,7 @@ from elastic.data.storage.files import (
     look_local,
     unreadable,
 )
-from elastic.data.storage.remote import (
-    RemoteFile,
-    RemoteVersions,
-    is_remote_folder,
-    list_remote,
-)
+from elastic.data.storage.remote import RemoteFile, RemoteVersions, is_remote_folder, list_remote
 from elastic.errors import DataError, legible
 from elastic.spec.origins import file_name, hidden_from, is_address, split_origin
 from elastic.spec.paths import is_dir

@@ -1,4 +1,4 @@
-"""When cuts are taken, and the one thread that writes them."""
+"""When cuts are taken, and the one thread that writes them: of two masters never both at once."""
 
 import asyncio
 import logging
@@ -8,18 +8,24 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from elastic.checkpoints.cuts import Cut, prune, version_of, write_cut
 from elastic.checkpoints.destinations import advice, in_words
 from elastic.checkpoints.rows import CutRows, RowsGoneError
 from elastic.master.coordination.running import RunningJob
-from elastic.master.fenced import FencedWriter
-from elastic.platforms.fences import NO_FENCE, Fence
+from elastic.platforms.base import NO_FENCE, Fence, FencedError
 
 log = logging.getLogger(__name__)
 
 KEPT_RECOVERY_CUTS: Final = 2
+
+T = TypeVar("T")
+
+POLL_S: Final = 0.25
+
+Check: TypeAlias = Callable[[], None]
+"""Called right before what is written can be seen; raises where it must not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,3 +328,31 @@ def _in_words(error: OSError) -> str:
     if isinstance(error, RowsGoneError):
         return in_words(error)
     return f"{in_words(error)}: {advice(error)}"
+
+
+class FencedWriter:
+    """Writes on a thread, and waits as long as nobody knows whether another master writes too."""
+
+    def __init__(self, fence: Fence) -> None:
+        self._fence = fence
+
+    async def write(self, work: Callable[[Check], T]) -> T:
+        """Have `work` done, from its beginning again where it was fenced in the midst of it.
+
+        Args:
+            work: Calls what it is given before each step that others see; leaves nothing behind
+                where that raises.
+
+        Raises:
+            OSError: As `work` does.
+        """
+        is_told = False
+        while True:
+            try:
+                self._fence.check()
+                return await asyncio.to_thread(work, self._fence.check)
+            except FencedError as error:
+                if not is_told:
+                    log.warning("%s", error)
+                    is_told = True
+            await asyncio.sleep(POLL_S)

@@ -24,13 +24,7 @@ from elastic.policy.fleet import (
     desired_replicas,
 )
 from elastic.policy.liveness import FIRST_TASK, Hang
-from elastic.policy.replicas import (
-    ASKED_TO_END,
-    ExitReason,
-    ReplicaId,
-    ReplicaPhase,
-    exit_text,
-)
+from elastic.policy.replicas import ASKED_TO_END, ExitReason, ReplicaId, ReplicaPhase, exit_text
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET, PS, REDIS, WORKER, words_of
 from elastic.spec.status import JobPhase

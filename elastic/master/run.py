@@ -11,17 +11,23 @@ import grpc
 
 from elastic.checkpoints.destinations import check_destinations
 from elastic.errors import ElasticError, JobSpecError, TrainingError, UserError
-from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.running import Listeners, RunningJob
+from elastic.master.coordination.updates import CommitLog
 from elastic.master.kinds.one_pass import open_one_pass, pinned
 from elastic.master.kinds.training import open_training
-from elastic.master.kinds.work import JobParts, Work
+from elastic.master.kinds.work import JobParts, Preparation, Work
 from elastic.master.parameters.ring import ServerRing
 from elastic.master.parameters.row_stores import never_reached, row_store
 from elastic.master.parameters.servers import dismiss
 from elastic.master.parameters.store import ParameterStore, Watched, unwatched
 from elastic.master.parameters.strategy import ParametersLostError
 from elastic.master.parameters.tables import Tables
+from elastic.master.prepare.beginning import (
+    check_store,
+    open_tables,
+    told_of_tables,
+    with_group_of_cut,
+)
 from elastic.master.prepare.preparation import (
     Sources,
     build_store,
@@ -30,15 +36,12 @@ from elastic.master.prepare.preparation import (
     choose_sample,
     total_updates,
 )
-from elastic.master.prepare.progress import Preparation
-from elastic.master.prepare.restoring import with_group_of_cut
-from elastic.master.prepare.tables import check_store, open_tables, told_of_tables
 from elastic.master.reception import Reception
 from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
 from elastic.master.servicer import MasterServicer
-from elastic.platforms.fences import Fence, FencedError
+from elastic.platforms.base import Fence, FencedError
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.epochs import Ending
 from elastic.policy.fleet import Fleet, FleetRules

@@ -17,7 +17,7 @@ from elastic.master.coordination.rounds import EvaluationRound
 from elastic.master.coordination.running import RunningJob
 from elastic.master.coordination.sessions import WorkerSession
 from elastic.master.coordination.updates import GradientReport
-from elastic.master.kinds.prediction import PredictionRound
+from elastic.master.kinds.one_pass import PredictionRound
 from elastic.master.parameters.strategy import Incoming, ServerPlace
 from elastic.master.parameters.versions import PackedModel
 from elastic.policy.aggregation import RefuseStale

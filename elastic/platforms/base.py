@@ -4,6 +4,10 @@
 replicas of its own job, its published status, and what users asked of it meanwhile.
 Everything is level-triggered: the observed replicas are always read whole, so a missed event
 never matters.
+
+A master that is cut off from everybody may live on when the next one is made. Whatever others see
+of a master, such as a cut, an answer or a pod, passes its `Fence` first, so that of two masters one
+at the most is heard.
 """
 
 import threading
@@ -21,12 +25,16 @@ from elastic.spec.status import JobPhase, JobStatus
 
 __all__ = [
     "LOST_AFTER_S",
+    "NO_FENCE",
     "BoardFolder",
     "BoardInCluster",
     "ExitReason",
+    "Fence",
+    "FencedError",
     "JobControl",
     "LastLook",
     "LogLine",
+    "NoFence",
     "Platform",
     "Replica",
     "ReplicaId",
@@ -340,3 +348,28 @@ class LastLook(Generic[T]):
         else:
             self._lost_since_s = None
         return self._seen[0]
+
+
+class FencedError(PlatformError):
+    """Another master may act for the job in this moment, so this one must not."""
+
+
+class Fence(Protocol):
+    """Asked right before each step that others see. Thread-safe, and costs next to nothing."""
+
+    def check(self) -> None:
+        """Return where no other master can act in this moment.
+
+        Raises:
+            FencedError: One can, or nobody knows. Where nobody knows it may be otherwise later.
+        """
+
+
+class NoFence:
+    """Of a job that has one master at a time by other means: by the name of its only pod."""
+
+    def check(self) -> None:
+        """There is no other master."""
+
+
+NO_FENCE: Final[Fence] = NoFence()

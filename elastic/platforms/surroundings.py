@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from elastic.platforms.base import ExitReason, ReplicaRunner
-from elastic.platforms.fences import NO_FENCE, Fence
+from elastic.platforms.base import NO_FENCE, ExitReason, Fence, ReplicaRunner
 from elastic.platforms.traces import STEP_NAME
 from elastic.policy.fleet import NO_LAUNCHES, TakenLaunches
 from elastic.spec.certificate import Certificate

@@ -17,8 +17,7 @@ from elastic.policy.cluster.amounts import total_of
 from elastic.policy.cluster.plan import Decision, Plan, Policy
 from elastic.policy.cluster.snapshot import Node, Pod, Snapshot
 from elastic.simulation.outcome import Outcome, Usage
-from elastic.simulation.rooms import Rooms
-from elastic.simulation.running import Replicas, RunningJob
+from elastic.simulation.running import Replicas, Rooms, RunningJob
 from elastic.simulation.workload import Service, Workload
 
 RESCALE_S: Final[Mapping[str, float]] = MappingProxyType(

@@ -25,10 +25,13 @@ from elastic.planning.forms import (
 )
 from elastic.policy.cluster.amounts import GPU, quantity
 from elastic.policy.cluster.snapshot import Group, JobPhase, Node
-from elastic.simulation.speeds import Amdahl, Constant, Measured, Speed
 from elastic.simulation.workload import (
     SAMPLES_PER_S,
+    Amdahl,
+    Constant,
+    Measured,
     Service,
+    Speed,
     Submission,
     Tells,
     Window,

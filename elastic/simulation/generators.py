@@ -12,8 +12,15 @@ from typing import Final
 
 from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI
 from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node
-from elastic.simulation.speeds import Amdahl, Constant
-from elastic.simulation.workload import Service, Submission, Window, Work, Workload
+from elastic.simulation.workload import (
+    Amdahl,
+    Constant,
+    Service,
+    Submission,
+    Window,
+    Work,
+    Workload,
+)
 
 _GIB: Final = 1 << 30
 _DAY_S: Final = 86_400.0

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elastic.data import open_reader
-from elastic.data.predictions.folder import SystemFiles
+from elastic.data.predictions import SystemFiles
 from elastic.data.taking import read_whole
 from elastic.frameworks import load_framework
 from elastic.policy.records import TaskKind

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.predictions.folder import Files, write_whole
-from elastic.data.predictions.parts import Predictions, encode, first_rows, part_name
+from elastic.data.predictions import Files, Predictions, encode, first_rows, part_name, write_whole
 from elastic.errors import JobSpecError, ModelDefError
 from elastic.policy.failing import FaultSearch
 from elastic.policy.records import Task

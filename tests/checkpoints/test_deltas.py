@@ -7,15 +7,16 @@ from hypothesis import HealthCheck, given, settings
 from support.rows import rows_of
 
 from elastic.checkpoints.cuts import Cut, write_cut
-from elastic.checkpoints.deltas import apply_delta, write_delta
 from elastic.checkpoints.rows import CutRows
 from elastic.checkpoints.table_files import (
     PARQUET,
+    apply_delta,
     export_tables,
     exported_tables,
     file_name,
     rows_folder,
     write_changes,
+    write_delta,
 )
 from elastic.cli.main import main
 from elastic.errors import CheckpointError

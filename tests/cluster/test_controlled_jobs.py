@@ -34,8 +34,7 @@ from support.nodes import SimulatedNode
 
 from elastic.cli.main import main
 from elastic.controller.resources.elastic_job import RESOURCE as ELASTIC_JOBS
-from elastic.platforms.kubernetes.api.cluster import connect
-from elastic.platforms.kubernetes.api.discovery import may
+from elastic.platforms.kubernetes.api.cluster import connect, may
 from elastic.platforms.kubernetes.api.resources import (
     BATCH_JOBS,
     LEASES,

@@ -11,8 +11,8 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.api.resources import PODS
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.objects import manifests, names
+from elastic.platforms.kubernetes.objects.manifests import spec_of, submission_of
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 
 pytestmark = needs_cluster
 

@@ -20,7 +20,13 @@ from elastic.controller.resources.tf_job import SHARE_PODS
 from elastic.controller.settings import Autoscaling
 from elastic.controller.snapshots.jobs import AUTOSCALED, HELD
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, Resource
-from elastic.platforms.kubernetes.objects.manifests import example_pod
+from elastic.platforms.kubernetes.objects.manifests import (
+    control_of,
+    dump_control,
+    example_pod,
+    spec_of,
+    submission_of,
+)
 from elastic.platforms.kubernetes.objects.names import (
     CONTROL_KEY,
     JOB_LABEL,
@@ -28,12 +34,6 @@ from elastic.platforms.kubernetes.objects.names import (
     replica_pod_name,
 )
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import (
-    control_of,
-    dump_control,
-    spec_of,
-    submission_of,
-)
 from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.policy.cluster.goodput import Goodput

@@ -23,11 +23,16 @@ from elastic.controller.machinery.engine import Engine
 from elastic.controller.machinery.index import JobKey
 from elastic.controller.machinery.writing import Farewell
 from elastic.platforms.base import JobControl, ReplicaId
-from elastic.platforms.kubernetes.api.discovery import may
+from elastic.platforms.kubernetes.api.cluster import may
 from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, CONFIGMAPS, PODS, REPLICA_SETS
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.manifests import replica_pod
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.manifests import (
+    dump_control,
+    replica_pod,
+    spec_of,
+    submission_of,
+)
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.queues import (
     GROUPS,
@@ -36,7 +41,6 @@ from elastic.platforms.kubernetes.objects.queues import (
     QueueSystem,
     groups_among,
 )
-from elastic.platforms.kubernetes.objects.record import dump_control, spec_of, submission_of
 
 TEAM = "team"
 GROUP_SPECS = {

@@ -13,7 +13,7 @@ from elastic.controller.kinds.conditions import (
     written,
 )
 from elastic.controller.resources.common import CleanPodPolicy, RestartPolicy
-from elastic.platforms.kubernetes.pods import phases
+from elastic.platforms.kubernetes.pods import states
 
 AT_S = 1_750_000_000.0
 AT = "2025-06-15T15:06:40Z"
@@ -54,10 +54,10 @@ def pod(phase="Running", *, is_going=False, codes=(), init=(), **status):
 def test_each_pod_is_one_thing(phase, is_going, expected):
     there = pod(phase, is_going=is_going)
     seen = {
-        "pending": phases.is_pending(there),
-        "active": phases.is_active(there),
-        "succeeded": phases.has_succeeded(there),
-        "failed": phases.has_failed(there),
+        "pending": states.is_pending(there),
+        "active": states.is_active(there),
+        "succeeded": states.has_succeeded(there),
+        "failed": states.has_failed(there),
     }
     assert [name for name, is_so in seen.items() if is_so] == ([expected] if expected else [])
 
@@ -73,7 +73,7 @@ def test_each_pod_is_one_thing(phase, is_going, expected):
     ],
 )
 def test_exit_code(codes, init, expected):
-    assert phases.exit_code(pod("Failed", codes=codes, init=init)) == expected
+    assert states.exit_code(pod("Failed", codes=codes, init=init)) == expected
 
 
 DISRUPTED = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "Preempted"}]}
@@ -106,13 +106,13 @@ def test_whose_doing_an_end_is(there, is_free):
     ],
 )
 def test_why_a_pod_failed(there, words):
-    assert phases.why_failed(there) == words
+    assert states.why_failed(there) == words
 
 
 def test_why_a_pod_ran_out_of_memory():
     there = pod("Failed", codes=(137,))
     there["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
-    assert phases.why_failed(there) == "exited with code 137: OOMKilled"
+    assert states.why_failed(there) == "exited with code 137: OOMKilled"
 
 
 @pytest.mark.parametrize(

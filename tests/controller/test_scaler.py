@@ -27,10 +27,9 @@ from elastic.controller.snapshots.jobs import AUTOSCALED, HELD, given, holding, 
 from elastic.errors import JobSpecError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
-from elastic.platforms.kubernetes.objects.manifests import record
+from elastic.platforms.kubernetes.objects.manifests import Submission, control_of, record
 from elastic.platforms.kubernetes.objects.names import CONTROL_KEY
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission, control_of
 from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.policy.cluster.plan import Decision
 from elastic.spec.job import JobSpec

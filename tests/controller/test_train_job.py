@@ -18,13 +18,13 @@ from elastic.controller.reconciling import Create, Delete, Rejection
 from elastic.platforms.certificates import make_certificate
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, SERVICES
 from elastic.platforms.kubernetes.api.resources import PERSISTENT_VOLUME_CLAIMS as CLAIMS
+from elastic.platforms.kubernetes.objects.manifests import spec_of, submission_of
 from elastic.platforms.kubernetes.objects.names import CHAIN_KEY, KEY_KEY, TOKEN_KEY
 from elastic.platforms.kubernetes.objects.queues import (
     KUEUE_QUEUES,
     KUEUE_WORKLOADS,
     QueueSystem,
 )
-from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.platforms.kubernetes.pods.observation import OVERDUE_S
 from elastic.policy.time_account import as_of
 from elastic.spec.status import EvaluationStatus, JobPhase, WorkerStatus

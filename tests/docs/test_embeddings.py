@@ -10,12 +10,12 @@ import pytest
 from support.local_job import LocalJob, make_spec
 
 from elastic.checkpoints.cuts import Cut, write_cut
-from elastic.checkpoints.deltas import write_delta
 from elastic.checkpoints.rows import CutRows
+from elastic.checkpoints.table_files import write_delta
 from elastic.embedding import to_ids
 from elastic.frameworks.base import UpdaterState
-from elastic.frameworks.keras.row_rules import _RULES as KERAS_RULES
-from elastic.frameworks.torch.row_rules import _RULES as TORCH_RULES
+from elastic.frameworks.keras.updater import _RULES as KERAS_RULES
+from elastic.frameworks.torch.updater import _RULES as TORCH_RULES
 from elastic.rows.base import Table
 from elastic.rows.store import Change, TableForm
 from elastic.spec.describe import settings

@@ -11,7 +11,7 @@ import pytest
 from sklearn.datasets import load_iris
 from support import warm
 
-from elastic.data.predictions.folder import MANIFEST
+from elastic.data.predictions import MANIFEST
 from elastic.platforms.local.directory import default_home
 from elastic.platforms.local.platform import LocalPlatform
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from elastic.frameworks.replacing import initializer_of
+from elastic.frameworks.embeddings import initializer_of
 from elastic.rows.base import Table
 from elastic.rows.initializers import first_rows
 

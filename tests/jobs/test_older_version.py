@@ -18,7 +18,7 @@ from support.thread_job import obedient_spec
 from elastic.checkpoints.cuts import list_cuts, read_cut
 from elastic.cli.main import main
 from elastic.platforms.base import JobControl
-from elastic.platforms.kubernetes.objects.record import (
+from elastic.platforms.kubernetes.objects.manifests import (
     control_of,
     last_words_of,
     spec_of,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elastic.frameworks.base import MetricState
-from elastic.master.coordination.sums import EpochMeter, MeanLoss
+from elastic.master.coordination.rounds import EpochMeter, MeanLoss
 from elastic.policy.epochs import MAX_EPOCHS, EpochResult
 
 

@@ -3,7 +3,7 @@
 import pytest
 from support.fence_contract import FakeFence, FenceContract
 
-from elastic.platforms.fences import NO_FENCE
+from elastic.platforms.base import NO_FENCE
 
 
 class FakeHarness:

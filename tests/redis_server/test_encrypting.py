@@ -9,7 +9,7 @@ from support.redis_servers import PASSWORD, redis_server
 from support.row_store_contract import DIM, FORMS, make, numbers, rows_of, scanned
 
 from elastic.platforms.certificates import make_certificate
-from elastic.redis_server.encrypting import encrypt
+from elastic.redis_server.announcing import encrypt
 from elastic.rows.redis_link import RedisLink
 from elastic.rows.redis_store import RedisRows
 from elastic.rows.store import Change, RowsLostError

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic.errors import ModelDefError
-from elastic.frameworks.keras.row_rules import row_rule_of as rule_of_keras
-from elastic.frameworks.torch.row_rules import row_rule_of as rule_of_torch
+from elastic.frameworks.keras.updater import row_rule_of as rule_of_keras
+from elastic.frameworks.torch.updater import row_rule_of as rule_of_torch
 from elastic.rows.kernels import KERNELS, RowRule, kernel_of
 
 NUM_ROWS, DIM = 5, 3

@@ -5,7 +5,7 @@ import pytest
 from elastic.planning.policies import POLICIES, PolicyOptions
 from elastic.simulation.engine import simulate
 from elastic.simulation.generators import GENERATORS
-from elastic.simulation.metrics import measure
+from elastic.simulation.outcome import measure
 
 NAMES = ("dragon", "gang", "fifo")
 

@@ -10,8 +10,7 @@ from elastic.errors import DescriptionError
 from elastic.planning.forms import node_document
 from elastic.simulation.forms import read_nodes, read_workload, workload_document
 from elastic.simulation.generators import GENERATORS
-from elastic.simulation.speeds import Amdahl, Constant, Measured
-from elastic.simulation.workload import Tells, Window
+from elastic.simulation.workload import Amdahl, Constant, Measured, Tells, Window
 
 TEXT = """
 jobs:

@@ -5,7 +5,7 @@ import pytest
 from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.simulation.engine import Settings, simulate
 from elastic.simulation.generators import GENERATORS
-from elastic.simulation.metrics import measure
+from elastic.simulation.outcome import measure
 
 
 def run(name, period_s=5.0):

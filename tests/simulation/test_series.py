@@ -5,9 +5,8 @@ from simulation.toys import ByTable, StartsAtMin, holding, nodes
 
 from elastic.policy.cluster.plan import Decision
 from elastic.simulation.engine import simulate
-from elastic.simulation.metrics import measure
-from elastic.simulation.report import Result
-from elastic.simulation.series import OTHERS, SERVICES, averaged, distribution, stack, waiting
+from elastic.simulation.outcome import Result, measure
+from elastic.simulation.plots import OTHERS, SERVICES, averaged, distribution, stack, waiting
 from elastic.simulation.workload import Service, Workload
 
 

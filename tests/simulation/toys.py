@@ -2,8 +2,7 @@
 
 from elastic.policy.cluster.plan import Decision, Note, Plan
 from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node
-from elastic.simulation.speeds import Amdahl, Constant
-from elastic.simulation.workload import Submission, Work
+from elastic.simulation.workload import Amdahl, Constant, Submission, Work
 
 CPU = {"cpu": 1000}
 

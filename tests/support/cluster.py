@@ -17,9 +17,9 @@ from elastic.platforms.kubernetes.api.cluster import RefusedError, connect
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SERVICE_ACCOUNTS, Resource
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
 from elastic.platforms.kubernetes.objects import manifests, names
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.manifests import Submission, dump_control
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission, dump_control
 from elastic.spec.job import JobSpec
 
 KUBECONFIG = os.environ.get("ELASTIC_TEST_KUBECONFIG", "")

@@ -3,8 +3,7 @@
 import json
 from contextlib import closing
 
-from elastic.data.convert.folder import ConversionFolder
-from elastic.data.convert.plan import cut_work
+from elastic.data.convert.plan import ConversionFolder, cut_work
 from elastic.data.convert.units import write_units
 
 

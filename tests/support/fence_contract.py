@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from elastic.platforms.fences import Fence, FencedError
+from elastic.platforms.base import Fence, FencedError
 from support.cluster import eventually
 
 

@@ -17,9 +17,9 @@ from elastic.platforms.kubernetes.job.installing import apply
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.objects import manifests
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.manifests import spec_of, submission_of
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.spec.job import JobSpec
 from support.cluster import KUBECONFIG, core, eventually, make_namespace, remove_namespace
 

@@ -12,9 +12,9 @@ from elastic.platforms.kubernetes.api.resources import (
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.objects import manifests
-from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS, Owner, ResourceOwner
+from elastic.platforms.kubernetes.objects.manifests import Submission, status_of
+from elastic.platforms.kubernetes.objects.names import TRAIN_JOBS, Owner, ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission, status_of
 from elastic.spec.job import JobSpec
 from support.api_objects import Place
 from support.api_server_in_memory import NAMESPACE

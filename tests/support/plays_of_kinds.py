@@ -4,7 +4,7 @@ import random
 
 from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.record import control_of
+from elastic.platforms.kubernetes.objects.manifests import control_of
 from elastic.spec.status import JobPhase
 from support.plays import CRASHED, KILLED, NAMESPACE, Play, index_of
 from support.stand_in_master import StandInMaster

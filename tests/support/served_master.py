@@ -7,9 +7,9 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from elastic.master.coordination.commit_log import CommitLog
 from elastic.master.coordination.rounds import EvaluationRound
 from elastic.master.coordination.running import Listeners, RunningJob
+from elastic.master.coordination.updates import CommitLog
 from elastic.master.parameters.ring import ServerLife, ServerRing
 from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.prepare.preparation import (

@@ -8,7 +8,7 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from elastic.data.predictions.folder import MANIFEST
+from elastic.data.predictions import MANIFEST
 from elastic.spec.job import JobSpec
 from support.thread_job import ZOO
 

@@ -2,10 +2,9 @@
 
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.manifests import replica_pod
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.manifests import replica_pod, spec_of, submission_of
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 from support.api_objects import Place
 

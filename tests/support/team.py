@@ -10,8 +10,8 @@ import yaml
 from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS
 from elastic.platforms.kubernetes.objects import manifests
+from elastic.platforms.kubernetes.objects.manifests import Submission
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.spec.job import JobSpec
 from support.api_objects import Place
 from support.api_server_in_memory import InMemoryApi

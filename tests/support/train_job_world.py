@@ -17,8 +17,8 @@ from elastic.platforms.kubernetes.api.resources import (
     SECRETS,
 )
 from elastic.platforms.kubernetes.objects import names
+from elastic.platforms.kubernetes.objects.manifests import dump_control, status_of
 from elastic.platforms.kubernetes.objects.names import CONTROL_KEY, STATUS_KEY
-from elastic.platforms.kubernetes.objects.record import dump_control, status_of
 from elastic.spec.status import FINAL_PHASES, JobPhase, JobStatus, Progress, WorkerStatus
 from support.played_kind import START_S, PlayedKind, text_of
 from support.training_world import merged

@@ -8,9 +8,14 @@ from elastic.controller.inspection.kinds import Seen
 from elastic.controller.kinds.pods import name_of
 from elastic.controller.resources.common import Condition, seconds_of
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.containers import is_deleted
 from elastic.platforms.kubernetes.pods.observation import why_pending
-from elastic.platforms.kubernetes.pods.phases import has_failed, is_ready, phase_of, why_failed
+from elastic.platforms.kubernetes.pods.states import (
+    has_failed,
+    is_deleted,
+    is_ready,
+    phase_of,
+    why_failed,
+)
 from elastic.spec.status.objects import ConditionStatus, EventStatus, ObjectStatus, PodStatus
 
 MAX_EVENTS: Final = 20

@@ -18,7 +18,7 @@ from elastic.errors import JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import Platform, StillAliveError, unheard
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import EVENTS, PODS, Manifest
-from elastic.platforms.kubernetes.job.listing import listed_jobs
+from elastic.platforms.kubernetes.job.objects import listed_jobs
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.objects.queues import groups_among
 from elastic.platforms.kubernetes.pods.groups import end_group

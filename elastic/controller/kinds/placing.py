@@ -30,7 +30,7 @@ from elastic.controller.resources.pod_parts import (
     parts_of,
 )
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.phases import has_ended
+from elastic.platforms.kubernetes.pods.states import has_ended
 from elastic.policy.cluster.rules import Taint, untolerated
 from elastic.spec.quantities import NANO, nanos_of, shown
 

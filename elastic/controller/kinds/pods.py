@@ -12,13 +12,13 @@ from typing import Final
 from elastic.controller.reconciling import Rejection
 from elastic.controller.resources.common import CleanPodPolicy, RestartPolicy, seconds_of
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.containers import is_deleted
-from elastic.platforms.kubernetes.pods.phases import (
+from elastic.platforms.kubernetes.pods.states import (
     clusters_doing,
     conditions_of,
     ends_of,
     exit_code,
     is_active,
+    is_deleted,
     is_pending,
     is_ready,
 )

@@ -51,7 +51,7 @@ from elastic.controller.resources.tf_job import (
     read_tf_job,
 )
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest, Resource
-from elastic.platforms.kubernetes.pods.containers import is_deleted
+from elastic.platforms.kubernetes.pods.states import is_deleted
 
 LOOK_FOR_ROOM_S: Final = 5.0
 """How often a job looks for room that waits for it: room comes from pods and nodes of others."""

@@ -43,14 +43,15 @@ from elastic.controller.resources.tf_job import (
     TFJobStatus,
 )
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest, Resource
-from elastic.platforms.kubernetes.pods.containers import is_deleted, status_of
-from elastic.platforms.kubernetes.pods.phases import (
+from elastic.platforms.kubernetes.pods.states import (
     RUNNING,
     SUCCEEDED,
     clusters_doing,
     end_of,
     has_ended,
+    is_deleted,
     phase_of,
+    status_of,
 )
 
 GROUP: Final = "kubeflow.org"

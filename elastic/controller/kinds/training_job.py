@@ -55,7 +55,7 @@ from elastic.platforms.kubernetes.api.resources import (
     Resource,
 )
 from elastic.platforms.kubernetes.objects.queues import job_additions, template_additions
-from elastic.platforms.kubernetes.pods.phases import has_failed
+from elastic.platforms.kubernetes.pods.states import has_failed
 
 COMPONENT: Final = "training-job-controller"
 

@@ -32,8 +32,7 @@ from elastic.controller.resources.training_job import (
     TrainingJobStatus,
 )
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest, Resource
-from elastic.platforms.kubernetes.pods.containers import is_deleted, joined, outside_cause
-from elastic.platforms.kubernetes.pods.phases import (
+from elastic.platforms.kubernetes.pods.states import (
     RUNNING,
     SUCCEEDED,
     conditions_of,
@@ -41,6 +40,9 @@ from elastic.platforms.kubernetes.pods.phases import (
     has_ended,
     has_failed,
     holds,
+    is_deleted,
+    joined,
+    outside_cause,
     phase_of,
 )
 

@@ -25,8 +25,7 @@ from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.errors import RefusedError
 from elastic.platforms.kubernetes.api.informer import Cache, Key, OnChange, Watch, key_of
 from elastic.platforms.kubernetes.api.resources import NODES, PODS, Manifest, Resource
-from elastic.platforms.kubernetes.pods.containers import is_deleted
-from elastic.platforms.kubernetes.pods.phases import has_ended
+from elastic.platforms.kubernetes.pods.states import has_ended, is_deleted
 
 logger = logging.getLogger(__name__)
 

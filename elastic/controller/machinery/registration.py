@@ -5,8 +5,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
-from elastic.platforms.kubernetes.api.discovery import is_served
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, is_served
 from elastic.platforms.kubernetes.api.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     Manifest,

@@ -22,7 +22,7 @@ from elastic.controller.resources.common import Condition, Count, Fields, read_s
 from elastic.controller.resources.schema import KEEP_UNKNOWN, structural
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS
+from elastic.platforms.kubernetes.objects.names import TRAIN_JOBS
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
 from elastic.spec.describe import Setting, known_name, problem_text, settings
 from elastic.spec.job import JobSpec

@@ -27,15 +27,16 @@ from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.job.status import published_status
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.manifests import example_pod, master_pod
-from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import (
+from elastic.platforms.kubernetes.objects.manifests import (
     Submission,
     control_of,
+    example_pod,
+    master_pod,
     spec_of,
     submission_of,
 )
+from elastic.platforms.kubernetes.objects.names import TRAIN_JOBS
+from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.policy.cluster.snapshot import ElasticBatch, Speed, Telling
 from elastic.policy.elastic_batch import elastic_batch
 from elastic.policy.fleet import desired_workers

@@ -7,8 +7,7 @@ from elastic.controller.snapshots.jobs import RESOURCES
 from elastic.controller.snapshots.pods import node_of
 from elastic.controller.snapshots.reading import KINDS, TRAIN_JOBS, Objects, history_of, snapshot_of
 from elastic.errors import JobSpecError
-from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.discovery import is_served
+from elastic.platforms.kubernetes.api.cluster import Cluster, is_served
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, NODES, PODS, Manifest, Resource
 from elastic.platforms.kubernetes.objects.names import APP, APP_LABEL
 from elastic.policy.cluster.snapshot import Node, Snapshot

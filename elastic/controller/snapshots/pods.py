@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from elastic.controller.kinds.placing import demand_of, is_allowed, needs_of
 from elastic.controller.resources.pod_parts import CARD_ID, PodParts
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.phases import has_ended
+from elastic.platforms.kubernetes.pods.states import has_ended
 from elastic.policy.cluster.amounts import GPU, given_of, needed
 from elastic.policy.cluster.rules import Rules, Taint, Toleration
 from elastic.policy.cluster.snapshot import Group, Node, Pod, Share

@@ -36,8 +36,7 @@ from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
 from elastic.policy.cluster.alike import shown_by
 from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node, Shown, Snapshot, Telling
-from elastic.simulation.speeds import Amdahl, Measured
-from elastic.simulation.workload import Submission, Tells, Work, Workload
+from elastic.simulation.workload import Amdahl, Measured, Submission, Tells, Work, Workload
 
 TRAIN_JOBS: Final = "elastictrainjob"
 """Our own jobs, whether or not a resource has been made of them."""

@@ -1,6 +1,6 @@
 """Records of sources, or what the user's `prepare_data` makes of them, written as files.
 
-Belongs here: what there is to do (`plan`), doing it (`units`), the files (`columns`, `writers`),
-and the folder that says whether all of them are there (`folder`).
+Belongs here: what there is to do, and the folder that says whether all of it is done (`plan`),
+doing it (`units`), and the files (`writers`).
 Does not belong here: reading (`elastic.data` itself, and `formats`).
 """

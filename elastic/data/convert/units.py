@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import ReadTask
-from elastic.data.columns import fields_of
+from elastic.data.columns import array_of, fields_of
 from elastic.data.convert.plan import (
     ALL_FIELDS,
     FILE_PREFIX,
@@ -29,7 +29,6 @@ from elastic.data.convert.plan import (
     opened,
 )
 from elastic.data.convert.writers import WRITERS
-from elastic.data.exact import array_of
 from elastic.data.inspection import FieldForm
 from elastic.errors import DataError, ElasticError, PlatformError
 from elastic.spec.model_def import load_function

@@ -7,7 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from elastic.data.formats.typed import Kind, narrowed
+from elastic.data.formats.columns import Kind, narrowed
 from elastic.policy.records import Columns
 
 _OTHERWISE: Final = (b'"', b"0x", b"0X")

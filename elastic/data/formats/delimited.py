@@ -21,29 +21,17 @@ from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.columns import unnamed
-from elastic.data.formats.columns import ColumnPicking
-from elastic.data.formats.registry import ReaderOptions
-from elastic.data.formats.scan import (
-    READ_BLOCK_BYTES,
-    SHARD_BYTES,
-    Bookmarks,
-    Marks,
-    Piece,
-    cut_shards,
-    decode_piece,
-    read_pieces,
-    read_raw_text,
-    split_blocks,
-    text_start,
-)
-from elastic.data.formats.typed import (
+from elastic.data.formats import scan
+from elastic.data.formats.columns import (
     TYPED_ROWS,
     BadFieldError,
+    ColumnPicking,
     Kind,
     chosen,
     inferred,
     typed_columns,
 )
+from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import scanned_chunks
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
@@ -106,7 +94,7 @@ class CsvReader:
         csv.field_size_limit(sys.maxsize)
         self._files = files
         self._options = options
-        self._bookmarks = Bookmarks()
+        self._bookmarks = scan.Bookmarks()
         self._delimiter = options.delimiter or delimiter
         self._row_ends = RowEnds(self._delimiter)
         self._headers: dict[str, Header] = {}
@@ -116,7 +104,7 @@ class CsvReader:
         self._picking = ColumnPicking(self.read_columns, options.cache_mb << 20)
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
-        return self._cut(names, records_per_task, SHARD_BYTES)
+        return self._cut(names, records_per_task, scan.SHARD_BYTES)
 
     def create_chunks(self, names: Sequence[str]) -> Chunks:
         return scanned_chunks(self._files, names, lambda size: self._cut(names, 1, size))
@@ -132,7 +120,9 @@ class CsvReader:
                     f"{name} {_describe(columns)} but {names[0]} {_describe(first)}: make the "
                     "files alike, or say --data_reader_params header=true or header=false"
                 )
-            shards += cut_shards(file, columns.offset, self._row_ends, records_per_task, size_bytes)
+            shards += scan.cut_shards(
+                file, columns.offset, self._row_ends, records_per_task, size_bytes
+            )
         return shards
 
     def read_records(self, task: ReadTask) -> Iterator[Row]:
@@ -140,10 +130,10 @@ class CsvReader:
         columns = self._header_of(file)
         if task.shard.offset_bytes is None:
             raise DataError(f"{task.shard.name}: the shard does not say at which byte it begins")
-        for piece in read_pieces(
+        for piece in scan.read_pieces(
             file, task, task.shard.offset_bytes, self._row_ends, self._bookmarks
         ):
-            for valid, text in decode_piece(file, piece, self._options.encoding):
+            for valid, text in scan.decode_piece(file, piece, self._options.encoding):
                 for row in self._checked_rows(file, columns, valid, text):
                     yield (
                         dict(zip(columns.names, row, strict=True)) if columns.names else tuple(row)
@@ -156,21 +146,21 @@ class CsvReader:
         if task.shard.offset_bytes is None:
             raise DataError(f"{task.shard.name}: the shard does not say at which byte it begins")
         kinds = self._kinds()
-        for piece in read_pieces(
+        for piece in scan.read_pieces(
             file, task, task.shard.offset_bytes, self._row_ends, self._bookmarks
         ):
             read = self._read_arrow(piece, kinds)
             if read is not None:
                 yield read
                 continue
-            for valid, text in decode_piece(file, piece, self._options.encoding):
+            for valid, text in scan.decode_piece(file, piece, self._options.encoding):
                 yield from self._typed_rows(file, header, kinds, valid, text)
 
     def pick_columns(self, picks: Picks) -> Iterator[Columns]:
         """The same in any order, out of chunks that are kept as columns."""
         return self._picking.read(picks)
 
-    def _read_arrow(self, piece: Piece, kinds: dict[str, Kind]) -> Columns | None:
+    def _read_arrow(self, piece: scan.Piece, kinds: dict[str, Kind]) -> Columns | None:
         if not self._has_arrow:
             return None
         if self._options.encoding != "utf-8" and not piece.data.isascii():
@@ -180,7 +170,7 @@ class CsvReader:
         return read_rows(piece.data, kinds, self._delimiter, piece.count)
 
     def _typed_rows(
-        self, file: SourceFile, header: Header, kinds: dict[str, Kind], piece: Piece, text: str
+        self, file: SourceFile, header: Header, kinds: dict[str, Kind], piece: scan.Piece, text: str
     ) -> Iterator[Columns]:
         """Rows as columns; those before one that is at fault come first."""
         rows: list[list[str]] = []
@@ -210,7 +200,7 @@ class CsvReader:
         return self._found_kinds
 
     def _first_rows(self, file: SourceFile, header: Header) -> list[list[str]]:
-        for block in split_blocks(file, header.offset, self._row_ends, READ_BLOCK_BYTES):
+        for block in scan.split_blocks(file, header.offset, self._row_ends, scan.READ_BLOCK_BYTES):
             text = block.data[: block.end].decode(self._options.encoding, "replace")
             return list(islice(self._rows(text), TYPED_ROWS))
         return []
@@ -218,7 +208,9 @@ class CsvReader:
     def read_raw(self, task: ReadTask) -> RawRecords:
         file = self._files.get(task.shard.name)
         encoding = self._options.encoding
-        return read_raw_text(file, task, self._row_ends, self._bookmarks, encoding, with_ends=True)
+        return scan.read_raw_text(
+            file, task, self._row_ends, self._bookmarks, encoding, with_ends=True
+        )
 
     def decode_raw(self, name: str, records: list[str]) -> Sequence[Row]:
         columns = self._header_of(self._files.get(name))
@@ -240,7 +232,7 @@ class CsvReader:
         return (row for row in csv.reader(lines, delimiter=self._delimiter) if row)
 
     def _checked_rows(
-        self, file: SourceFile, columns: Header, piece: Piece, text: str
+        self, file: SourceFile, columns: Header, piece: scan.Piece, text: str
     ) -> Iterator[list[str]]:
         index = -1
         for index, row in enumerate(self._rows(text)):
@@ -264,14 +256,14 @@ class CsvReader:
         return found
 
     def _find_header(self, file: SourceFile) -> Header:
-        start = text_start(file)
+        start = scan.text_start(file)
         rows: list[list[str]] = []
-        first = Piece(0, start, b"", np.empty(0, np.bool_), 0)
-        for block in split_blocks(file, start, self._row_ends, READ_BLOCK_BYTES):
+        first = scan.Piece(0, start, b"", np.empty(0, np.bool_), 0)
+        for block in scan.split_blocks(file, start, self._row_ends, scan.READ_BLOCK_BYTES):
             ends = block.ends()
             if not rows:
                 end = int(ends[0])
-                first = Piece(0, block.offset, block.data[:end], block.marks[:end], 1)
+                first = scan.Piece(0, block.offset, block.data[:end], block.marks[:end], 1)
             # A row that cannot be decoded is an error of the task that holds it, not of the file.
             text = block.data[: int(ends[-1])].decode(self._options.encoding, "replace")
             rows.extend(islice(self._rows(text), SNIFFED_ROWS + 1 - len(rows)))
@@ -290,7 +282,7 @@ class CsvReader:
             )
         if not has_header:
             return Header(None, len(rows[0]), start)
-        ((_, text),) = decode_piece(file, first, self._options.encoding)
+        ((_, text),) = scan.decode_piece(file, first, self._options.encoding)
         names = tuple(next(self._rows(text)))
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
@@ -301,7 +293,7 @@ class CsvReader:
         return Header(names, len(names), first.offset + len(first.data))
 
 
-def _place(file: SourceFile, piece: Piece, index: int) -> str:
+def _place(file: SourceFile, piece: scan.Piece, index: int) -> str:
     """Where a row of a piece stands, for people."""
     begin = int(piece.ends()[index - 1]) if index else 0
     blank = piece.data[begin:]
@@ -355,7 +347,7 @@ class RowEnds:
     def __init__(self, delimiter: str) -> None:
         self._delimiter = ord(delimiter)
 
-    def __call__(self, block: bytes, at_eof: bool) -> Marks:
+    def __call__(self, block: bytes, at_eof: bool) -> scan.Marks:
         data = np.frombuffer(block, np.uint8)
         size = len(block)
         breaks = _bits(data == ord("\n"))
@@ -411,7 +403,7 @@ def _blank(breaks: Bits, returns: Bits | None) -> Bits:
     return blank
 
 
-def _bits(is_set: Marks) -> Bits:
+def _bits(is_set: scan.Marks) -> Bits:
     return _words(np.packbits(is_set, bitorder="little"), len(is_set) // 64 + 1)
 
 
@@ -421,7 +413,7 @@ def _words(packed: NDArray[np.uint8], length: int) -> Bits:
     return words
 
 
-def _marks(bits: Bits) -> Marks:
+def _marks(bits: Bits) -> scan.Marks:
     return np.unpackbits(bits.view(np.uint8), bitorder="little").view(np.bool_)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.formats import scan
 from elastic.data.formats.registry import ReaderOptions
-from elastic.data.formats.scan import Bookmarks, Marks, cut_shards, text_start
 from elastic.data.picking import scanned_chunks
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
@@ -19,9 +18,9 @@ _LF: Final = 0x0A
 _PROBE_BYTES: Final = 8192
 
 
-def line_ends(block: bytes, at_eof: bool) -> Marks:
+def line_ends(block: bytes, at_eof: bool) -> scan.Marks:
     """Mark where lines end: at each line feed, and at the end of the file."""
-    marks: Marks = np.frombuffer(block, np.uint8) == _LF
+    marks: scan.Marks = np.frombuffer(block, np.uint8) == _LF
     if at_eof:
         marks[-1:] = True
     return marks
@@ -33,7 +32,7 @@ class LinesReader:
     def __init__(self, files: OpenFiles, options: ReaderOptions) -> None:
         self._files = files
         self._options = options
-        self._bookmarks = Bookmarks()
+        self._bookmarks = scan.Bookmarks()
 
     def create_shards(self, names: Sequence[str], records_per_task: int) -> list[Shard]:
         return self._cut(names, records_per_task, scan.SHARD_BYTES)
@@ -51,7 +50,9 @@ class LinesReader:
                     "--data_reader_params format=... (lines, where it is text with such bytes), "
                     "convert UTF-16 to UTF-8, or write a custom_data_reader"
                 )
-            shards += cut_shards(file, text_start(file), line_ends, records_per_task, size_bytes)
+            shards += scan.cut_shards(
+                file, scan.text_start(file), line_ends, records_per_task, size_bytes
+            )
         return shards
 
     def read_records(self, task: ReadTask) -> Iterator[str]:

@@ -9,21 +9,13 @@ import keras
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array, Batch, Model, Updater, Values
-from elastic.frameworks.keras.batches import (
-    BatchMaker,
-    as_tensor,
-    num_examples,
-    rows,
-    size_of,
-)
+from elastic.frameworks.embeddings import reading
+from elastic.frameworks.keras.batches import BatchMaker, as_tensor, num_examples, rows, size_of
 from elastic.frameworks.keras.callbacks import served
-from elastic.frameworks.keras.embedding import sources_of
+from elastic.frameworks.keras.embedding import replace_layers, sources_of
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel, total_loss
-from elastic.frameworks.keras.replacing import replace_layers
-from elastic.frameworks.keras.share import KerasShare
-from elastic.frameworks.keras.updater import KerasUpdater
-from elastic.frameworks.row_source import reading
+from elastic.frameworks.keras.updater import KerasShare, KerasUpdater
 from elastic.frameworks.user_code import (
     embeddings_alone,
     made_callbacks,

@@ -201,16 +201,8 @@ def served(
     for hook in UNSERVED_HOOKS:
         if hook not in allowed and _defines(made, hook):
             raise unserved(name, hook)
-    if is_local and isinstance(made, _RATE_CHANGING):
-        raise ModelDefError(
-            f"callbacks gives a {name}, but with get_model_steps above 1 workers apply gradients "
-            "at rates of their own: give the optimizer a LearningRateSchedule"
-        )
-    if on_servers and isinstance(made, _RATE_CHANGING):
-        raise ModelDefError(
-            f"callbacks gives a {name}, but with --strategy ps the servers have the optimizer: "
-            "give the optimizer a LearningRateSchedule"
-        )
+    if isinstance(made, _RATE_CHANGING):
+        _check_rates(name, is_local, on_servers)
     monitor = _monitor(made)
     _check_told(made, monitor, told)
     if getattr(made, "restore_best_weights", False) and not _is_evaluated(monitor):
@@ -228,6 +220,20 @@ def served(
             )
         kind = KerasCsvLogger
     return kind(made, model.model, updater.optimizer, num_epochs)
+
+
+def _check_rates(name: str, is_local: bool, on_servers: bool) -> None:
+    """Refuse to change the rate of an optimizer that is not the master's."""
+    if is_local:
+        raise ModelDefError(
+            f"callbacks gives a {name}, but with get_model_steps above 1 workers apply gradients "
+            "at rates of their own: give the optimizer a LearningRateSchedule"
+        )
+    if on_servers:
+        raise ModelDefError(
+            f"callbacks gives a {name}, but with --strategy ps the servers have the optimizer: "
+            "give the optimizer a LearningRateSchedule"
+        )
 
 
 def _check_told(made: Any, monitor: Any, told: Collection[str]) -> None:

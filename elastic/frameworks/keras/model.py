@@ -9,7 +9,19 @@ import numpy as np
 import tensorflow as tf
 
 from elastic.errors import CheckpointError, ModelDefError
-from elastic.frameworks.base import Array, Batch, MetricState, Replacement, StepResult, Tensors
+from elastic.frameworks.base import (
+    Array,
+    Batch,
+    MetricState,
+    Replacement,
+    StepResult,
+    Tensors,
+    mean_of,
+    mean_state,
+    named_results,
+    widened,
+)
+from elastic.frameworks.embeddings import reading, recording
 from elastic.frameworks.keras.embedding import (
     dense_rows,
     row_gradients,
@@ -20,8 +32,6 @@ from elastic.frameworks.keras.embedding import (
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.export import load_file, load_folder, save_file, save_folder
 from elastic.frameworks.keras.variables import VariableGroup, to_array, variable_names
-from elastic.frameworks.row_source import reading, recording
-from elastic.frameworks.tensors import mean_of, mean_state, named_results, widened
 from elastic.frameworks.user_code import leaves, metric_functions, predicted_arrays
 from elastic.rows.base import RowReader, Table
 from elastic.spec.export_form import ExportForm, export_target

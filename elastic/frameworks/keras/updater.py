@@ -1,18 +1,18 @@
-"""The user's Keras optimizer over the parameters of one model."""
+"""The user's Keras optimizer: over a model, over a part of it, and as a rule for rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from elastic.errors import CheckpointError, ModelDefError
-from elastic.frameworks.base import Array, UpdaterState
+from elastic.frameworks.base import Array, Tensors, UpdaterState, check_fit
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.kernels import use_kernels
 from elastic.frameworks.keras.model import KerasModel
-from elastic.frameworks.keras.row_rules import row_rule_of
-from elastic.frameworks.keras.share import KerasShare
 from elastic.frameworks.keras.variables import (
     Joining,
     Stager,
@@ -31,6 +31,59 @@ _BY_ELEMENT: Final = (
     keras.optimizers.RMSprop, keras.optimizers.Ftrl, keras.optimizers.Lion,
 )  # fmt: skip
 """Update each number by itself; a subclass may do otherwise."""
+
+_REFUSED: Final = {
+    "clipnorm": "looks at all of a gradient at once",
+    "global_clipnorm": "looks at all gradients at once",
+    "clipvalue": "bounds gradients",
+    "use_ema": "averages parameters over updates",
+    "gradient_accumulation_steps": "updates after several gradients: use --grads_to_wait",
+    "amsgrad": "keeps the largest square of each number",
+}
+
+
+class KerasShare:
+    """Variables with their values, named as those of the model.
+
+    Attributes:
+        trained: By name.
+    """
+
+    def __init__(self, parameters: Mapping[str, Array], state: Mapping[str, Array]) -> None:
+        """See `Framework.build_share`."""
+        self.trained = {name: _variable(name, array) for name, array in parameters.items()}
+        self._group = VariableGroup(self.trained)
+        self._state = {name: array.copy() for name, array in state.items()}
+
+    def parameters(self) -> Tensors:
+        """Arrays that never change."""
+        return self._group.read()
+
+    def state(self) -> Tensors:
+        """What is not trained."""
+        return {name: array.copy() for name, array in self._state.items()}
+
+    def load(
+        self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None
+    ) -> None:
+        """Copy values in, by name; None leaves what is there."""
+        if parameters is not None:
+            self._group.check("parameters", parameters)
+        if state is not None:
+            check_fit("state", self._state, state)
+            for name, array in state.items():
+                np.copyto(self._state[name], array)
+        if parameters is not None:
+            self._group.write(parameters)
+
+
+def _variable(name: str, array: Array) -> Any:
+    """A variable whose path is the name, by which an optimizer may leave it out of its decay."""
+    *scopes, leaf = name.split("/")
+    with ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(keras.name_scope(scope))
+        return keras.Variable(array, dtype=array.dtype.name, trainable=True, name=leaf)
 
 
 class _ScaledSchedule(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
@@ -207,3 +260,64 @@ def _build_optimizer(model_def: ModelDef, total_steps: int | None) -> Any:
             "the parameters"
         )
     return optimizer
+
+
+def row_rule_of(optimizer: Any) -> RowRule:
+    """How an optimizer updates rows, without the loss scaling around it, which rows do not see.
+
+    Raises:
+        ModelDefError: In a way that there is no kernel for.
+    """
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        # It hands the inner one what it divides by; nobody else clips or averages there.
+        return row_rule_of(optimizer.inner_optimizer)
+    name, make = type(optimizer).__name__, _RULES.get(type(optimizer))
+    if make is None:
+        raise ModelDefError(
+            f"optimizer returned a {name}, and the model has embeddings, whose rows are updated by "
+            f"{', '.join(known.__name__ for known in _RULES)} of keras.optimizers, and not by a "
+            "class of their own: use one of these"
+        )
+    for word, does in _REFUSED.items():
+        if getattr(optimizer, word, None):
+            raise ModelDefError(
+                f"optimizer returned a {name} with {word}={getattr(optimizer, word)}, which "
+                f"{does}; the model has embeddings, whose rows are not updated so: leave it out"
+            )
+    rule = make(optimizer)
+    return RowRule(rule.kind, {**rule.numbers, "decay": float(optimizer.weight_decay or 0)})
+
+
+def _sgd(optimizer: Any) -> RowRule:
+    if not optimizer.momentum:
+        return RowRule("sgd")
+    return RowRule("velocity", _numbers(optimizer, "momentum", "nesterov"))
+
+
+def _adagrad(optimizer: Any) -> RowRule:
+    numbers = _numbers(optimizer, initial="initial_accumulator_value", epsilon_within="epsilon")
+    return RowRule("adagrad", numbers)
+
+
+def _adam(optimizer: Any) -> RowRule:
+    return RowRule("adam", _numbers(optimizer, "beta_1", "beta_2", epsilon_raw="epsilon"))
+
+
+def _rmsprop(optimizer: Any) -> RowRule:
+    numbers = _numbers(optimizer, "rho", "momentum", "centered", epsilon_within="epsilon")
+    return RowRule("rmsprop", {**numbers, "rate_within": 1.0})
+
+
+def _numbers(optimizer: Any, *same: str, **by_ours: str) -> dict[str, float]:
+    """Some of an optimizer's hyper-parameters, by our words."""
+    words = dict(zip(same, same, strict=True)) | by_ours
+    return {ours: float(getattr(optimizer, theirs)) for ours, theirs in words.items()}
+
+
+_RULES: Final[Mapping[type, Callable[[Any], RowRule]]] = {
+    keras.optimizers.SGD: _sgd,
+    keras.optimizers.Adagrad: _adagrad,
+    keras.optimizers.Adam: _adam,
+    keras.optimizers.AdamW: _adam,
+    keras.optimizers.RMSprop: _rmsprop,
+}

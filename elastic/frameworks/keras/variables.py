@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from elastic.frameworks.base import Array, Tensors
-from elastic.frameworks.tensors import check_fit, writable_alias
+from elastic.frameworks.base import Array, Tensors, check_fit, writable_alias
 
 ALIGNMENT_BYTES: Final = 64
 """TensorFlow ends the process when a kernel meets memory that is not aligned to this."""

@@ -11,10 +11,9 @@ from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array, Batch, Model, Updater, Values
 from elastic.frameworks.torch.arrays import as_tensor, size_of
+from elastic.frameworks.torch.embedding import replace_layers
 from elastic.frameworks.torch.model import TorchModel, seed_everything
-from elastic.frameworks.torch.replacing import replace_layers
-from elastic.frameworks.torch.share import TorchShare
-from elastic.frameworks.torch.updater import TorchUpdater
+from elastic.frameworks.torch.updater import TorchShare, TorchUpdater
 from elastic.frameworks.user_code import (
     check_pair,
     dataset_code,

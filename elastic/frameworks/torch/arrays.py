@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from elastic.errors import CheckpointError, ModelDefError
-from elastic.frameworks.base import Array, Tensors
-from elastic.frameworks.tensors import writable_alias
+from elastic.frameworks.base import Array, Tensors, writable_alias
 
 _TENSOR: Final = "$tensor"
 _TUPLE: Final = "$tuple"

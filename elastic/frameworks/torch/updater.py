@@ -1,20 +1,19 @@
-"""The user's torch optimizer and schedule over the parameters of one model."""
+"""The user's torch optimizer and schedule: over a model, over a part of it, as a rule for rows."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from elastic.errors import CheckpointError, ModelDefError
-from elastic.frameworks.base import Array, Tensors, UpdaterState
-from elastic.frameworks.torch.arrays import pack, to_tensor, unpack
+from elastic.frameworks.base import Array, Tensors, UpdaterState, check_fit
+from elastic.frameworks.torch.arrays import fill, pack, to_array, to_tensor, unpack
 from elastic.frameworks.torch.model import TorchModel
-from elastic.frameworks.torch.row_rules import row_rule_of
-from elastic.frameworks.torch.share import TorchShare
 from elastic.frameworks.user_code import asked_for, user_code
 from elastic.rows.kernels import RowRule
 from elastic.spec.model_def import ModelDef
@@ -30,6 +29,74 @@ _BY_ELEMENT: Final = (
     torch.optim.RAdam, torch.optim.RMSprop, torch.optim.Rprop,
 )  # fmt: skip
 """Update each number by itself; a subclass may do otherwise."""
+
+Group: TypeAlias = Mapping[str, Any]
+"""Hyper-parameters of some parameters, as an optimizer has them."""
+
+_REFUSED: Final = {
+    "amsgrad": "keeps the largest square of each number",
+    "maximize": "goes up the gradient",
+    "lr_decay": "has a rate that falls with the updates of each row: use lr_scheduler",
+}
+
+
+class TorchShare:
+    """Parameters with their values, and in place of each other one a shape without memory.
+
+    The user's function may tell parameters by their place in the list or by their number of
+    dimensions, so it gets as many as the model has. Those without values never have a gradient,
+    and torch's optimizers pass over them.
+
+    Attributes:
+        trained: Those with values, by name.
+        elsewhere: The others.
+        listed: All, in the order of the model.
+    """
+
+    def __init__(
+        self,
+        whole: Mapping[str, Array],
+        parameters: Mapping[str, Array],
+        state: Mapping[str, Array],
+    ) -> None:
+        """See `Framework.build_share`."""
+        self.trained = {
+            name: torch.nn.Parameter(to_tensor(array.copy())) for name, array in parameters.items()
+        }
+        self.elsewhere = {
+            name: torch.nn.Parameter(_without_memory(array))
+            for name, array in whole.items()
+            if name not in parameters
+        }
+        every = self.trained | self.elsewhere
+        self.listed = [every[name] for name in whole]
+        self._state = {name: array.copy() for name, array in state.items()}
+
+    def parameters(self) -> Tensors:
+        """Views of the parameters with values."""
+        return {name: to_array(parameter) for name, parameter in self.trained.items()}
+
+    def state(self) -> Tensors:
+        """What is not trained."""
+        return dict(self._state)
+
+    def load(
+        self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None
+    ) -> None:
+        """Copy values in, by name; None leaves what is there."""
+        if parameters is not None:
+            check_fit("parameters", self.parameters(), parameters)
+        if state is not None:
+            check_fit("state", self._state, state)
+            for name, array in state.items():
+                np.copyto(self._state[name], array)
+        if parameters is not None:
+            for name, array in parameters.items():
+                fill(self.trained[name], array)
+
+
+def _without_memory(array: Array) -> torch.Tensor:
+    return to_tensor(np.zeros((), array.dtype)).expand(array.shape)
 
 
 @dataclass(slots=True)
@@ -322,3 +389,74 @@ def _build_scheduler(
             '{"scheduler": …, "interval": "epoch"}'
         )
     return made, interval == "epoch"
+
+
+def row_rule_of(optimizer: torch.optim.Optimizer) -> RowRule:
+    """How an optimizer updates rows, by its first parameter group.
+
+    Raises:
+        ModelDefError: In a way that there is no kernel for.
+    """
+    name, make = type(optimizer).__name__, _RULES.get(type(optimizer))
+    if make is None:
+        raise ModelDefError(
+            f"optimizer returned a {name}, and the model has embeddings, whose rows are updated by "
+            f"{', '.join(known.__name__ for known in _RULES)} of torch.optim, and not by a class "
+            "of their own: use one of these"
+        )
+    group = optimizer.param_groups[0]
+    for word, does in _REFUSED.items():
+        if group.get(word):
+            raise ModelDefError(
+                f"optimizer returned a {name} with {word}={group[word]}, which {does}; the model "
+                "has embeddings, whose rows are not updated so: leave it out"
+            )
+    return make(group)
+
+
+def _sgd(group: Group) -> RowRule:
+    if not group["momentum"]:
+        return RowRule("sgd", _numbers(group, "weight_decay"))
+    return RowRule("momentum", _numbers(group, "momentum", "dampening", "nesterov", "weight_decay"))
+
+
+def _adagrad(group: Group) -> RowRule:
+    numbers = _numbers(group, "weight_decay", initial="initial_accumulator_value", epsilon="eps")
+    return RowRule("adagrad", numbers)
+
+
+def _adam(group: Group) -> RowRule:
+    betas = {f"beta_{number}": float(beta) for number, beta in enumerate(group["betas"], 1)}
+    decay = "decay" if group.get("decoupled_weight_decay") else "weight_decay"
+    return RowRule("adam", betas | _numbers(group, epsilon="eps", **{decay: "weight_decay"}))
+
+
+def _decayed_adam(group: Group) -> RowRule:
+    # torch before 2.7 does not say so in the group.
+    return _adam({**group, "decoupled_weight_decay": True})
+
+
+def _sparse_adam(group: Group) -> RowRule:
+    betas = {f"beta_{number}": float(beta) for number, beta in enumerate(group["betas"], 1)}
+    return RowRule("adam", betas | _numbers(group, epsilon_raw="eps"))
+
+
+def _rmsprop(group: Group) -> RowRule:
+    numbers = _numbers(group, "momentum", "centered", "weight_decay", rho="alpha", epsilon="eps")
+    return RowRule("rmsprop", numbers)
+
+
+def _numbers(group: Group, *same: str, **by_ours: str) -> dict[str, float]:
+    """Some of a group's values, by our words."""
+    words = dict(zip(same, same, strict=True)) | by_ours
+    return {ours: float(group[theirs]) for ours, theirs in words.items()}
+
+
+_RULES: Final[Mapping[type, Callable[[Group], RowRule]]] = {
+    torch.optim.SGD: _sgd,
+    torch.optim.Adagrad: _adagrad,
+    torch.optim.Adam: _adam,
+    torch.optim.AdamW: _decayed_adam,
+    torch.optim.SparseAdam: _sparse_adam,
+    torch.optim.RMSprop: _rmsprop,
+}

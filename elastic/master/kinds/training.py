@@ -12,11 +12,9 @@ from elastic.checkpoints.rows import read_rows
 from elastic.checkpoints.table_files import export_tables, writes_parquet
 from elastic.errors import CheckpointError, JobSpecError, TrainingError
 from elastic.master.coordination.running import RunningJob
-from elastic.master.cutter import CutPlan, Cutter
-from elastic.master.evaluation.best import BestVersions
+from elastic.master.cutter import CutPlan, Cutter, FencedWriter
 from elastic.master.evaluation.callbacks import CallbackRunner
-from elastic.master.evaluation.evaluator import Evaluator
-from elastic.master.fenced import FencedWriter
+from elastic.master.evaluation.evaluator import BestVersions, Evaluator
 from elastic.master.hang_watch import LEAST_S
 from elastic.master.kinds.work import JobParts, Until
 from elastic.master.parameters.ring import ServerLife
@@ -27,16 +25,16 @@ from elastic.master.parameters.servers_with_rows import ServersWithRows
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
 from elastic.master.parameters.tables import NewestRows
+from elastic.master.prepare.beginning import begin_tables, held_versions, restore
 from elastic.master.prepare.preparation import (
     Sources,
     build_callbacks,
     total_updates,
     training_ledger,
 )
-from elastic.master.prepare.restoring import held_versions, restore
-from elastic.master.prepare.tables import begin_tables
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.elastic_batch import BatchChoice
+from elastic.policy.ledger import Ledger
 from elastic.policy.liveness import Liveness
 from elastic.policy.records import Shard
 from elastic.policy.task_sizes import idle_workers
@@ -191,31 +189,14 @@ async def open_training(
     spec, board = parts.spec, parts.board
     run, at = parts.preparation.run, parts.preparation.at
     hooks = await run(partial(build_callbacks, spec, sources, store, at))
-    parameters = _strategy(parts, store, total_updates(spec, sources.shards))
+    parameters = _with_rows(
+        parts, store, _strategy(parts, store, total_updates(spec, sources.shards))
+    )
     tables = parts.tables
-    if tables is not None:
-        if not isinstance(parameters, ServersWithRows):
-            parameters = WithRows(parameters, tables)
-        parts.board.follow_tables(parameters.sizes)
-        store.model.read_rows_from(NewestRows(tables))
     callbacks = CallbackRunner(hooks, parameters, spec.hang_timeout, board.note)
     callbacks.check(bool(sources.evaluation_shards), metric_names)
     ledger = training_ledger(spec, sources.chunks)
-    at("newest cut")
-    going_back = partial(
-        restore, parts.env, parameters, ledger, board.note, parts.is_first_life, tables
-    )
-    cut = await run(going_back)
-    if cut is None and parts.is_back:
-        raise CheckpointError(
-            "parameters were lost, and there is no cut that the job could go back to: the "
-            f"events of `elastic status` say why none could be written to {parts.env.recovery_dir}"
-        )
-    told = board.progress
-    undone = ledger.count_undone(told.records_done, told.computed_again)
-    if parts.is_back:
-        # What a life before has counted is told with what this one begins with.
-        parts.listeners.meter.undo(undone)
+    cut = await _go_back(parts, parameters, ledger)
     if cut is None and tables is not None:
         await run(partial(begin_tables, spec, sources.model_def, tables))
     parts.commit_log.open(parameters.version)
@@ -237,14 +218,7 @@ async def open_training(
     evaluated = cut if cut is not None and cut.evaluated_on == cutter.evaluated_on else None
     parts.telemetry.attach(job, evaluates_as_before=evaluated is not None)
     evaluator = await _evaluator(parts, job, cutter, callbacks, sources, cut)
-    if isinstance(parameters, WithRows) and cut is not None:
-        versions = held_versions(parts.env.recovery_dir, cut.version)
-        await run(partial(parameters.tables.let_go_but, versions))
-        cutter.take_over([parameters.held_at(version) for version in versions], cut)
-    is_outside = parts.ring is not None or (tables is not None and tables.store.is_durable)
-    if cut is None and is_outside:
-        # What the job goes back to where a server, or the store, is lost before the next cut.
-        await cutter.recovery_cut(is_wanted=True)
+    await _begin_cuts(parts, parameters, cutter, cut)
     # Metrics of a cut are those of its last record: training on makes them old.
     if evaluated is not None and job.updates.training_done.is_set():
         is_same = not metric_names or set(metric_names) == evaluated.metrics.keys()
@@ -253,6 +227,57 @@ async def open_training(
     job.updates.subscribe(cutter.checkpoint_if_due)
     job.updates.subscribe(evaluator.begin_if_due, evaluator.epoch_ended)
     return Training(parts, sources, job, cutter, evaluator)
+
+
+def _with_rows(parts: JobParts, store: ParameterStore, parameters: AnyStrategy) -> AnyStrategy:
+    """The same with the tables of the model's embeddings, if it has some, which its layers read."""
+    tables = parts.tables
+    if tables is None:
+        return parameters
+    if not isinstance(parameters, ServersWithRows):
+        parameters = WithRows(parameters, tables)
+    parts.board.follow_tables(parameters.sizes)
+    store.model.read_rows_from(NewestRows(tables))
+    return parameters
+
+
+async def _go_back(parts: JobParts, parameters: AnyStrategy, ledger: Ledger) -> Cut | None:
+    """Restore the newest cut, if there is one; what was computed after it counts as undone.
+
+    Raises:
+        CheckpointError: Parameters were lost, and there is none; or it cannot be used.
+    """
+    parts.preparation.at("newest cut")
+    note, tables = parts.board.note, parts.tables
+    cut = await parts.preparation.run(
+        partial(restore, parts.env, parameters, ledger, note, parts.is_first_life, tables)
+    )
+    if cut is None and parts.is_back:
+        raise CheckpointError(
+            "parameters were lost, and there is no cut that the job could go back to: the "
+            f"events of `elastic status` say why none could be written to {parts.env.recovery_dir}"
+        )
+    told = parts.board.progress
+    undone = ledger.count_undone(told.records_done, told.computed_again)
+    if parts.is_back:
+        # What a life before has counted is told with what this one begins with.
+        parts.listeners.meter.undo(undone)
+    return cut
+
+
+async def _begin_cuts(
+    parts: JobParts, parameters: AnyStrategy, cutter: Cutter, cut: Cut | None
+) -> None:
+    """Take over the rows that cuts hold, or have the first cut where losses are to be expected."""
+    if isinstance(parameters, WithRows) and cut is not None:
+        versions = held_versions(parts.env.recovery_dir, cut.version)
+        await parts.preparation.run(partial(parameters.tables.let_go_but, versions))
+        cutter.take_over([parameters.held_at(version) for version in versions], cut)
+    tables = parts.tables
+    is_outside = parts.ring is not None or (tables is not None and tables.store.is_durable)
+    if cut is None and is_outside:
+        # What the job goes back to where a server, or the store, is lost before the next cut.
+        await cutter.recovery_cut(is_wanted=True)
 
 
 def _strategy(parts: JobParts, store: ParameterStore, total_steps: int) -> AnyStrategy:

@@ -33,7 +33,7 @@ from elastic.master.parameters.strategy import (
     ServerPlace,
 )
 from elastic.master.parameters.versions import PackedModel
-from elastic.platforms.fences import NO_FENCE, Fence, FencedError
+from elastic.platforms.base import NO_FENCE, Fence, FencedError
 from elastic.policy.placement import Share, spread
 from elastic.rows.base import Ids, Values
 from elastic.rpc.client import BULK_TIMEOUT_S

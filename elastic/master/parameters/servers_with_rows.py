@@ -20,7 +20,7 @@ from elastic.master.parameters.servers import LoadedServer, ServerParameters, Se
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import ParametersLostError
 from elastic.master.parameters.tables import Tables
-from elastic.platforms.fences import NO_FENCE, Fence
+from elastic.platforms.base import NO_FENCE, Fence
 from elastic.rows.base import Table
 from elastic.rows.placement import life_on, spread_rows
 from elastic.rows.precision import repacked

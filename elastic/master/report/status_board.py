@@ -93,25 +93,13 @@ class StatusBoard:
         self._spec = spec
         self._master_history = master_history
         self._runner = runner
-        was_running = (
-            earlier is not None
-            and earlier.started_s is not None
-            # Submitted again with --resume: its events and counts go on, but no master was lost.
-            and earlier.phase is not JobPhase.PENDING
-            and not earlier.phase.is_final
-        )
-        self._was_running = was_running
+        self._was_running = was_running = _was_running(earlier)
         self._base = earlier or JobStatus(job_name=spec.job_name)
         self.master_restarts = self._base.master_restarts + int(was_running)
         # Who resumes a job has mended what failed it, so it may fail as often as a new one.
         self.worker_failures = self._base.worker_failures if was_running else 0
-        self.lost = Counter(
-            {
-                WORKER: self._base.workers_lost,
-                PS: self._base.servers_lost,
-                REDIS: self._base.redis_lost,
-            }
-        )
+        lost = {WORKER: self._base.workers_lost, PS: self._base.servers_lost}
+        self.lost = Counter({**lost, REDIS: self._base.redis_lost})
         """By role, the ends of replicas that were replaced."""
         # The life of a master begins in one of these, whatever the one before has told.
         self.phase = JobPhase.RECOVERING if was_running else JobPhase.STARTING
@@ -487,6 +475,17 @@ class StatusBoard:
         if session is not None and session.replica.launch == launch.number:
             launch.add(session)
         return launch.records_done
+
+
+def _was_running(earlier: JobStatus | None) -> bool:
+    """Whether the job was at work when that was told, so that a master of it was lost."""
+    return (
+        earlier is not None
+        and earlier.started_s is not None
+        # Submitted again with --resume: its events and counts go on, but no master was lost.
+        and earlier.phase is not JobPhase.PENDING
+        and not earlier.phase.is_final
+    )
 
 
 def _speeds_of(told: ScalingStatus) -> SizeSpeeds:

@@ -1,9 +1,8 @@
 """The image that the pods of a job run: a base, its requirements, this elastic, the model_zoo.
 
-`request` says what is wanted and what it will be called; `recipe` gives, and `context` packs, what
-goes in; `engine` talks to a Docker engine, `messages` reads what it says, and `build`
-decides what is left to do: an image is named by its content, so a job that is submitted again
-unchanged builds and pushes nothing.
+`request` says what is wanted and what it will be called; `context` packs what goes in; `engine`
+talks to a Docker engine, and `build` decides what is left to do: an image is named by its content,
+so a job that is submitted again unchanged builds and pushes nothing.
 
 Belongs here: making images and getting them to a registry.
 Does not belong here: pods, and what they do with the image.

@@ -6,10 +6,16 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from elastic.errors import ImageError
-from elastic.platforms.images.context import LARGE_BYTES, Context, pack, wheel_of_this_elastic
-from elastic.platforms.images.engine import DockerEngine
-from elastic.platforms.images.messages import size_text
-from elastic.platforms.images.recipe import base_images, content_tag, dockerfile_of
+from elastic.platforms.images.context import (
+    LARGE_BYTES,
+    Context,
+    base_images,
+    content_tag,
+    dockerfile_of,
+    pack,
+    wheel_of_this_elastic,
+)
+from elastic.platforms.images.engine import DockerEngine, size_text
 from elastic.platforms.images.request import ImageRequest
 from elastic.spec.image_progress import ImageProgress, OnProgress
 

@@ -13,8 +13,8 @@ from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.hooks import read_hook
+from elastic.platforms.kubernetes.objects.manifests import Submission, read_spec, read_submission
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission, read_spec, read_submission
 from elastic.platforms.surroundings import PATIENCE_S, THREAD_VARIABLES, share_gpus
 from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec

@@ -14,12 +14,7 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
-from elastic.platforms.local.directory import (
-    JobDirectory,
-    Observed,
-    Submission,
-    Termination,
-)
+from elastic.platforms.local.directory import JobDirectory, Observed, Submission, Termination
 from elastic.platforms.local.files import last_line
 from elastic.platforms.local.processes import (
     JOB_UID_VARIABLE,

@@ -12,8 +12,7 @@ from elastic.errors import DescriptionError
 from elastic.policy.cluster.amounts import Amounts
 from elastic.policy.cluster.rules import Rules
 from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Share
-from elastic.simulation.speeds import Amdahl, Constant, Speed
-from elastic.simulation.workload import Submission, Tells, Work, Workload
+from elastic.simulation.workload import Amdahl, Constant, Speed, Submission, Tells, Work, Workload
 
 KIND: Final = "ElasticTrainJob"
 """What recorded jobs are taken for where nothing else is said."""

@@ -14,9 +14,8 @@ from typing import Final
 
 from elastic.errors import DescriptionError
 from elastic.policy.cluster.amounts import GPU, MILLI
-from elastic.simulation.speeds import Measured
 from elastic.simulation.traces.common import Elasticity, Recorded, Row, rows, workload_of
-from elastic.simulation.workload import Workload
+from elastic.simulation.workload import Measured, Workload
 
 COLUMNS: Final = frozenset({"name", "time", "application", "num_replicas", "batch_size"})
 

@@ -5,10 +5,9 @@ import pytest
 from elastic.controller.snapshots.reading import history_of
 from elastic.errors import DescriptionError
 from elastic.platforms.base import JobControl
-from elastic.platforms.kubernetes.objects.manifests import record, status
+from elastic.platforms.kubernetes.objects.manifests import Submission, record, status
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission
-from elastic.simulation.speeds import Amdahl
+from elastic.simulation.workload import Amdahl
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus, Progress, ScalingStatus, SizeSpeed
 

@@ -6,10 +6,9 @@ import pytest
 
 from elastic.controller.snapshots.reading import Objects, snapshot_of
 from elastic.platforms.base import JobControl
-from elastic.platforms.kubernetes.objects.manifests import example_pod, record, status
-from elastic.platforms.kubernetes.objects.owners import ResourceOwner
+from elastic.platforms.kubernetes.objects.manifests import Submission, example_pod, record, status
+from elastic.platforms.kubernetes.objects.names import ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.policy.cluster.snapshot import ElasticBatch, Shown, Speed
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (

@@ -18,8 +18,8 @@ from elastic.data.base import ReadTask
 from elastic.data.columns import columns_of, fields_of
 from elastic.data.formats import columns as kept
 from elastic.data.formats.arrow_text import read_rows
+from elastic.data.formats.columns import BadFieldError, inferred, typed_columns
 from elastic.data.formats.registry import parse_options
-from elastic.data.formats.typed import BadFieldError, inferred, typed_columns
 from elastic.data.taking import open_task
 from elastic.errors import DataError, JobSpecError
 from elastic.policy.records import Columns, Places, RecordRange, Shard, Task, TaskKind

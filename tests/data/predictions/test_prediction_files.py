@@ -11,16 +11,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from elastic.data.predictions.folder import (
+from elastic.data.predictions import (
     BEGUN,
     MANIFEST,
     OWNER,
     Part,
     PredictionFolder,
+    Predictions,
     SystemFiles,
+    columns,
+    encode,
+    part_name,
+    range_of,
     write_whole,
 )
-from elastic.data.predictions.parts import Predictions, columns, encode, part_name, range_of
 from elastic.errors import JobSpecError, ModelDefError
 from elastic.policy.records import RecordRange
 

@@ -3,7 +3,7 @@
 import pytest
 
 from elastic.errors import ImageError
-from elastic.platforms.images.messages import KEPT_LINES, BuildOutput, TransferOutput, size_text
+from elastic.platforms.images.engine import KEPT_LINES, BuildOutput, TransferOutput, size_text
 from elastic.spec.image_progress import ImageProgress
 
 

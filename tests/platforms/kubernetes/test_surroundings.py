@@ -8,9 +8,9 @@ import pytest
 from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason
 from elastic.platforms.certificates import make_certificate
-from elastic.platforms.kubernetes.objects.owners import ResourceOwner
-from elastic.platforms.kubernetes.objects.record import Submission, dump_submission
-from elastic.platforms.kubernetes.pods.containers import parse_termination
+from elastic.platforms.kubernetes.objects.manifests import Submission, dump_submission
+from elastic.platforms.kubernetes.objects.names import ResourceOwner
+from elastic.platforms.kubernetes.pods.states import parse_termination
 from elastic.platforms.kubernetes.surroundings import PodSurroundings
 from elastic.platforms.surroundings import MEMORY_VARIABLE, PATIENCE_S, THREAD_VARIABLES
 from elastic.spec.job import JobSpec

@@ -16,7 +16,6 @@ from support.local_jobs import TIMEOUT_S, eventually, unreadable
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.local import submission
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.platform import LocalPlatform
 from elastic.platforms.local.surroundings import read_certificate
@@ -71,7 +70,7 @@ class TestSubmit:
     def test_a_job_that_does_not_leave_keeps_its_name(self, jobs, monkeypatch):
         until_phase(jobs.submit(master="finish"), JobPhase.SUCCEEDED)
         until_gone(jobs)
-        monkeypatch.setattr(submission, "ENDING_TIMEOUT_S", 0.1)
+        monkeypatch.setattr("elastic.platforms.local.platform.ENDING_TIMEOUT_S", 0.1)
         # As its supervisor would, if it were slow to go.
         lock = jobs.directory().supervisor_lock
         # A process that ends is without its surroundings before it is without its files.

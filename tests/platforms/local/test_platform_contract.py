@@ -5,7 +5,7 @@ from support.jobs_contract import MAX_WORKERS, MIN_WORKERS, PlatformContract
 from support.local_jobs import Jobs
 
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.local.presence import has_master, has_supervisor
+from elastic.platforms.local.processes import has_master, has_supervisor
 
 
 class LocalHarness:

@@ -7,7 +7,7 @@ import pytest
 from support.local_jobs import eventually
 
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
-from elastic.platforms.local.presence import seen_workers
+from elastic.platforms.local.processes import seen_workers
 from elastic.spec.status import JobPhase, Progress, WorkerStatus
 
 FIRST = ReplicaId("worker", 0, 1)

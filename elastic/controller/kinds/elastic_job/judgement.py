@@ -52,13 +52,13 @@ from elastic.controller.resources.elastic_job import (
     WorkerStatuses,
 )
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.containers import is_deleted
 from elastic.platforms.kubernetes.pods.observation import why_pending
-from elastic.platforms.kubernetes.pods.phases import (
+from elastic.platforms.kubernetes.pods.states import (
     exit_code,
     has_failed,
     has_succeeded,
     is_active,
+    is_deleted,
     is_pending,
     why_failed,
 )

@@ -68,11 +68,11 @@ from elastic.controller.resources.elastic_job import (
 )
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest, Resource
 from elastic.platforms.kubernetes.objects.queues import LAST_ANNOTATION
-from elastic.platforms.kubernetes.pods.containers import is_deleted
-from elastic.platforms.kubernetes.pods.phases import (
+from elastic.platforms.kubernetes.pods.states import (
     has_failed,
     has_succeeded,
     is_active,
+    is_deleted,
     is_pending,
 )
 

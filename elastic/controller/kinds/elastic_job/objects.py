@@ -35,11 +35,11 @@ from elastic.platforms.kubernetes.objects.queues import (
     needs_own_name,
     pod_additions,
 )
-from elastic.platforms.kubernetes.pods.containers import is_deleted
-from elastic.platforms.kubernetes.pods.phases import (
+from elastic.platforms.kubernetes.pods.states import (
     has_ended,
     has_succeeded,
     is_active,
+    is_deleted,
     is_pending,
     is_ready,
 )

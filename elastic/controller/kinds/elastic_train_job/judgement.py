@@ -35,7 +35,7 @@ from elastic.platforms.kubernetes.job.status import job_status
 from elastic.platforms.kubernetes.objects.manifests import spec_for_pods
 from elastic.platforms.kubernetes.pods.masters import REPORT_S, end_of, has_begun
 from elastic.platforms.kubernetes.pods.observation import needs_pods, with_seen_workers
-from elastic.platforms.kubernetes.pods.phases import why_failed
+from elastic.platforms.kubernetes.pods.states import why_failed
 from elastic.policy.fleet import desired_workers
 from elastic.policy.time_account import as_of
 from elastic.spec.describe import settings

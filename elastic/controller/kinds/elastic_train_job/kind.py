@@ -44,12 +44,17 @@ from elastic.platforms.kubernetes.api.resources import (
     Resource,
 )
 from elastic.platforms.kubernetes.objects import names
+from elastic.platforms.kubernetes.objects.manifests import dump_control
 from elastic.platforms.kubernetes.objects.names import TRAIN_JOB_LABEL
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL, groups_among
-from elastic.platforms.kubernetes.objects.record import dump_control
-from elastic.platforms.kubernetes.pods.containers import has_run, is_deleted, own_state
 from elastic.platforms.kubernetes.pods.masters import has_begun
-from elastic.platforms.kubernetes.pods.phases import has_failed, has_succeeded
+from elastic.platforms.kubernetes.pods.states import (
+    has_failed,
+    has_run,
+    has_succeeded,
+    is_deleted,
+    own_state,
+)
 from elastic.policy.time_account import split_at
 from elastic.spec.settings.cluster_forms import state_volume
 from elastic.spec.status import JobPhase, JobStatus

@@ -31,20 +31,18 @@ from elastic.platforms.kubernetes.api.resources import (
 )
 from elastic.platforms.kubernetes.job.status import published_status
 from elastic.platforms.kubernetes.objects import manifests, names, tensorboard
-from elastic.platforms.kubernetes.objects.owners import ResourceOwner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queueing import gang_of, job_group
-from elastic.platforms.kubernetes.objects.queues import QueueSystem, group_change
-from elastic.platforms.kubernetes.objects.record import (
+from elastic.platforms.kubernetes.objects.manifests import (
     StatusUnreadableError,
     Submission,
     control_of,
     spec_of,
     submission_of,
 )
-from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent
+from elastic.platforms.kubernetes.objects.names import ResourceOwner
+from elastic.platforms.kubernetes.objects.podspec import Job, gang_of, job_group
+from elastic.platforms.kubernetes.objects.queues import QueueSystem, group_change
 from elastic.platforms.kubernetes.pods.observation import OVERDUE_S
-from elastic.platforms.kubernetes.pods.phases import has_failed
+from elastic.platforms.kubernetes.pods.states import has_failed, is_deleted, is_node_silent
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 

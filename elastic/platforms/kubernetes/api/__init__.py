@@ -2,9 +2,9 @@
 
 `kubeconfig` finds the server and the credentials, `transport` sends single requests at a bounded
 pace, `cluster` reads and changes objects through it and tries again what `errors` calls passing.
-`resources` names the types of objects and makes their paths, `discovery` asks which of them there
-are, `informer` keeps a current copy of those of one type, and `leases` has one of several processes
-at work. Objects are plain dicts, as the API server sends them.
+`resources` names the types of objects and makes their paths, `informer` keeps a current copy of
+those of one type, and `leases` has one of several processes at work. Objects are plain dicts, as
+the API server sends them.
 
 Belongs here: what any client of Kubernetes needs; nothing but errors comes from the rest of
 elastic, and the client library is used for connections and credentials alone.

@@ -23,7 +23,6 @@ from elastic.platforms.kubernetes.objects import manifests, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import check_fields
 from elastic.platforms.kubernetes.objects.names import TENSORBOARD, TYPE_LABEL
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET, ROLES, Role
 from elastic.spec.settings.cluster_forms import parse_volumes
@@ -53,7 +52,7 @@ def check_admission(cluster: Cluster, job: Job) -> None:
         JobSpecError: A setting names what is not there.
         PlatformError: The namespace, its quota or the rights of this user do not allow the job.
     """
-    submission = Submission(job.submission_uid, 0.0, job.image)
+    submission = manifests.Submission(job.submission_uid, 0.0, job.image)
     for manifest in (
         manifests.master_pod(job),
         *(manifests.example_pod(job, role.name) for role in FLEET),

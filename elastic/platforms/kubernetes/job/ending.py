@@ -16,17 +16,11 @@ from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.status import STATUS_UNREADABLE
+from elastic.platforms.kubernetes.objects.manifests import Submission, submission_of
 from elastic.platforms.kubernetes.objects.queues import groups_among
-from elastic.platforms.kubernetes.objects.record import Submission, submission_of
-from elastic.platforms.kubernetes.pods.containers import (
-    has_run,
-    is_deleted,
-    is_over,
-    own_state,
-)
+from elastic.platforms.kubernetes.pods import states
 from elastic.platforms.kubernetes.pods.groups import end_group
 from elastic.platforms.kubernetes.pods.observation import needs_pods, role_of, with_seen_workers
-from elastic.platforms.kubernetes.pods.phases import may_run
 from elastic.policy.masters import KEEPING
 from elastic.spec.roles import MASTER, ROLES
 from elastic.spec.status import JobPhase, JobStatus
@@ -149,7 +143,7 @@ def end_pods(
 def _delete(job: JobObjects, pods: Sequence[Manifest], grace_s: float) -> None:
     # The master goes first, so that it starts nothing new for what ends.
     for pod in sorted(pods, key=lambda pod: role_of(pod) != MASTER):
-        job.delete(PODS, pod["metadata"]["name"], grace_s if has_run(pod) else 0.0)
+        job.delete(PODS, pod["metadata"]["name"], grace_s if states.has_run(pod) else 0.0)
     _leave_queue(job, pods)
 
 
@@ -163,7 +157,7 @@ def _clear(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
     """Forget the deleted pods that have ended; whether the job has no pod any more."""
     pods = job.pods()
     for pod in pods:
-        if is_over(pod):
+        if states.is_over(pod):
             # Its node drops it with its next clean-up: seen to take 15 s, or a minute if it has
             # ended just when it was deleted.
             # Only this one: another of its name may have been started since.
@@ -178,9 +172,9 @@ def _has_left(job: JobObjects, on_wait: Callable[[str], None]) -> bool:
     """Whether the master has published the end, or cannot."""
     on_wait("its master to tell its end")
     master = job.find_master()
-    if master is None or is_deleted(master):
+    if master is None or states.is_deleted(master):
         return True
-    if "running" not in own_state(master):
+    if "running" not in states.own_state(master):
         return True
     return job.status().phase.is_final
 
@@ -229,7 +223,7 @@ def forget_job(job: JobObjects) -> None:
     if owner is not None:
         job.delete_resource(owner)
     for pod in pods:
-        grace_s = TERM_GRACE_S if may_run(pod) else 0.0
+        grace_s = TERM_GRACE_S if states.may_run(pod) else 0.0
         job.delete(PODS, pod["metadata"]["name"], grace_s, pod["metadata"]["uid"])
     _leave_queue(job, pods)
     # Whoever submits the job again takes its record first, and with it the names of all the rest.
@@ -249,7 +243,9 @@ def forget_job(job: JobObjects) -> None:
 def _is_at_work(pod: Manifest) -> bool:
     """Whether a replica runs, whatever containers somebody has put beside it."""
     # A TensorBoard only shows what the others did.
-    return role_of(pod) in ROLES and may_run(pod) and "terminated" not in own_state(pod)
+    return (
+        role_of(pod) in ROLES and states.may_run(pod) and "terminated" not in states.own_state(pod)
+    )
 
 
 def _is_taken(job: JobObjects) -> JobExistsError:

@@ -24,8 +24,7 @@ from elastic.platforms.kubernetes.api.resources import (
     SERVICE_ACCOUNTS,
     Manifest,
 )
-from elastic.platforms.kubernetes.objects.names import APP, APP_LABEL
-from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS
+from elastic.platforms.kubernetes.objects.names import APP, APP_LABEL, TRAIN_JOBS
 from elastic.platforms.kubernetes.objects.queues import GROUPS, QueueSystem
 
 SUBMITTER: Final = "elastic-submitter"

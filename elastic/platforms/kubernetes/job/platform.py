@@ -10,25 +10,14 @@ from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.job.admission import explained
 from elastic.platforms.kubernetes.job.ending import forget_job, kill_job
-from elastic.platforms.kubernetes.job.listing import listed_jobs, recorded
 from elastic.platforms.kubernetes.job.logs import follow_logs, read_logs, read_previous_logs
-from elastic.platforms.kubernetes.job.objects import JobObjects
+from elastic.platforms.kubernetes.job.objects import JobObjects, listed_jobs, recorded
 from elastic.platforms.kubernetes.job.submission import BuildImage, submit_job
-from elastic.platforms.kubernetes.objects import tensorboard
+from elastic.platforms.kubernetes.objects import names, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.platforms.kubernetes.objects.names import (
-    HOOK_KEYS,
-    STATE_KEY,
-    STATE_PATH,
-    TENSORBOARD_PORT,
-    master_name,
-    tensorboard_name,
-)
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.manifests import spec_of, submission_of
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import spec_of, submission_of
-from elastic.platforms.kubernetes.pods import phases
-from elastic.platforms.kubernetes.pods.containers import own_state
+from elastic.platforms.kubernetes.pods import states
 from elastic.platforms.kubernetes.pods.observation import why_pending
 from elastic.policy.ended_jobs import only_here
 from elastic.spec.job import JobSpec
@@ -50,31 +39,33 @@ def find_board(objects: JobObjects) -> BoardInCluster:
         raise writes_no_events(objects.job_name)
     if not tensorboard.is_shared(spec):
         return _beside_master(objects)
-    name = tensorboard_name(objects.job_name)
+    name = names.tensorboard_name(objects.job_name)
     pod = objects.find(PODS, name)
-    if pod is None or phases.has_ended(pod):
+    if pod is None or states.has_ended(pod):
         if pod is not None:
             objects.delete(PODS, name, 0.0)
         pod = _start(objects, record)
-    return BoardInCluster(objects.namespace, name, TENSORBOARD_PORT, _why_not_yet(pod))
+    return BoardInCluster(objects.namespace, name, names.TENSORBOARD_PORT, _why_not_yet(pod))
 
 
 def _beside_master(objects: JobObjects) -> BoardInCluster:
     master = objects.find_master()
-    if master is None or "running" not in own_state(master):
+    if master is None or "running" not in states.own_state(master):
         raise JobSpecError(
             f"the events of job {objects.job_name!r} are in its master's pod, which does not run: "
             "have them on a volume the next time: --volume claim_name=CLAIM,mount_path=/results "
             "--tensorboard_log_dir /results/events"
         )
     note = "where its events are too, which end with it"
-    return BoardInCluster(objects.namespace, master_name(objects.job_name), TENSORBOARD_PORT, note)
+    return BoardInCluster(
+        objects.namespace, names.master_name(objects.job_name), names.TENSORBOARD_PORT, note
+    )
 
 
 def _start(objects: JobObjects, record: Manifest) -> Manifest:
     submission, master = submission_of(record), objects.find_master()
     hook = next(
-        (Hook(k, record["data"][k]) for k in HOOK_KEYS.values() if k in record["data"]), None
+        (Hook(k, record["data"][k]) for k in names.HOOK_KEYS.values() if k in record["data"]), None
     )
     job = Job(
         spec_of(record),
@@ -85,7 +76,7 @@ def _start(objects: JobObjects, record: Manifest) -> Manifest:
         owner=submission.owner,
     )
     node = None if master is None else master["spec"].get("nodeName")
-    owner = None if master is None else Owner.of(master)
+    owner = None if master is None else names.Owner.of(master)
     affinity = None if node is None else tensorboard.on_node(node)
     manifest = tensorboard.pod(job, owner, affinity)
     try:
@@ -95,7 +86,7 @@ def _start(objects: JobObjects, record: Manifest) -> Manifest:
 
 
 def _why_not_yet(pod: Manifest) -> str:
-    if "running" in own_state(pod):
+    if "running" in states.own_state(pod):
         return ""
     return f"not yet: {why_pending(pod) or 'it is being started'}"
 
@@ -236,7 +227,7 @@ class KubernetesPlatform:
             JobNotFoundError: No such job.
         """
         record = self._job(status.job_name).record()
-        return only_here(status, STATE_PATH, STATE_KEY in (record.get("data") or {}))
+        return only_here(status, names.STATE_PATH, names.STATE_KEY in (record.get("data") or {}))
 
     def forget(self, job_name: str) -> None:
         """Delete all objects of a job that has ended.

@@ -9,15 +9,15 @@ from typing import Any, Final
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.objects.names import JOB_LABEL, SUBMISSION_LABEL
-from elastic.platforms.kubernetes.objects.podspec import keeps_versions
-from elastic.platforms.kubernetes.objects.record import (
+from elastic.platforms.kubernetes.objects.manifests import (
     StatusUnreadableError,
     control_of,
     spec_of,
     status_of,
     submission_of,
 )
+from elastic.platforms.kubernetes.objects.names import JOB_LABEL, SUBMISSION_LABEL
+from elastic.platforms.kubernetes.objects.podspec import keeps_versions
 from elastic.platforms.kubernetes.pods import masters
 from elastic.platforms.kubernetes.pods.masters import Finding, end_of
 from elastic.platforms.kubernetes.pods.observation import MASTER_DELETED
@@ -53,7 +53,7 @@ def job_status(
     now_s: float,
     warnings: Sequence[str] = (),
 ) -> JobStatus:
-    """The job as it stands, but for workers that an end has left behind; see `presence`.
+    """The job as it stands, but for workers that an end has left behind; see `processes`.
 
     Args:
         record: The ConfigMap that the job was submitted with.

@@ -1,4 +1,7 @@
-"""Puts a job into the cluster: anew, over one that has ended, or going on from it."""
+"""Puts a job into the cluster: anew, over one that has ended, or going on from it.
+
+Before that it finds out who has the queue that the job is to wait in.
+"""
 
 import secrets
 import time
@@ -12,7 +15,7 @@ from typing import Final, TypeAlias
 from elastic.errors import ElasticError, JobExistsError, JobSpecError, PlatformError
 from elastic.platforms.certificates import make_certificate
 from elastic.platforms.images import ImageRequest
-from elastic.platforms.kubernetes.api.cluster import RefusedError
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, is_served
 from elastic.platforms.kubernetes.api.resources import (
     CONFIGMAPS,
     PODS,
@@ -24,25 +27,15 @@ from elastic.platforms.kubernetes.api.resources import (
 from elastic.platforms.kubernetes.job.admission import KINDS, check_admission, explained
 from elastic.platforms.kubernetes.job.ending import end_pods
 from elastic.platforms.kubernetes.job.objects import JobObjects
-from elastic.platforms.kubernetes.job.queues import find_queue
-from elastic.platforms.kubernetes.objects import manifests, tensorboard
+from elastic.platforms.kubernetes.objects import manifests, names, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import read_hook
-from elastic.platforms.kubernetes.objects.names import (
-    STATE_KEY,
-    master_name,
-    record_name,
-    status_name,
-    token_name,
-)
-from elastic.platforms.kubernetes.objects.owners import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queueing import job_group
-from elastic.platforms.kubernetes.objects.record import (
-    StatusUnreadableError,
-    Submission,
-    spec_of,
-    status_of,
-    submission_of,
+from elastic.platforms.kubernetes.objects.podspec import Job, job_group
+from elastic.platforms.kubernetes.objects.queues import (
+    KUEUE_QUEUES,
+    QueueSystem,
+    refusal,
+    system_for,
+    systems_served,
 )
 from elastic.policy.ended_jobs import resumed
 from elastic.spec.job import JobSpec
@@ -99,7 +92,7 @@ def _take_name(objects: JobObjects, job: Job, earlier: Manifest | None, undo: Un
     """Make the record ours, which only one of several who try at once can do."""
     record = manifests.record(
         job,
-        Submission(
+        manifests.Submission(
             job.submission_uid,
             objects.cluster.now_s(),
             job.image,
@@ -111,7 +104,7 @@ def _take_name(objects: JobObjects, job: Job, earlier: Manifest | None, undo: Un
         undo.append(partial(_give_name_back, objects, job))
         _create_one(objects, job, record)
         return
-    path = CONFIGMAPS.path(objects.namespace, record_name(job.name))
+    path = CONFIGMAPS.path(objects.namespace, names.record_name(job.name))
     gone = dict.fromkeys(earlier["data"].keys() - record["data"].keys())
     change = {
         "metadata": {
@@ -138,19 +131,19 @@ def _take_name(objects: JobObjects, job: Job, earlier: Manifest | None, undo: Un
 
 def _is_ours(objects: JobObjects, job: Job) -> bool:
     record = objects.find_record()
-    return record is not None and submission_of(record).uid == job.submission_uid
+    return record is not None and manifests.submission_of(record).uid == job.submission_uid
 
 
 def _give_name_back(objects: JobObjects, job: Job) -> None:
     if _is_ours(objects, job):
-        objects.delete(CONFIGMAPS, record_name(job.name))
+        objects.delete(CONFIGMAPS, names.record_name(job.name))
 
 
 def _create(objects: JobObjects, job: Job, undo: Undo) -> None:
     """Token, Service, group and master, to which the others belong: it is known only then."""
     belongings: dict[Resource, tuple[str, Manifest]] = {
-        SECRETS: (token_name(job.name), _secret(job)),
-        SERVICES: (master_name(job.name), manifests.service(job)),
+        SECRETS: (names.token_name(job.name), _secret(job)),
+        SERVICES: (names.master_name(job.name), manifests.service(job)),
     }
     if group := job_group(job):
         # Before the first pod that names it.
@@ -158,13 +151,13 @@ def _create(objects: JobObjects, job: Job, undo: Undo) -> None:
     for resource, (name, manifest) in belongings.items():
         undo.append(partial(objects.delete, resource, name))
         _create_one(objects, job, manifest, resource)
-    undo.append(partial(objects.delete, PODS, master_name(job.name), 0.0))
+    undo.append(partial(objects.delete, PODS, names.master_name(job.name), 0.0))
     pod = _create_one(objects, job, manifests.master_pod(job))
-    owner = Owner.of(pod).reference()
+    owner = names.Owner.of(pod).reference()
     for resource, (name, _) in belongings.items():
         change = {"metadata": {"ownerReferences": [owner]}}
         objects.cluster.patch(resource.path(objects.namespace, name), change)
-    for manifest in tensorboard.objects(job, Owner.of(pod)):
+    for manifest in tensorboard.objects(job, names.Owner.of(pod)):
         name = manifest["metadata"]["name"]
         undo.append(partial(objects.delete, KINDS[manifest["kind"]], name, 0.0))
         _create_one(objects, job, manifest)
@@ -232,7 +225,7 @@ def check_may_replace(objects: JobObjects, earlier: Manifest | None, spec: JobSp
 
 
 def _check_has_no_resource(objects: JobObjects, earlier: Manifest) -> None:
-    owner = submission_of(earlier).owner
+    owner = manifests.submission_of(earlier).owner
     if owner is not None:
         raise JobExistsError(
             f"job {objects.job_name!r} is made from {owner.kind} {owner.name}, which keeps it as "
@@ -248,9 +241,13 @@ def find_kept_state(earlier: Manifest | None, spec: JobSpec) -> str | None:
         PlatformError: The earlier job's record is damaged.
     """
     volume = state_volume(spec.volume)
-    if earlier is None or volume is None or state_volume(spec_of(earlier).volume) != volume:
+    if (
+        earlier is None
+        or volume is None
+        or state_volume(manifests.spec_of(earlier).volume) != volume
+    ):
         return None
-    uid: str | None = earlier["data"].get(STATE_KEY)
+    uid: str | None = earlier["data"].get(names.STATE_KEY)
     return uid
 
 
@@ -260,22 +257,22 @@ def clear(
     """Remove what is left of an earlier job, but for what a resumed one goes on from."""
     end_pods(objects, time.monotonic(), ENDING_TIMEOUT_S)
     objects.delete_belongings()
-    status_map = objects.find(CONFIGMAPS, status_name(job.name))
+    status_map = objects.find(CONFIGMAPS, names.status_name(job.name))
     if status_map is None:
         return
     undo.append(partial(_restore_status, objects, status_map))
     published = _readable(status_map)
     if earlier is None or not spec.resume or published is None:
-        objects.delete(CONFIGMAPS, status_name(job.name))
+        objects.delete(CONFIGMAPS, names.status_name(job.name))
         return
-    reached = resumed(published, submission_of(earlier).submitted_s, spec.kind)
+    reached = resumed(published, manifests.submission_of(earlier).submitted_s, spec.kind)
     objects.write_status(reached, job.submission_uid)
 
 
 def _readable(status_map: Manifest) -> JobStatus | None:
     try:
-        return status_of(status_map)
-    except StatusUnreadableError:
+        return manifests.status_of(status_map)
+    except manifests.StatusUnreadableError:
         # Counts and events are lost with it; checkpoints are kept elsewhere.
         return None
 
@@ -311,3 +308,37 @@ def undoing(objects: JobObjects) -> Iterator[Undo]:
                 f"elastic kill {objects.job_name} -n {objects.namespace} --forget"
             ) from error
         raise
+
+
+def find_queue(cluster: Cluster, namespace: str, queue: str) -> QueueSystem | None:
+    """The system of a queue; None where no queue is asked for.
+
+    Raises:
+        JobSpecError: The cluster has no such queue, as far as this user may know.
+        AwayError: The API server does not answer.
+    """
+    if not queue:
+        return None
+    systems = systems_served(partial(is_served, cluster))
+    if problem := refusal(systems, queue):
+        raise JobSpecError(f"--queue={queue} {problem}")
+    system = system_for(systems, queue)
+    if system is QueueSystem.KUEUE:
+        _check_local_queue(cluster, namespace, queue)
+    return system
+
+
+def _check_local_queue(cluster: Cluster, namespace: str, queue: str) -> None:
+    """Kueue would hold the pods for ever, and say nothing that a user looks at."""
+    served = next(each for each in KUEUE_QUEUES if is_served(cluster, each))
+    try:
+        cluster.get(served.path(namespace, queue))
+    except RefusedError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            raise JobSpecError(
+                f"--queue={queue} is not known here: namespace {namespace!r} has no LocalQueue of "
+                "that name: correct it, or ask who looks after the queues (kubectl get localqueues)"
+            ) from error
+        # Who may not look is told by the job's status what it waits for.
+        if error.code != HTTPStatus.FORBIDDEN:
+            raise

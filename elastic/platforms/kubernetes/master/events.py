@@ -16,8 +16,7 @@ from typing import Final
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.errors import BUSY, AwayError, RefusedError
 from elastic.platforms.kubernetes.api.resources import EVENTS, Manifest
-from elastic.platforms.kubernetes.objects.names import APP
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.names import APP, Owner
 from elastic.spec.status import JobEvent, JobPhase, JobStatus
 
 logger = logging.getLogger(__name__)

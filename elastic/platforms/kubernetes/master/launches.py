@@ -2,29 +2,44 @@
 
 They are kept in a file on the volume of the master's pod, so a restarted container knows which
 launches were made, which have ended and which number comes next: what no pod can tell once it is
-gone. It is small and replaced whole. No requests are made here, and no clock is read.
+gone. It is small and replaced whole. No requests are made for that, and no clock is read.
+
+Where somebody makes a master's pod again, its launches are not in a file that the next one finds.
+There the number of a launch is in the ConfigMap of the status before the launch has a pod
+(`LaunchNumbers`), so that the next master gives none again, whichever pod and node it is in. A
+first launch costs nothing: whoever follows another master takes number 1 for given.
 """
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
 from elastic.errors import PlatformError
-from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase
-from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.base import Fence, Replica
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
+from elastic.platforms.kubernetes.objects import names
+from elastic.platforms.kubernetes.objects.manifests import StatusUnreadableError, status_of
+from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.pods import observation
-from elastic.platforms.kubernetes.pods.containers import is_deleted
+from elastic.platforms.kubernetes.pods.states import is_deleted
+from elastic.policy.fleet import NO_LAUNCHES, TakenLaunches
+from elastic.policy.replicas import ReplicaId, ReplicaPhase, told_id
 
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 60.0
+
+PREFIX: Final = "launch."
+"""Of the keys, which go on with the name of a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,3 +310,86 @@ class Launches:
         refusal = self._refusals.get(launch.replica)
         message = "" if refusal is None else refusal.message
         return Replica(launch.replica, ReplicaPhase.PENDING, message=message)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the masters before this one have left in the API server.
+
+    Attributes:
+        taken: Launch numbers that are not given again.
+        running: Launches that were told to run.
+    """
+
+    taken: TakenLaunches = NO_LAUNCHES
+    running: Sequence[ReplicaId] = ()
+
+
+class LaunchNumbers:
+    """The numbers of one job, kept beside its status. Not thread-safe."""
+
+    def __init__(self, cluster: Cluster, job: Job, fence: Fence) -> None:
+        self._cluster = cluster
+        self._fence = fence
+        self._submission_uid = job.submission_uid
+        self._path = CONFIGMAPS.path(job.namespace, names.status_name(job.name))
+        self._kept: dict[str, int] = {}
+
+    def load(self, has_predecessor: bool) -> Past:
+        """Read what was kept.
+
+        Args:
+            has_predecessor: A master in another pod may have launched something before.
+
+        Raises:
+            PlatformError: The API server is away or refuses.
+        """
+        least = int(has_predecessor)
+        try:
+            config_map = self._cluster.get(self._path)
+        except RefusedError as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            return Past(TakenLaunches({}, least))
+        labels = config_map["metadata"].get("labels") or {}
+        if labels.get(names.SUBMISSION_LABEL) != self._submission_uid:
+            return Past(TakenLaunches({}, least))
+        self._kept = _kept(config_map)
+        newest, running = dict(self._kept), []
+        for told, phase in _told(config_map):
+            newest[told.name] = max(told.launch, newest.get(told.name, 0))
+            if phase == ReplicaPhase.RUNNING:
+                running.append(told)
+        return Past(TakenLaunches(newest, least), running)
+
+    def take(self, replica: ReplicaId) -> None:
+        """Keep the number of a launch that is about to get a pod.
+
+        Raises:
+            PlatformError: The API server is away or refuses: the launch must wait.
+            FencedError: Another master may act for the job.
+        """
+        if replica.launch <= max(1, self._kept.get(replica.name, 0)):
+            return
+        self._fence.check()
+        key = f"{PREFIX}{replica.name}"
+        self._cluster.patch(self._path, {"data": {key: str(replica.launch)}})
+        self._kept[replica.name] = replica.launch
+
+
+def _kept(config_map: Manifest) -> dict[str, int]:
+    data = config_map.get("data") or {}
+    return {
+        key.removeprefix(PREFIX): int(text)
+        for key, text in data.items()
+        if key.startswith(PREFIX) and str(text).isdecimal()
+    }
+
+
+def _told(config_map: Manifest) -> list[tuple[ReplicaId, str]]:
+    """Each replica as the last status told it."""
+    try:
+        status = status_of(config_map)
+    except StatusUnreadableError:
+        return []
+    return [] if status is None else [(told_id(row), row.phase) for row in status.workers]

@@ -18,7 +18,7 @@ from elastic.platforms.base import ReplicaRunner, StatusRefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA
 from elastic.platforms.kubernetes.pods import masters, observation
-from elastic.platforms.kubernetes.pods.containers import last_terminated, own_status
+from elastic.platforms.kubernetes.pods.states import last_terminated, own_status
 from elastic.platforms.kubernetes.supervisor import ERROR, Life, LifeLog
 from elastic.platforms.traces import STEP_NAME, read_step
 from elastic.policy.masters import EndJob, RestartMaster, on_exit

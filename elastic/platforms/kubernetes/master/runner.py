@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.base import JobControl, Replica, ReplicaId, UntoldEnds
-from elastic.platforms.fences import NO_FENCE, Fence
+from elastic.platforms.base import NO_FENCE, Fence, JobControl, Replica, ReplicaId, UntoldEnds
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.master.events import EventRecorder
 from elastic.platforms.kubernetes.master.launches import (
     Create,
     Launches,
+    LaunchNumbers,
     LaunchRecords,
+    Past,
     Remove,
     Wait,
     next_step,
 )
-from elastic.platforms.kubernetes.master.numbers import LaunchNumbers, Past
 from elastic.platforms.kubernetes.master.status_store import StatusStore
 from elastic.platforms.kubernetes.master.watched import (
     ControlWatch,
@@ -31,9 +31,8 @@ from elastic.platforms.kubernetes.master.watched import (
     ReplicaPods,
 )
 from elastic.platforms.kubernetes.objects.manifests import replica_pod
-from elastic.platforms.kubernetes.objects.owners import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queueing import gang_of
+from elastic.platforms.kubernetes.objects.names import Owner
+from elastic.platforms.kubernetes.objects.podspec import Job, gang_of
 from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.platforms.kubernetes.pods import observation
 from elastic.platforms.kubernetes.pods.groups import end_group

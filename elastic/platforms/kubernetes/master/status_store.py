@@ -9,18 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import PlatformError
-from elastic.platforms.base import StatusRefusedError
-from elastic.platforms.fences import NO_FENCE, Fence
+from elastic.platforms.base import NO_FENCE, Fence, StatusRefusedError
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.errors import is_permanent
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, Manifest
 from elastic.platforms.kubernetes.objects import manifests, names
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import (
-    StatusUnreadableError,
-    last_words_of,
-    status_of,
-)
 from elastic.platforms.kubernetes.pods.masters import dump_end, reduced
 from elastic.spec.status import JobPhase, JobStatus
 
@@ -152,8 +146,8 @@ class StatusStore:
 
     def _readable(self, config_map: Manifest) -> JobStatus | None:
         try:
-            return status_of(config_map)
-        except StatusUnreadableError as error:
+            return manifests.status_of(config_map)
+        except manifests.StatusUnreadableError as error:
             # Lost is what the job had told of itself, and no reason to let it end.
             logger.warning("%s", error)
             return JobStatus(job_name=self._job.name, phase=JobPhase.RECOVERING)
@@ -241,7 +235,7 @@ class StatusStore:
 
 def _readable_words(config_map: Manifest) -> dict[str, str]:
     try:
-        return last_words_of(config_map)
+        return manifests.last_words_of(config_map)
     except PlatformError as error:
         logger.warning("%s", error)
         return {}

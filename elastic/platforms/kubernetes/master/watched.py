@@ -6,21 +6,18 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from elastic.errors import PlatformError
-from elastic.platforms.base import JobControl, ReplicaId
-from elastic.platforms.fences import NO_FENCE, Fence
+from elastic.platforms.base import NO_FENCE, Fence, JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.informer import Cache, OnChange, Watch
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Manifest
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.owners import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queueing import pod_name
-from elastic.platforms.kubernetes.objects.record import control_of
+from elastic.platforms.kubernetes.objects.manifests import control_of
+from elastic.platforms.kubernetes.objects.podspec import Job, pod_name
 from elastic.platforms.kubernetes.pods import observation
 
 logger = logging.getLogger(__name__)
 
-MakePod: TypeAlias = Callable[[Job, ReplicaId, Owner | None], Manifest]
+MakePod: TypeAlias = Callable[[Job, ReplicaId, names.Owner | None], Manifest]
 
 
 class NameTakenError(PlatformError):
@@ -62,7 +59,7 @@ class ReplicaPods(Watched):
         self,
         cluster: Cluster,
         job: Job,
-        owner: Owner,
+        owner: names.Owner,
         make_pod: MakePod,
         lock: "threading.RLock",
         on_change: OnChange,

@@ -16,13 +16,7 @@ import yaml
 
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.objects.names import (
-    CONTAINER,
-    HOOK_KEYS,
-    OWN_PREFIX,
-    TMP_PATH,
-    TMP_VOLUME,
-)
+from elastic.platforms.kubernetes.objects import names
 from elastic.spec.names import nearest
 from elastic.spec.paths import expand_user
 
@@ -76,13 +70,13 @@ def read_hook(path: str) -> Hook | None:
     if not path:
         return None
     suffix = {".yml": ".yaml"}.get(Path(path).suffix, Path(path).suffix)
-    if suffix not in HOOK_KEYS:
+    if suffix not in names.HOOK_KEYS:
         raise JobSpecError(f"cluster_spec={path} is neither a .py nor a .yaml file")
     try:
         text = expand_user(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise JobSpecError(f"cluster_spec={path} cannot be read: {error}") from error
-    hook = Hook(HOOK_KEYS[suffix], text)
+    hook = Hook(names.HOOK_KEYS[suffix], text)
     _load(hook)
     return hook
 
@@ -127,16 +121,16 @@ def _merge_lists(base: list[Any], change: list[Any]) -> list[Any]:
 def _load(hook: Hook) -> Any:
     """The `cluster` object of a Python file, or the mapping of a YAML file."""
     if hook.key.endswith(".py"):
-        names: dict[str, Any] = {"__name__": "cluster_spec", "__file__": hook.key}
+        scope: dict[str, Any] = {"__name__": "cluster_spec", "__file__": hook.key}
         try:
-            exec(compile(hook.text, hook.key, "exec"), names)  # noqa: S102 - the user's own code
+            exec(compile(hook.text, hook.key, "exec"), scope)  # noqa: S102 - the user's own code
         except (Exception, SystemExit) as error:
             raise JobSpecError(
                 f"cluster_spec cannot be loaded: {type(error).__name__}: {error}"
             ) from error
-        if "cluster" not in names:
+        if "cluster" not in scope:
             raise JobSpecError("cluster_spec has no object named 'cluster': define one")
-        return names["cluster"]
+        return scope["cluster"]
     try:
         content = yaml.safe_load(hook.text)
     except yaml.YAMLError as error:
@@ -200,18 +194,19 @@ def _restore(hook: Hook, pod: Manifest, edited: Manifest) -> Manifest:
         for field in ("containers", "initContainers", "volumes")
     }
     ours = pod["spec"]["containers"][0]
-    own = next((c for c in items["containers"] if c.get("name") == CONTAINER), None)
+    own = next((c for c in items["containers"] if c.get("name") == names.CONTAINER), None)
     if own is None:
         raise JobSpecError(
-            f"cluster_spec ({hook.key}) has removed the container {CONTAINER!r}: edit it instead"
+            f"cluster_spec ({hook.key}) has removed the container {names.CONTAINER!r}: "
+            "edit it instead"
         )
     for field in ("command", "terminationMessagePath", "terminationMessagePolicy"):
         own[field] = ours[field]
-    own_env = [entry for entry in ours["env"] if entry["name"].startswith(OWN_PREFIX)]
-    env = _mappings(hook, f"env of the container {CONTAINER!r}", own.get("env"))
+    own_env = [entry for entry in ours["env"] if entry["name"].startswith(names.OWN_PREFIX)]
+    env = _mappings(hook, f"env of the container {names.CONTAINER!r}", own.get("env"))
     own["env"] = _impose(env, own_env, "name")
     mounts = _mappings(
-        hook, f"volumeMounts of the container {CONTAINER!r}", own.get("volumeMounts")
+        hook, f"volumeMounts of the container {names.CONTAINER!r}", own.get("volumeMounts")
     )
     own["volumeMounts"] = _impose(_one_tmp(mounts), _needed(ours["volumeMounts"]), "mountPath")
     spec["volumes"] = _impose(items["volumes"], _needed(pod["spec"]["volumes"]), "name")
@@ -220,15 +215,15 @@ def _restore(hook: Hook, pod: Manifest, edited: Manifest) -> Manifest:
 
 def _needed(items: list[Manifest]) -> list[Manifest]:
     """Volumes or mounts that the job lives by; what /tmp is made of is the user's to say."""
-    return [item for item in items if item["name"] != TMP_VOLUME]
+    return [item for item in items if item["name"] != names.TMP_VOLUME]
 
 
 def _one_tmp(mounts: list[Manifest]) -> list[Manifest]:
     """The mounts without our /tmp, where there is another one."""
-    at_tmp = [mount for mount in mounts if mount.get("mountPath") == str(TMP_PATH)]
-    if all(mount.get("name") == TMP_VOLUME for mount in at_tmp):
+    at_tmp = [mount for mount in mounts if mount.get("mountPath") == str(names.TMP_PATH)]
+    if all(mount.get("name") == names.TMP_VOLUME for mount in at_tmp):
         return mounts
-    return [mount for mount in mounts if mount.get("name") != TMP_VOLUME]
+    return [mount for mount in mounts if mount.get("name") != names.TMP_VOLUME]
 
 
 def _impose(theirs: list[Manifest], ours: list[Manifest], key: str) -> list[Manifest]:

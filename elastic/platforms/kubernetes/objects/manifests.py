@@ -1,16 +1,19 @@
-"""The objects of a job, as plain dicts: pure functions of the job's specification."""
+"""The objects of a job as plain dicts, made of its specification, and what its ConfigMaps hold.
+
+Pure functions: values become objects, and what was written into an object is read from it.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
+from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.platforms.kubernetes.objects.owners import (
-    Owner,
-    references_of_belonging,
-    references_of_replica,
-)
 from elastic.platforms.kubernetes.objects.podspec import (
     KEEPING_GRACE_S,
     MASTER_GRACE_S,
@@ -19,24 +22,167 @@ from elastic.platforms.kubernetes.objects.podspec import (
     bearing_with_lost_node,
     container,
     keeps_versions,
+    pod_name,
     pod_spec,
+    queue_labels,
+    queued,
     scrape_annotations,
     state_volumes,
 )
-from elastic.platforms.kubernetes.objects.queueing import pod_name, queue_labels, queued
-from elastic.platforms.kubernetes.objects.record import (
-    Submission,
-    dump_control,
-    dump_last_words,
-    dump_submission,
-)
+from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import MASTER, ROLES, WORKER
 from elastic.spec.settings.cluster_forms import state_volume, worker_priority
-from elastic.spec.status import JobStatus
+from elastic.spec.status import JobStatus, StoredStatus
+
+T = TypeVar("T")
+
+_CONTROL: Final = TypeAdapter(JobControl)
+_SPEC: Final = TypeAdapter(JobSpec)
+_STATUS: Final[TypeAdapter[JobStatus]] = TypeAdapter(StoredStatus)
+_LAST_WORDS: Final = TypeAdapter(dict[str, str])
 
 MASTER_REPLICA = ReplicaId(MASTER, 0, 1)
+
+
+class StatusUnreadableError(PlatformError):
+    """What is stored as a job's status is none that this version can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One submission of a job.
+
+    Attributes:
+        uid: Random; tells the objects of this submission from those of earlier ones.
+        image: What the pods run.
+        owner: The resource that the job was made from; None for one that a user has submitted.
+        queue_system: See `Job`.
+    """
+
+    uid: str
+    submitted_s: float
+    image: str
+    owner: names.ResourceOwner | None = None
+    queue_system: QueueSystem | None = None
+
+
+_SUBMISSION: Final = TypeAdapter(Submission)
+
+
+def dump_submission(submission: Submission) -> str:
+    """The text that `read_submission` reads."""
+    return _SUBMISSION.dump_json(submission).decode()
+
+
+def dump_control(control: JobControl) -> str:
+    """The text that `control_of` reads."""
+    return _CONTROL.dump_json(control).decode()
+
+
+def dump_last_words(last_words: Mapping[str, str]) -> str:
+    """The text that `last_words_of` reads."""
+    return _LAST_WORDS.dump_json(dict(last_words)).decode()
+
+
+def read_submission(text: str, where: str) -> Submission:
+    """Read a submission.
+
+    Raises:
+        PlatformError: It is none; `where` is named.
+    """
+    return _read(text, _SUBMISSION, where)
+
+
+def read_spec(text: str, where: str) -> JobSpec:
+    """Read a specification.
+
+    Raises:
+        PlatformError: It is none; `where` is named.
+    """
+    return _read(text, _SPEC, where)
+
+
+def submission_of(record: Manifest) -> Submission:
+    """The submission in a job's record.
+
+    Raises:
+        PlatformError: It is missing or damaged.
+    """
+    return read_submission(*_text(record, names.SUBMISSION_KEY))
+
+
+def spec_of(record: Manifest) -> JobSpec:
+    """The specification in a job's record.
+
+    Raises:
+        PlatformError: It is missing or damaged.
+    """
+    return read_spec(*_text(record, names.SPEC_KEY))
+
+
+def control_of(record: Manifest) -> JobControl:
+    """What users asked of a job.
+
+    Raises:
+        PlatformError: It is missing or damaged.
+    """
+    text, where = _text(record, names.CONTROL_KEY)
+    return _read(text, _CONTROL, where)
+
+
+def status_of(config_map: Manifest) -> JobStatus | None:
+    """The published status; None where the ConfigMap holds none yet.
+
+    Raises:
+        StatusUnreadableError: It is damaged.
+    """
+    if names.STATUS_KEY not in (config_map.get("data") or {}):
+        return None
+    text, where = _text(config_map, names.STATUS_KEY)
+    try:
+        return _STATUS.validate_json(text)
+    except ValidationError as error:
+        raise StatusUnreadableError(
+            f"{where} is damaged or of a newer version: {_first_problem(error)}: look with that "
+            "version, or submit the job again with --overwrite"
+        ) from error
+
+
+def last_words_of(config_map: Manifest) -> dict[str, str]:
+    """By replica, such as `worker-0`, what its launch before the present one wrote last.
+
+    Raises:
+        PlatformError: They are damaged.
+    """
+    if names.LAST_WORDS_KEY not in (config_map.get("data") or {}):
+        return {}
+    text, where = _text(config_map, names.LAST_WORDS_KEY)
+    return _read(text, _LAST_WORDS, where)
+
+
+def _text(config_map: Manifest, key: str) -> tuple[str, str]:
+    metadata: Mapping[str, Any] = config_map.get("metadata") or {}
+    where = f"{key} of ConfigMap {metadata.get('namespace')}/{metadata.get('name')}"
+    text = (config_map.get("data") or {}).get(key)
+    if text is None:
+        raise PlatformError(f"{where} is missing: this is not the record of a job")
+    return str(text), where
+
+
+def _read(text: str, adapter: TypeAdapter[T], where: str) -> T:
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        raise PlatformError(
+            f"{where} is damaged or of another version: {_first_problem(error)}: submit the job "
+            "again"
+        ) from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    return str(error.errors()[0]["msg"])
 
 
 def spec_for_pods(spec: JobSpec, hook: Hook | None) -> JobSpec:
@@ -88,7 +234,7 @@ def state_claim(job: Job, name: str, template: Manifest) -> Manifest:
         template: Its `spec`, and labels and annotations in its `metadata`.
     """
     given = template.get("metadata") or {}
-    made = metadata(job, name, references_of_belonging(job.owner, None))
+    made = metadata(job, name, names.references_of_belonging(job.owner, None))
     made["labels"] = (given.get("labels") or {}) | made["labels"]
     if annotations := given.get("annotations"):
         made["annotations"] = annotations
@@ -101,7 +247,7 @@ def state_claim(job: Job, name: str, template: Manifest) -> Manifest:
 
 
 def token_secret(
-    job: Job, token: str, owner: Owner | None = None, certificate: Certificate | None = None
+    job: Job, token: str, owner: names.Owner | None = None, certificate: Certificate | None = None
 ) -> Manifest:
     """The Secret that authenticates, and with a certificate encrypts, every call within the job."""
     data = {names.TOKEN_KEY: token}
@@ -111,16 +257,16 @@ def token_secret(
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": metadata(
-            job, names.token_name(job.name), references_of_belonging(job.owner, owner)
+            job, names.token_name(job.name), names.references_of_belonging(job.owner, owner)
         ),
         "type": "Opaque",
         "stringData": data,
     }
 
 
-def service(job: Job, owner: Owner | None = None) -> Manifest:
+def service(job: Job, owner: names.Owner | None = None) -> Manifest:
     """The Service that gives the master a name which every life of it keeps."""
-    references = references_of_belonging(job.owner, owner)
+    references = names.references_of_belonging(job.owner, owner)
     manifest: Manifest = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -165,11 +311,11 @@ def master_pod(job: Job) -> Manifest:
     if job.owner is not None:
         # Somebody makes it again elsewhere.
         spec["tolerations"] += bearing_with_lost_node()
-    references = references_of_belonging(job.owner, None)
+    references = names.references_of_belonging(job.owner, None)
     return _pod(job, names.master_name(job.name), MASTER_REPLICA, spec, references)
 
 
-def replica_pod(job: Job, replica: ReplicaId, owner: Owner | None) -> Manifest:
+def replica_pod(job: Job, replica: ReplicaId, owner: names.Owner | None) -> Manifest:
     """The pod of one launch that the master makes; without an owner only for a dry run."""
     role = ROLES[replica.role]
     command = [
@@ -186,7 +332,7 @@ def replica_pod(job: Job, replica: ReplicaId, owner: Owner | None) -> Manifest:
     if priority := worker_priority(classes, replica.index, num_replicas):
         spec["priorityClassName"] = priority
     name = pod_name(job, replica)
-    return _pod(job, name, replica, spec, references_of_replica(job.owner, owner))
+    return _pod(job, name, replica, spec, names.references_of_replica(job.owner, owner))
 
 
 def example_pod(job: Job, role: str = WORKER) -> Manifest:
@@ -209,7 +355,7 @@ def _config_map(job: Job, name: str, data: dict[str, str]) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(job, name, references_of_belonging(job.owner, None)),
+        "metadata": metadata(job, name, names.references_of_belonging(job.owner, None)),
         "data": data,
     }
 
@@ -222,7 +368,7 @@ def metadata(
     Args:
         job: The job.
         name: Of the object.
-        references: To whom it belongs, see `owners`.
+        references: To whom it belongs, see `names`.
         replica: That it is, or stands before; None where it is of the job as a whole.
     """
     labels = job.labels

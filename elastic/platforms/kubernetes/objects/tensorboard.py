@@ -14,7 +14,6 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA, metadata
-from elastic.platforms.kubernetes.objects.owners import Owner, references_of_belonging
 from elastic.platforms.kubernetes.objects.podspec import Job, container, pod_spec, resources
 from elastic.spec.job import JobSpec
 from elastic.spec.settings.cluster_forms import parse_volumes
@@ -43,7 +42,7 @@ def program(spec: JobSpec) -> list[str]:
     return [*_PROGRAM, *where, "--beside-master"]
 
 
-def objects(job: Job, owner: Owner | None) -> list[Manifest]:
+def objects(job: Job, owner: names.Owner | None) -> list[Manifest]:
     """What a submission creates: nothing where no events are written."""
     if not job.spec.tensorboard_log_dir:
         return []
@@ -52,7 +51,7 @@ def objects(job: Job, owner: Owner | None) -> list[Manifest]:
     return [service(job, owner), pod(job, owner, beside_master(job))]
 
 
-def service(job: Job, owner: Owner | None) -> Manifest:
+def service(job: Job, owner: names.Owner | None) -> Manifest:
     """The Service that gives the TensorBoard a name, wherever it runs."""
     replica = REPLICA if is_shared(job.spec) else MASTER_REPLICA
     return {
@@ -74,7 +73,7 @@ def service(job: Job, owner: Owner | None) -> Manifest:
     }
 
 
-def pod(job: Job, owner: Owner | None, affinity: Manifest | None) -> Manifest:
+def pod(job: Job, owner: names.Owner | None, affinity: Manifest | None) -> Manifest:
     """The pod; it ends by itself when the job's master has been gone for an hour.
 
     Args:
@@ -117,6 +116,6 @@ def on_node(name: str) -> Manifest:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def _metadata(job: Job, owner: Owner | None) -> Manifest:
-    references = references_of_belonging(job.owner, owner)
+def _metadata(job: Job, owner: names.Owner | None) -> Manifest:
+    references = names.references_of_belonging(job.owner, owner)
     return metadata(job, names.tensorboard_name(job.name), references, REPLICA)

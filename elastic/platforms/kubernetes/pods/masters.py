@@ -17,16 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA
-from elastic.platforms.kubernetes.objects.owners import ResourceOwner
+from elastic.platforms.kubernetes.objects.names import ResourceOwner
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL, is_waiting
-from elastic.platforms.kubernetes.pods import containers, observation, phases
-from elastic.platforms.kubernetes.pods.containers import (
-    is_node_silent,
-    last_terminated,
-    own_spec,
-    own_state,
-    own_status,
-)
+from elastic.platforms.kubernetes.pods import observation, states
 from elastic.policy.masters import EndJob, on_exit
 from elastic.spec.status import JobPhase, JobStatus, StoredStatus
 
@@ -79,23 +72,23 @@ def find(
         advice: What to do about a job whose master is gone for good.
         resource: That has the master's pod made again when it is gone; None where nobody does.
     """
-    status, phase = pod["status"], phases.phase_of(pod)
-    if containers.is_deleted(pod):
+    status, phase = pod["status"], states.phase_of(pod)
+    if states.is_deleted(pod):
         return _deleted(pod, resource)
-    if phase == phases.FAILED:
+    if phase == states.FAILED:
         why = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
         message = f"the cluster has ended the master pod ({why or 'no reason given'})"
         if resource is not None:
             return Finding(JobPhase.RECOVERING, "MasterLost", f"{message}: {_remade(resource)}")
         return Finding(JobPhase.FAILED, "MasterLost", f"{message}: {advice}")
     # The phase is of all containers: another one may go on for ever, or never start.
-    state = own_state(pod)
+    state = states.own_state(pod)
     if "running" in state:
         return _running(pod)
-    if phase == phases.SUCCEEDED or (state.get("terminated") or {}).get("exitCode") == 0:
+    if phase == states.SUCCEEDED or (state.get("terminated") or {}).get("exitCode") == 0:
         message = "the master has ended and has published no end of the job: read its log"
         return Finding(JobPhase.FAILED, "MasterLost", message)
-    if phase == phases.PENDING and not own_status(pod).get("restartCount"):
+    if phase == states.PENDING and not states.own_status(pod).get("restartCount"):
         found = _pending(pod, warnings)
         # A job that has begun is not about to be started for the first time.
         has_predecessor = resource is not None and published is not None
@@ -131,7 +124,7 @@ def _remade(resource: ResourceOwner) -> str:
 
 def needs_warnings(master: Manifest | None) -> bool:
     """Whether the events of the pod may tell more than the pod itself."""
-    if master is None or phases.phase_of(master) != phases.PENDING:
+    if master is None or states.phase_of(master) != states.PENDING:
         return False
     return bool(master["spec"].get("nodeName"))
 
@@ -143,18 +136,18 @@ def _pending(pod: Manifest, warnings: Sequence[str]) -> Finding:
             if is_waiting(pod):
                 message = f"the master {observation.why_pending(pod)}"
             return Finding(JobPhase.PENDING, condition.get("reason", "Unschedulable"), message)
-    waiting = own_state(pod).get("waiting") or {}
+    waiting = states.own_state(pod).get("waiting") or {}
     reason = waiting.get("reason", "")
     cause = _cause(warnings) or waiting.get("message", "")
     if reason in _IMAGE_REASONS:
-        image = own_spec(pod).get("image")
+        image = states.own_spec(pod).get("image")
         return Finding(
             JobPhase.PENDING,
             _IMAGE_REASONS[reason],
             f"image {image} cannot be used: {cause or reason}: push it where the nodes can pull "
             "it from, or correct --image, --docker_image_repository or --image_pull_policy",
         )
-    if reason and reason not in containers.QUIET_WAITS:
+    if reason and reason not in states.QUIET_WAITS:
         return Finding(JobPhase.PENDING, reason, f"the master cannot start: {cause or reason}")
     if cause:
         return Finding(JobPhase.PENDING, "Starting", f"the master cannot start yet: {cause}")
@@ -168,7 +161,7 @@ def _cause(warnings: Sequence[str]) -> str:
 
 
 def _running(pod: Manifest) -> Finding | None:
-    if not is_node_silent(pod):
+    if not states.is_node_silent(pod):
         return None
     message = f"node {pod['spec'].get('nodeName')} of the master does not answer the cluster"
     return Finding(JobPhase.RECOVERING, "MasterUnreachable", message)
@@ -179,7 +172,7 @@ def _hopeless(pod: Manifest, published: JobStatus | None) -> Finding | None:
 
     That may be minutes from now; the next life of the master comes to the same by the same rule.
     """
-    ended = last_terminated(pod)
+    ended = states.last_terminated(pod)
     if published is None or ended is None:
         return None
     master = observation.ended_as(pod, MASTER_REPLICA, ended)
@@ -199,8 +192,8 @@ def _between_lives(pod: Manifest, now_s: float) -> Finding:
 
 def _restarts(pod: Manifest, now_s: float) -> str:
     """When its node starts it again: a node waits longer each time, and says for how long."""
-    told = _BACK_OFF.search((own_state(pod).get("waiting") or {}).get("message") or "")
-    finished_s = _finished_s(last_terminated(pod) or {})
+    told = _BACK_OFF.search((states.own_state(pod).get("waiting") or {}).get("message") or "")
+    finished_s = _finished_s(states.last_terminated(pod) or {})
     if told is None or finished_s is None:
         return "is started again"
     minutes, seconds = (int(part or 0) for part in told.groups())
@@ -215,13 +208,13 @@ def _finished_s(terminated: Mapping[str, Any]) -> float | None:
 
 def last_end(pod: Manifest) -> str:
     """How the newest life of the master that is over has ended; empty where none is known."""
-    ended = last_terminated(pod)
+    ended = states.last_terminated(pod)
     return _why(pod, ended) if ended else ""
 
 
 def _why(pod: Manifest, terminated: Mapping[str, Any]) -> str:
     """What it said itself, else what ended it: the log of one that was killed has no reason."""
-    message = containers.killed_by(terminated) or containers.classify(pod, terminated)[1]
+    message = states.killed_by(terminated) or states.classify(pod, terminated)[1]
     return message or f"exit code {terminated.get('exitCode')}"
 
 
@@ -264,7 +257,7 @@ def too_late(pod: Manifest, timeout_s: float, cause: str) -> Finding:
 
 
 def _running_since_s(pod: Manifest) -> float | None:
-    running = own_state(pod).get("running")
+    running = states.own_state(pod).get("running")
     if running is None or not running.get("startedAt"):
         return None
     return datetime.fromisoformat(running["startedAt"]).timestamp()
@@ -323,7 +316,7 @@ def dump_end(end: JobStatus) -> str:
 
 def end_of(master: Manifest, published: JobStatus) -> JobStatus | None:
     """The end that a master left in its pod, beside what it had published before; None for none."""
-    terminated: Mapping[str, Any] = own_state(master).get("terminated") or {}
+    terminated: Mapping[str, Any] = states.own_state(master).get("terminated") or {}
     with suppress(ValueError, TypeError, KeyError, ValidationError):
         end = _STATUS.validate_python(json.loads(terminated.get("message") or "")[_KEY])
         told = {name: getattr(end, name) for name in end.model_fields_set}

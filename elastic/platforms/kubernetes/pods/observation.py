@@ -12,8 +12,7 @@ from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.names import INDEX_LABEL, LAUNCH_LABEL, TYPE_LABEL
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL, is_waiting
-from elastic.platforms.kubernetes.pods import containers, phases
-from elastic.platforms.kubernetes.pods.containers import is_deleted, is_node_silent, own_state
+from elastic.platforms.kubernetes.pods import states
 from elastic.policy.replicas import exit_text, told_id, told_phase
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
@@ -59,18 +58,18 @@ def observe(pod: Manifest, replica: ReplicaId, now_s: float | None = None) -> Re
         replica: Which launch that is.
         now_s: Seconds since the epoch; None where no time is to change what is seen.
     """
-    phase, state = phases.phase_of(pod), own_state(pod)
+    phase, state = states.phase_of(pod), states.own_state(pod)
     started_s = _started_s(state)
     if "terminated" in state:
         terminated = state["terminated"]
-        reason, message = containers.classify_worker(pod, terminated)
+        reason, message = states.classify_worker(pod, terminated)
         return _ended(replica, reason, message, terminated.get("exitCode"), started_s)
-    if phase == phases.SUCCEEDED:
+    if phase == states.SUCCEEDED:
         return _ended(replica, ExitReason.COMPLETED, "", 0, started_s)
-    if phase == phases.FAILED:
-        return _ended(replica, *containers.classify_without_container(pod), None, started_s)
+    if phase == states.FAILED:
+        return _ended(replica, *states.classify_without_container(pod), None, started_s)
     if "running" in state and _is_lost(pod, now_s):
-        message = f"its node {_node(pod)} does not answer: {containers.deletion_words(pod)}"
+        message = f"its node {_node(pod)} does not answer: {states.deletion_words(pod)}"
         return _ended(replica, ExitReason.KILLED, message, None, started_s)
     if "running" in state:
         node = str((pod.get("spec") or {}).get("nodeName") or "")
@@ -88,18 +87,18 @@ def observe_removed(pod: Manifest, replica: ReplicaId) -> Replica:
     seen = observe(pod, replica)
     if seen.phase.is_final:
         return seen
-    return _ended(replica, ExitReason.KILLED, containers.deletion_words(pod), None, seen.started_s)
+    return _ended(replica, ExitReason.KILLED, states.deletion_words(pod), None, seen.started_s)
 
 
 def ended_as(pod: Manifest, replica: ReplicaId, terminated: Mapping[str, Any]) -> Replica:
     """A replica whose end is told in the form in which a node tells that of a container."""
-    reason, message = containers.classify(pod, terminated)
+    reason, message = states.classify(pod, terminated)
     return _ended(replica, reason, message, terminated.get("exitCode"), None)
 
 
 def last_words(pod: Manifest) -> str:
     """What the replica in a pod wrote last before it ended, as far as the pod tells."""
-    return containers.last_words(own_state(pod).get("terminated") or {})
+    return states.last_words(states.own_state(pod).get("terminated") or {})
 
 
 def why_pending(pod: Manifest) -> str:
@@ -108,12 +107,12 @@ def why_pending(pod: Manifest) -> str:
     for kind in ("initContainerStatuses", "containerStatuses"):
         for entry in status.get(kind) or []:
             waiting = (entry.get("state") or {}).get("waiting") or {}
-            if waiting.get("reason") and waiting["reason"] not in containers.QUIET_WAITS:
-                return containers.joined(waiting["reason"], waiting.get("message"))
+            if waiting.get("reason") and waiting["reason"] not in states.QUIET_WAITS:
+                return states.joined(waiting["reason"], waiting.get("message"))
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            told = containers.joined(condition.get("reason"), condition.get("message"))
-            return containers.joined(why_queued(pod), told)
+            told = states.joined(condition.get("reason"), condition.get("message"))
+            return states.joined(why_queued(pod), told)
     return why_queued(pod)
 
 
@@ -140,7 +139,7 @@ def _is_lost(pod: Manifest, now_s: float | None) -> bool:
         return False
     # The time by which its node is to have killed it, grace included.
     overdue_s = datetime.fromisoformat(deleted_at).timestamp() + OVERDUE_S
-    return is_node_silent(pod) or (now_s is not None and now_s > overdue_s)
+    return states.is_node_silent(pod) or (now_s is not None and now_s > overdue_s)
 
 
 def _ended(
@@ -198,7 +197,7 @@ def _seen(worker: WorkerStatus, pod: Manifest | None, job: JobStatus) -> WorkerS
     if replica.phase.is_final:
         phase = told_phase(replica, is_needed=not is_done)
         return worker.model_copy(update=how | _told_end(phase, exit_text(replica)))
-    if job.phase.is_final or is_deleted(pod):
+    if job.phase.is_final or states.is_deleted(pod):
         return worker.model_copy(update=how | {"phase": ENDING})
     return worker
 

@@ -9,9 +9,9 @@ from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.objects import manifests
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.manifests import Submission
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 

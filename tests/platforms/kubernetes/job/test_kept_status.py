@@ -13,10 +13,9 @@ from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.job.submission import check_may_replace, clear
 from elastic.platforms.kubernetes.objects import manifests
-from elastic.platforms.kubernetes.objects.names import STATUS_KEY
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.manifests import Submission, status_of
+from elastic.platforms.kubernetes.objects.names import STATUS_KEY, Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission, status_of
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 

@@ -14,8 +14,8 @@ from elastic.platforms.kubernetes.job import ending
 from elastic.platforms.kubernetes.job.ending import end_pods, kill_job
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.objects import manifests
+from elastic.platforms.kubernetes.objects.manifests import Submission
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.policy.masters import KEEPING
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus

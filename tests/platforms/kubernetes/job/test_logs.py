@@ -13,7 +13,7 @@ from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
 from elastic.platforms.kubernetes.job.logs import ExcuseError, _order, _whole_second
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.record import dump_last_words
+from elastic.platforms.kubernetes.objects.manifests import dump_last_words
 from elastic.platforms.kubernetes.supervisor import MAX_SHORT_LIVES
 from elastic.spec.status import JobPhase
 

@@ -11,8 +11,8 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS
 from elastic.platforms.kubernetes.objects import manifests, names
-from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS
-from elastic.platforms.kubernetes.objects.record import control_of
+from elastic.platforms.kubernetes.objects.manifests import control_of
+from elastic.platforms.kubernetes.objects.names import TRAIN_JOBS
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 RUNNING = JobStatus(

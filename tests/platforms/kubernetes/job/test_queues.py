@@ -10,7 +10,8 @@ from elastic.errors import JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Resource
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
-from elastic.platforms.kubernetes.objects.manifests import Owner, replica_pod
+from elastic.platforms.kubernetes.objects.manifests import replica_pod, submission_of
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.queues import (
     KAI_QUEUES,
@@ -19,7 +20,6 @@ from elastic.platforms.kubernetes.objects.queues import (
     VOLCANO_GROUPS,
     QueueSystem,
 )
-from elastic.platforms.kubernetes.objects.record import submission_of
 from elastic.spec.job import JobSpec
 
 LABEL = "kueue.x-k8s.io/queue-name"

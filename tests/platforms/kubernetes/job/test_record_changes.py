@@ -8,8 +8,8 @@ from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.job.objects import JobObjects
 from elastic.platforms.kubernetes.job.submission import _take_name
 from elastic.platforms.kubernetes.objects import manifests
+from elastic.platforms.kubernetes.objects.manifests import Submission, control_of, submission_of
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission, control_of, submission_of
 from elastic.spec.job import JobSpec
 
 SPEC = JobSpec(

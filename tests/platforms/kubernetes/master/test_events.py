@@ -19,7 +19,7 @@ from elastic.platforms.kubernetes.master.events import (
     EventRecorder,
     event,
 )
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.spec.status import JobEvent, JobPhase, JobStatus
 
 MASTER = Owner("elastic-job-master", "uid-1")

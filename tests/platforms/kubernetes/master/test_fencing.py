@@ -11,10 +11,10 @@ from support.fence_contract import FenceContract, passes
 from support.lease_fences import DURATION_S, MARGIN_S, NAME, MastersLease
 
 from elastic.errors import PlatformError
-from elastic.platforms.fences import FencedError
+from elastic.platforms.base import FencedError
 from elastic.platforms.kubernetes.api.leases import Lease
 from elastic.platforms.kubernetes.api.resources import LEASES
-from elastic.platforms.kubernetes.objects.owners import TRAIN_JOBS, ResourceOwner
+from elastic.platforms.kubernetes.objects.names import TRAIN_JOBS, ResourceOwner
 
 PATH = LEASES.path(NAMESPACE, NAME)
 

@@ -23,8 +23,8 @@ from elastic.platforms.kubernetes.master import environment
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.kubeconfig import Access
 from elastic.platforms.kubernetes.api.leases import Lease
-from elastic.platforms.kubernetes.master.fencing import LeaseFence
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.master.environment import LeaseFence
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
 from elastic.spec.job import JobSpec

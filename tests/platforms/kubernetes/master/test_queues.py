@@ -9,7 +9,8 @@ from support.kueue_in_memory import VERSION, Kueue
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.api.resources import Resource
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
-from elastic.platforms.kubernetes.objects.manifests import Owner, master_pod
+from elastic.platforms.kubernetes.objects.manifests import master_pod
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.spec.job import JobSpec

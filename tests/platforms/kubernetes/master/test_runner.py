@@ -32,7 +32,7 @@ from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.kubeconfig import find_access
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.record import last_words_of
+from elastic.platforms.kubernetes.objects.manifests import last_words_of
 from elastic.spec.status import JobPhase, JobStatus
 
 __all__ = ["cluster", "harness", "namespace", "owner"]

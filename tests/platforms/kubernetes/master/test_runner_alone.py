@@ -12,7 +12,7 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
 from elastic.platforms.kubernetes.objects.manifests import replica_pod
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.spec.job import JobSpec
 

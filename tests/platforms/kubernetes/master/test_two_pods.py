@@ -23,7 +23,7 @@ import sys, threading
 from functools import partial
 from pathlib import Path
 from kubernetes.client.configuration import Configuration
-from elastic.platforms.fences import NO_FENCE
+from elastic.platforms.base import NO_FENCE
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.kubeconfig import Access
 from elastic.platforms.kubernetes.master import environment

@@ -5,8 +5,8 @@ from support.cluster import eventually, needs_cluster
 from support.whole_jobs import Workshop
 
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, EVENTS, PODS
+from elastic.platforms.kubernetes.objects.manifests import status_of
 from elastic.platforms.kubernetes.objects.names import status_name
-from elastic.platforms.kubernetes.objects.record import status_of
 from elastic.spec.status import JobPhase
 
 pytestmark = needs_cluster

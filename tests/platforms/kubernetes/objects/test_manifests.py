@@ -11,15 +11,15 @@ from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.certificates import make_certificate
 from elastic.platforms.kubernetes.objects import manifests, names, podspec, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import Hook, merge, read_hook
-from elastic.platforms.kubernetes.objects.owners import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import (
+from elastic.platforms.kubernetes.objects.manifests import (
     Submission,
     control_of,
     spec_of,
     status_of,
     submission_of,
 )
+from elastic.platforms.kubernetes.objects.names import Owner
+from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import ROLES
 from elastic.spec.status import JobPhase, JobStatus

@@ -6,9 +6,9 @@ import pytest
 
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.objects import manifests, names, tensorboard
-from elastic.platforms.kubernetes.objects.owners import Owner, ResourceOwner
+from elastic.platforms.kubernetes.objects.manifests import Submission, submission_of
+from elastic.platforms.kubernetes.objects.names import Owner, ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import LOST_NODE_S, Job
-from elastic.platforms.kubernetes.objects.record import Submission, submission_of
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus
 

@@ -12,9 +12,9 @@ from elastic.platforms.kubernetes.job.installing import MASTER_RIGHTS
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.objects import manifests, tensorboard
 from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.platforms.kubernetes.objects.owners import Owner
+from elastic.platforms.kubernetes.objects.manifests import Submission
+from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.spec.job import JobSpec
 from elastic.spec.settings.work import METRICS_PORT
 from elastic.spec.status import JobPhase, JobStatus

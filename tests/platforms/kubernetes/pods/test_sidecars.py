@@ -14,9 +14,9 @@ from elastic.platforms.kubernetes.master.launches import Remove, next_step
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.pods import masters
-from elastic.platforms.kubernetes.pods.containers import own_spec, own_state
 from elastic.platforms.kubernetes.pods.masters import has_missed_its_start
 from elastic.platforms.kubernetes.pods.observation import OVERDUE_S, observe
+from elastic.platforms.kubernetes.pods.states import own_spec, own_state
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 

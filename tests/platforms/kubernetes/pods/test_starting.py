@@ -6,9 +6,9 @@ from support.fake_platform import FakeReplicaRunner
 from elastic.platforms.kubernetes.job.status import job_status
 from elastic.platforms.kubernetes.master.restarts import begin_life
 from elastic.platforms.kubernetes.objects import manifests
+from elastic.platforms.kubernetes.objects.manifests import Submission
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.platforms.kubernetes.objects.queues import QueueSystem
-from elastic.platforms.kubernetes.objects.record import Submission
 from elastic.platforms.kubernetes.pods.masters import REPORT_S, has_missed_its_start
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
