@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, SupportsIndex, Unpack
 
 from elastic.client import settings
-from elastic.client.checking import check, nothing_to_resume
 from elastic.client.following import (
     looks,
     num_running,
@@ -23,7 +22,7 @@ from elastic.client.following import (
     wait_for_workers,
     why_workers_wait,
 )
-from elastic.client.gathering import gather
+from elastic.client.gathering import check, gather, nothing_to_resume
 from elastic.client.keywords import (
     EvaluateKeywords,
     JobKeywords,

@@ -46,6 +46,10 @@ def _nothing() -> None:
     pass
 
 
+class RowsGoneError(OSError):
+    """Rows that a cut is of are in their store no more, wherever the cut was to go."""
+
+
 @dataclass(frozen=True, slots=True)
 class CutRows:
     """Rows of one version, none of which is read before it is asked for.
@@ -83,7 +87,8 @@ def write_rows(folder: Path, rows: CutRows) -> dict[str, Any]:
     """Write the files of a cut's tables; gives what the manifest says of them.
 
     Raises:
-        OSError: The disk is full or not writable, or the store has lost the version.
+        OSError: The disk is full or not writable.
+        RowsGoneError: The store has lost the version.
     """
     followed = _followed(rows)
     entries = []
@@ -96,7 +101,9 @@ def write_rows(folder: Path, rows: CutRows) -> dict[str, Any]:
                 entry, parts = followed[number], rows.changed(form.table.name)
                 entries.append(_write_changes(stem, form, parts, entry, rows.before))
         except (RowsLostError, RowMissingError, KeyError) as error:
-            raise OSError(errno.EIO, f"rows of {form.table.name!r} are gone: {error}") from error
+            raise RowsGoneError(
+                errno.EIO, f"rows of {form.table.name!r} are gone: {error}"
+            ) from error
     return {"tables": entries, **({"held": True} if rows.is_held else {})}
 
 

@@ -58,20 +58,46 @@ def export_tables(export: Path, rows: CutRows, check: Callable[[], None]) -> Pat
         OSError: The disk is full, or not writable.
     """
     folder = rows_folder(export)
-    temporary = folder.with_name(f".{folder.name}.begun")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
     suffix = PARQUET if writes_parquet() else NPZ
     write = write_parquet if writes_parquet() else _write_npz
-    try:
+    with Replaced(folder) as temporary:
         for form in (form for form in rows.forms if form.table.dim):
             write(temporary / file_name(form.table, suffix), values_of(form.table, rows))
         check()
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+class Replaced:
+    """A folder that takes the place of another when all has gone well.
+
+    The other one is set aside before it is removed, so that it is whole, under one name or
+    another, until the new one is there. Where its name is a link, the link stays.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        # A link cannot be replaced by a folder, and `.` has no name of its own.
+        self._folder = folder.resolve()
+        self._temporary = self._folder.with_name(f".{self._folder.name}.begun")
+        self._before = self._folder.with_name(f".{self._folder.name}.before")
+
+    def __enter__(self) -> Path:
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._temporary.mkdir(parents=True)
+        return self._temporary
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._replace()
+        finally:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _replace(self) -> None:
+        shutil.rmtree(self._before, ignore_errors=True)
+        if self._folder.exists():
+            self._folder.rename(self._before)
+        self._temporary.rename(self._folder)
+        shutil.rmtree(self._before, ignore_errors=True)
 
 
 def exported_tables(export: Path, tables: Sequence[Table]) -> CutRows:
@@ -256,7 +282,7 @@ def write_delta(since: Path, cut: Path, folder: Path) -> list[TableDelta]:
         raise CheckpointError(
             f"{since} and {cut} have other tables of embeddings: name two checkpoints of one job"
         )
-    with _Replaced(folder) as temporary:
+    with Replaced(folder) as temporary:
         return [_write(temporary, table, older, newer) for table in tables]
 
 
@@ -264,8 +290,8 @@ def apply_delta(delta: Path, rows: Path) -> list[TableDelta]:
     """Bring the exported tables `rows` up to date, all of them or none.
 
     Raises:
-        CheckpointError: A file cannot be read, one that the delta is of is missing, or `delta` is
-            an export, or `rows` none.
+        CheckpointError: A file cannot be read, one that the delta is of is missing or has rows of
+            another length, or `delta` is an export, or `rows` none.
         JobSpecError: pyarrow is not installed.
         OSError: The disk is full, or not writable.
     """
@@ -282,7 +308,7 @@ def apply_delta(delta: Path, rows: Path) -> list[TableDelta]:
                 "that was exported as Parquet with the model"
             )
     _check_direction(delta, rows, names)
-    with _Replaced(rows) as temporary:
+    with Replaced(rows) as temporary:
         shutil.copytree(rows, temporary, dirs_exist_ok=True, ignore=lambda *_: names)
         return [_apply(delta / name, rows / name, temporary / name) for name in names]
 
@@ -321,26 +347,6 @@ def _check_direction(delta: Path, rows: Path, names: Sequence[str]) -> None:
             f"{rows} holds changes, not the rows of a model: name the folder MODEL.rows that was "
             "exported with the model"
         )
-
-
-class _Replaced:
-    """A folder that takes the place of another when all has gone well."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._temporary = folder.with_name(f".{folder.name}.begun")
-
-    def __enter__(self) -> Path:
-        shutil.rmtree(self._temporary, ignore_errors=True)
-        self._temporary.mkdir(parents=True)
-        return self._temporary
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._temporary.rename(self._folder)
-        else:
-            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 def _cut(path: Path) -> Path:
@@ -422,12 +428,20 @@ def _apply(delta: Path, before: Path, after: Path) -> TableDelta:
         [no_ids(), *(ids for part in found for ids in (part.ids, part.removed))]
     )
     new = [Change(part.ids, part.values) for part in found]
-    write_parquet(after, _followed_by(before, touched, new))
+    write_parquet(after, _followed_by(before, touched, new, delta))
     return told
 
 
-def _followed_by(before: Path, touched: Ids, new: Iterable[Change]) -> Iterator[Change]:
+def _followed_by(
+    before: Path, touched: Ids, new: Sequence[Change], delta: Path
+) -> Iterator[Change]:
+    dims = {part.values.shape[1] for part in new if len(part.ids)}
     for part in read_parts(before):
+        if len(part.ids) and dims - {part.values.shape[1]}:
+            raise CheckpointError(
+                f"{delta} has rows of {max(dims)} numbers, and {before} of {part.values.shape[1]}: "
+                "they are of two models"
+            )
         stays = ~np.isin(part.ids, touched)
         yield Change(part.ids[stays], part.values[stays])
     yield from new

@@ -7,8 +7,15 @@ from typing import Final
 import click
 
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.options import job_argument, open_platform, platform_option
-from elastic.cli.targets import ObjectTarget, objects_beside, others_named, target_of
+from elastic.cli.options import (
+    ObjectTarget,
+    job_argument,
+    objects_beside,
+    open_platform,
+    others_named,
+    platform_option,
+    target_of,
+)
 from elastic.client.following import (
     has_size,
     num_running,
@@ -113,7 +120,7 @@ def _scale_job(platform: Platform, job: str, wanted: int, timeout_s: float | Non
 
 def _scale_object(target: ObjectTarget, wanted: int, timeout_s: float | None) -> ExitCode:
     """The same of an object of another kind."""
-    from elastic.controller.inspection.changing import scale
+    from elastic.controller.inspection.objects import scale
 
     objects, reference = target.objects, target.reference
     before = scale(objects, reference, wanted)
@@ -197,7 +204,7 @@ def kill(context: click.Context, job: str, timeout: float, forget: bool, platfor
 
 def _kill_object(target: ObjectTarget, timeout_s: float) -> ExitCode:
     """Delete an object of another kind, and with it all that is kept of it."""
-    from elastic.controller.inspection.changing import kill
+    from elastic.controller.inspection.objects import kill
 
     reference = target.reference
     before = kill(target.objects, reference, timeout_s, WaitNotes(str(reference)))

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 import click
 
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.options import job_argument, open_platform, platform_option, read_moment
-from elastic.cli.targets import ObjectTarget, objects_beside, others_named, target_of
+from elastic.cli.options import (
+    ObjectTarget,
+    job_argument,
+    objects_beside,
+    open_platform,
+    others_named,
+    platform_option,
+    read_moment,
+    target_of,
+)
 from elastic.client.following import replica_names
 from elastic.platforms.base import LogLine, Platform
 from elastic.spec.roles import ROLES

@@ -8,7 +8,13 @@ import click
 
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, cluster_options, kinds_option, namespace_option
-from elastic.cli.planning import POLICY_NAMES, policy_options, read_text, write_text
+from elastic.cli.policies import (
+    POLICY_NAMES,
+    policy_options,
+    read_text,
+    refuse_cluster_options,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from elastic.policy.cluster.snapshot import Snapshot
@@ -55,11 +61,12 @@ def command(
     that are simply there.
     """
     # Nothing of this is needed for --help.
+    from elastic.planning.forms import read_snapshot, snapshot_document
     from elastic.planning.policies import POLICIES, PolicyOptions
-    from elastic.planning.snapshots import read_snapshot, snapshot_document
     from elastic.planning.telling import plan_document, plan_lines
 
     if snapshot is not None:
+        refuse_cluster_options(context, "with --snapshot")
         seen = read_snapshot(read_text(snapshot), str(snapshot))
     else:
         seen = _of_cluster(context, all_namespaces, kinds)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +11,13 @@ import click
 
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, cluster_options, namespace_option
-from elastic.cli.planning import POLICY_NAMES, policy_options, read_text, write_text
+from elastic.cli.policies import (
+    POLICY_NAMES,
+    policy_options,
+    read_text,
+    refuse_cluster_options,
+    write_text,
+)
 from elastic.errors import DescriptionError
 
 if TYPE_CHECKING:
@@ -128,6 +134,7 @@ def command(
     if plots is not None:
         _check_plotting()
     scenario = _scenario(context, values)
+    _check_kinds(values["rescale"], scenario)
     if save is not None:
         _save(save, scenario)
     results = [_simulate(name, scenario, values) for name in names]
@@ -143,6 +150,8 @@ def command(
 def _names(text: str) -> list[str]:
     names = [each.strip() for each in text.split(",") if each.strip()]
     names = list(POLICY_NAMES) if names == [_ALL] else names
+    # One that is named twice would have two columns that say the same.
+    names = list(dict.fromkeys(names))
     if unknown := [each for each in names if each not in POLICY_NAMES]:
         raise click.UsageError(
             f"--policy {unknown[0]} is none of {', '.join(POLICY_NAMES)} and {_ALL}"
@@ -160,6 +169,8 @@ def _scenario(context: click.Context, values: dict[str, Any]) -> "Scenario":
     generate, workload, nodes = values["generate"], values["workload"], values["nodes"]
     if [generate is not None, workload is not None, values["from_cluster"]].count(True) != 1:
         raise click.UsageError("say one of --workload, --generate and --from_cluster")
+    if not values["from_cluster"]:
+        refuse_cluster_options(context, "without --from_cluster")
     if workload is not None and nodes is None:
         raise click.UsageError("--workload needs --nodes: the machines that it runs on")
     if values["from_cluster"]:
@@ -213,6 +224,16 @@ def _of_kind(scenario: "Scenario", kind: str) -> "Scenario":
     return replace(scenario, workload=replace(scenario.workload, submissions=submissions))
 
 
+def _check_kinds(rescale: Mapping[str, float], scenario: "Scenario") -> None:
+    from elastic.simulation.engine import RESCALE_S
+
+    known = {*RESCALE_S, *(each.job.kind for each in scenario.workload.submissions)}
+    if unknown := [kind for kind in rescale if kind not in known]:
+        raise click.UsageError(
+            f"--rescale: no job is of the kind {unknown[0]}; known are {', '.join(sorted(known))}"
+        )
+
+
 def _simulate(name: str, scenario: "Scenario", values: dict[str, Any]) -> "Result":
     from elastic.planning.policies import POLICIES, PolicyOptions
     from elastic.simulation.engine import RESCALE_S, Settings, simulate
@@ -227,7 +248,7 @@ def _simulate(name: str, scenario: "Scenario", values: dict[str, Any]) -> "Resul
 
 
 def _save(folder: Path, scenario: "Scenario") -> None:
-    from elastic.planning.snapshots import node_document
+    from elastic.planning.forms import node_document
     from elastic.simulation.forms import workload_document
 
     _make_folder("--save", folder)

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from elastic.controller.autoscaling.scaler import SCALED, ClusterScaler, Share
+from elastic.controller.autoscaling import SCALED, ClusterScaler, Share
 from elastic.controller.kinds.elastic_job import ElasticJobs
 from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
 from elastic.controller.kinds.queueing import Queues
 from elastic.controller.kinds.tf_job import TFJobs
 from elastic.controller.kinds.training_job import TrainingJobs
-from elastic.controller.kinds.training_sizes import given_sizes, wanted_sizes
+from elastic.controller.kinds.training_look import given_sizes, wanted_sizes
 from elastic.controller.machinery.engine import Engine
 from elastic.controller.parts import IsServed, Parts
 from elastic.controller.reconciling import Kind, Scaler

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final
 
-from elastic.controller.autoscaling.scaler import RESIZED_SPECS
+from elastic.controller.autoscaling import RESIZED_SPECS
 from elastic.controller.machinery.registration import definition_of
 from elastic.controller.reconciling import Kind
 from elastic.controller.settings import DEFAULTS, IMAGE, NAME, NO_AUTOSCALING, Autoscaling

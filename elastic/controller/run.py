@@ -22,9 +22,8 @@ from elastic.controller.machinery.election import (
     LeaseLostError,
 )
 from elastic.controller.machinery.meter import Sample
-from elastic.controller.machinery.metrics import ControllerExporter
 from elastic.controller.machinery.registration import register
-from elastic.controller.machinery.serving import Door
+from elastic.controller.machinery.serving import ControllerExporter, Door
 from elastic.controller.parts import Engine, Parts
 from elastic.controller.settings import Settings
 from elastic.errors import PlatformError

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from elastic.checkpoints.cuts import Cut, prune, version_of, write_cut
 from elastic.checkpoints.destinations import advice, in_words
-from elastic.checkpoints.rows import CutRows
+from elastic.checkpoints.rows import CutRows, RowsGoneError
 from elastic.master.coordination.running import RunningJob
 from elastic.platforms.base import NO_FENCE, Fence, FencedError
 
@@ -310,8 +310,7 @@ class Cutter:
 
     def _tell_failure(self, folder: Path, version: int, error: OSError) -> None:
         message = (
-            f"checkpoint of version {version} could not be written to {folder}: "
-            f"{in_words(error)}: {advice(error)}"
+            f"checkpoint of version {version} could not be written to {folder}: {_in_words(error)}"
         )
         log.warning(message)
         # The last version is tried again after its evaluation, and fails for the same reason.
@@ -321,9 +320,14 @@ class Cutter:
 
 
 def _problem(folder: Path, error: OSError) -> str:
-    return (
-        f"NOT in {folder}: {in_words(error)}: {advice(error)}, and run the job again with --resume"
-    )
+    return f"NOT in {folder}: {_in_words(error)}, and run the job again with --resume"
+
+
+def _in_words(error: OSError) -> str:
+    """What is wrong, and what to do about the place, unless that has no part in it."""
+    if isinstance(error, RowsGoneError):
+        return in_words(error)
+    return f"{in_words(error)}: {advice(error)}"
 
 
 class FencedWriter:

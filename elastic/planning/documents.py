@@ -50,8 +50,8 @@ def read_form(form: type[F], document: Any, name: str) -> F:
         DescriptionError: It has another one; names the key and its value.
     """
     if not isinstance(document, Mapping):
-        shown = type(document).__name__
-        raise DescriptionError(f"{name} holds a {shown}: expected keys with values")
+        shown = "is empty" if document is None else f"holds a {type(document).__name__}"
+        raise DescriptionError(f"{name} {shown}: expected keys with values")
     try:
         return form.model_validate(document)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""How nodes, pods and jobs are written in files. Pure.
+"""How clusters are written in files: nodes, pods and jobs, and snapshots of all, both ways. Pure.
 
 Quantities are those of Kubernetes. Limits fall back to requests, and requests to limits, each
 resource by itself. Nothing is added to what is written: a pod counts against the number of pods of
@@ -6,12 +6,22 @@ a node where both name `pods`.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from elastic.planning.documents import Form
-from elastic.policy.cluster.amounts import GPU, Amounts, given_of, needed, needed_of
+from elastic.errors import DescriptionError
+from elastic.planning.documents import Form, load_document, read_form
+from elastic.policy.cluster.amounts import (
+    GPU,
+    MEMORY,
+    Amounts,
+    given_of,
+    needed,
+    needed_of,
+    quantity,
+)
 from elastic.policy.cluster.rules import Rules, Taint, Toleration
 from elastic.policy.cluster.snapshot import (
     Group,
@@ -20,6 +30,8 @@ from elastic.policy.cluster.snapshot import (
     Node,
     Pod,
     Share,
+    Shown,
+    Snapshot,
     Telling,
 )
 from elastic.spec.quantities import nanos_of
@@ -45,8 +57,12 @@ Needed = Annotated[dict[str, int], _of_mapping(needed_of)]
 Given = Annotated[dict[str, int], _of_mapping(given_of)]
 """Quantities that there are."""
 
-Count = Annotated[int, Field(ge=0)]
+MOST: Final = 100_000
+"""Pods of a job, or nodes that are alike: more than anybody has, and few enough to plan for."""
+
+Count = Annotated[int, Field(ge=0, le=MOST)]
 Seconds = Annotated[float, Field(ge=0)]
+Moment = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _milli(written: object) -> int:
@@ -94,7 +110,7 @@ class NodeForm(Form):
     taints: tuple[TaintForm, ...] = ()
     labels: dict[str, str] = Field(default_factory=dict)
     card_memory: Annotated[int, BeforeValidator(lambda each: needed("memory", nanos_of(each)))] = 0
-    count: Annotated[int, Field(ge=1)] | None = None
+    count: Annotated[int, Field(ge=1, le=MOST)] | None = None
 
     def values(self) -> list[Node]:
         """As policies have them."""
@@ -157,7 +173,7 @@ class PodForm(PodNeeds):
 
     node: str | None = None
     card: str | None = None
-    count: Annotated[int, Field(ge=1)] = 1
+    count: Annotated[int, Field(ge=1, le=MOST)] = 1
 
     def values(self) -> list[Pod]:
         """As policies have them."""
@@ -247,9 +263,9 @@ class JobForm(GroupForm):
     name: str
     namespace: str = "default"
     kind: str = "TrainingJob"
-    submitted_s: float = 0.0
-    last_scaled_s: float | None = None
-    waiting_since_s: float | None = None
+    submitted_s: Moment = 0.0
+    last_scaled_s: Moment | None = None
+    waiting_since_s: Moment | None = None
     phase: Annotated[JobPhase, BeforeValidator(_phase)] | None = None
     ps: GroupForm | None = None
     others: tuple[GroupForm, ...] = ()
@@ -284,3 +300,157 @@ class JobForm(GroupForm):
             is_movable=self.movable,
             program=self.program,
         )
+
+
+class SnapshotForm(Form):
+    """A cluster at one moment."""
+
+    now_s: Moment
+    nodes: tuple[NodeForm, ...]
+    jobs: tuple[JobForm, ...] = ()
+    pods: tuple[PodForm, ...] = ()
+    last_change_s: Moment | None = None
+    shown: Mapping[str, Shown] = Field(default_factory=dict)
+
+
+def read_snapshot(text: str, name: str) -> Snapshot:
+    """A snapshot that was written as YAML or JSON.
+
+    Args:
+        text: All of the file.
+        name: Of the file, for errors.
+
+    Raises:
+        DescriptionError: It is none.
+    """
+    form = read_form(SnapshotForm, load_document(text, name), name)
+    nodes = tuple(node for each in form.nodes for node in each.values())
+    jobs = tuple(each.job() for each in form.jobs)
+    pods = tuple(pod for each in form.pods for pod in each.values())
+    refuse_repeated([node.name for node in nodes], "nodes", name)
+    refuse_repeated([job.key for job in jobs], "jobs", name)
+    return Snapshot(form.now_s, nodes, jobs, pods, form.last_change_s, form.shown)
+
+
+def refuse_repeated(names: list[str], what: str, file: str) -> None:
+    """Refuse names that are not unique.
+
+    Raises:
+        DescriptionError: Two are alike.
+    """
+    seen: set[str] = set()
+    for each in names:
+        if each in seen:
+            raise DescriptionError(f"{file}: two {what} are named {each}")
+        seen.add(each)
+
+
+def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
+    """What `read_snapshot` reads, as plain values; without what says nothing."""
+    return _told(
+        {
+            "now_s": snapshot.now_s,
+            "last_change_s": snapshot.last_change_s,
+            "nodes": [node_document(each) for each in snapshot.nodes],
+            "jobs": [job_document(each) for each in snapshot.jobs],
+            "pods": [_pod(each) for each in snapshot.pods],
+            "shown": {name: _told(asdict(each)) for name, each in snapshot.shown.items()},
+        }
+    )
+
+
+_NOTHING: Final[tuple[Any, ...]] = ("", (), [], {})
+
+
+_KEPT: Final = frozenset({"nodes", "affinity_nodes"})
+"""Has to be written, also where there is nothing."""
+
+
+def _told(keys: Mapping[str, Any]) -> dict[str, Any]:
+    said = {key: each for key, each in keys.items() if each is not None}
+    return {key: each for key, each in said.items() if each not in _NOTHING or key in _KEPT}
+
+
+def _quantities(amounts: Amounts) -> dict[str, str]:
+    return {name: quantity(name, amount) for name, amount in amounts.items()}
+
+
+def node_document(node: Node) -> dict[str, Any]:
+    """A node as `NodeForm` reads it."""
+    memory = node.card_memory_bytes
+    return _told(
+        {
+            "name": node.name,
+            "allocatable": _quantities(node.allocatable),
+            "ready": None if node.is_ready else False,
+            "unschedulable": node.is_unschedulable or None,
+            "taints": [_told(asdict(taint)) for taint in node.taints],
+            "labels": dict(node.labels),
+            "card_memory": None if memory is None else quantity(MEMORY, memory),
+        }
+    )
+
+
+def _pod(pod: Pod) -> dict[str, Any]:
+    return _told(
+        {"node": pod.node, "card": pod.card}
+        | _needs(pod.requests, pod.limits, pod.rules, pod.share)
+    )
+
+
+def _needs(requests: Amounts, limits: Amounts, rules: Rules, share: Share | None) -> dict[str, Any]:
+    return {
+        "requests": _quantities(requests),
+        "limits": None if limits == requests else _quantities(limits),
+        "share": None if share is None else _share(share),
+        "tolerations": [_told(asdict(each)) for each in rules.tolerations],
+        "node_selector": dict(rules.node_selector),
+        "affinity_nodes": None if rules.nodes is None else sorted(rules.nodes),
+    }
+
+
+def _share(share: Share) -> dict[str, str]:
+    written = {"gpu": quantity(GPU, share.milli)}
+    return written | (
+        {"memory": quantity(MEMORY, share.memory_bytes)} if share.memory_bytes else {}
+    )
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "min": group.min,
+        "max": group.max,
+        "replicas": group.replicas,
+        "asked": group.asked,
+        "placement": dict(group.placement),
+        "leaving": dict(group.leaving),
+        "cards": {node: dict(each) for node, each in group.cards.items()},
+        "first_node": group.first_node,
+    } | _needs(group.requests, group.limits, group.rules, group.share)
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """A job as `JobForm` reads it."""
+    return _told(
+        {
+            "name": job.name,
+            "namespace": job.namespace,
+            "kind": job.kind,
+            "phase": str(job.phase),
+            "submitted_s": job.submitted_s,
+            "last_scaled_s": job.last_scaled_s,
+            "waiting_since_s": job.waiting_since_s,
+            "role": job.workers.role,
+            **_group(job.workers),
+            "ps": None if job.ps is None else _told(_group(job.ps) | {"role": job.ps.role}),
+            "others": [_told(_group(each) | {"role": each.role}) for each in job.others],
+            "telling": _telling(job.telling),
+            "stoppable": job.is_stoppable or None,
+            "movable": job.is_movable or None,
+            "program": job.program,
+        }
+    )
+
+
+def _telling(telling: Telling) -> dict[str, Any]:
+    return _told(asdict(telling))

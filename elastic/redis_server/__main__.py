@@ -14,7 +14,7 @@ from typing import Final
 from elastic.platforms.replica_program import run_replica
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.replicas import ReplicaId
-from elastic.redis_server.program import configuration, find_server
+from elastic.redis_server.program import can_keep_environment, configuration, find_server
 from elastic.spec.job import JobSpec
 from elastic.spec.redis_url import RedisAddress, own_password
 from elastic.spec.roles import REDIS
@@ -46,7 +46,14 @@ def _serve(_spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> in
         os._exit(announce(surroundings, replica, address, server))
     _take(folder)
     _give_on_input(
-        configuration(host, address.port, address.password, folder, _max_bytes(LIMIT_PATH))
+        configuration(
+            host,
+            address.port,
+            address.password,
+            folder,
+            _max_bytes(LIMIT_PATH),
+            can_keep_environment(program),
+        )
     )
     os.execv(program, [program, "-"])  # noqa: S606 - a program found by its fixed name
 

@@ -1,7 +1,9 @@
 """Which program serves as the job's Redis, and what it is told."""
 
 import importlib
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -10,6 +12,7 @@ from elastic.errors import UserError
 from elastic.spec.packages import pip_install
 
 PROGRAMS: Final = ("valkey-server", "redis-server")
+_TITLE_IS_SET_SINCE: Final = (6, 2)
 
 
 def find_server() -> str:
@@ -45,8 +48,25 @@ def _packaged() -> Path | None:
         return None
 
 
+def can_keep_environment(program: str) -> bool:
+    """Whether a server can be told to leave its environment as it was started with.
+
+    It writes a title over that otherwise, and whoever knows the processes of a job by their
+    environment does not find it any more.
+    """
+    asked = [program, "--version"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\bv=(\d+)\.(\d+)", said)
+    return found is not None and (int(found[1]), int(found[2])) >= _TITLE_IS_SET_SINCE
+
+
 def configuration(
-    host: str, port: int, password: str, folder: Path, max_bytes: int | None = None
+    host: str,
+    port: int,
+    password: str,
+    folder: Path,
+    max_bytes: int | None = None,
+    keeps_environment: bool = False,
 ) -> str:
     """What the server reads at its start.
 
@@ -59,6 +79,7 @@ def configuration(
         password: Of its default user.
         folder: Where its files are.
         max_bytes: Memory that it may take; None for as much as there is.
+        keeps_environment: See `can_keep_environment`.
     """
     lines = [
         f"bind {host}",
@@ -75,6 +96,8 @@ def configuration(
         'save ""',
         "daemonize no",
     ]
+    if keeps_environment:
+        lines.append("set-proc-title no")
     if max_bytes is not None:
         lines.append(f"maxmemory {max_bytes}")
     return "\n".join(lines) + "\n"

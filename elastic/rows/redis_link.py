@@ -151,8 +151,10 @@ class RedisLink:
         except MOVING:
             raise
         except (AuthenticationError, AuthorizationError) as error:
+            is_given = self._address is not None and bool(self._address.password)
+            how = f"with the password of {PASSWORD_VARIABLE}" if is_given else "without a password"
             raise UserError(
-                f"the Redis at {self} refuses {self._user()} with this password "
+                f"the Redis at {self} refuses {self._user()} {how} "
                 f"({_short(error)}): set {PASSWORD_VARIABLE}, and name the user in "
                 "--embedding_redis_url"
             ) from error

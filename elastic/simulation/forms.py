@@ -5,6 +5,7 @@ Pure: texts in, values out, and back.
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, Self
@@ -13,8 +14,15 @@ from pydantic import Field, model_validator
 
 from elastic.errors import DescriptionError
 from elastic.planning.documents import Form, load_document, read_form
-from elastic.planning.forms import Count, JobForm, NodeForm, PodNeeds, Seconds
-from elastic.planning.snapshots import job_document, refuse_repeated
+from elastic.planning.forms import (
+    Count,
+    JobForm,
+    NodeForm,
+    PodNeeds,
+    Seconds,
+    job_document,
+    refuse_repeated,
+)
 from elastic.policy.cluster.amounts import GPU, quantity
 from elastic.policy.cluster.snapshot import Group, JobPhase, Node
 from elastic.simulation.workload import (
@@ -122,6 +130,12 @@ class WindowForm(Form):
     from_s: Seconds
     to_s: Seconds | None = None
 
+    @model_validator(mode="after")
+    def _has_length(self) -> Self:
+        if self.to_s is not None and self.to_s <= self.from_s:
+            raise ValueError(f"to_s={self.to_s:g} is not after from_s={self.from_s:g}")
+        return self
+
 
 class WorkloadForm(Form):
     """All that is to run."""
@@ -149,6 +163,8 @@ def read_workload(text: str, name: str) -> Workload:
     """
     document = _rows(text, name) if name.endswith(".csv") else load_document(text, name)
     form = read_form(WorkloadForm, document, name)
+    if not form.jobs and not form.services:
+        raise DescriptionError(f"{name} has no jobs: there is nothing to simulate")
     submissions = [each.submission() for each in form.jobs]
     refuse_repeated([each.job.key for each in submissions], "jobs", name)
     return Workload(
@@ -193,6 +209,8 @@ def _rows(text: str, name: str) -> dict[str, Any]:
         raise DescriptionError(
             f"{name}: no column {unknown[0]} is known; there are {', '.join(sorted(known))}"
         )
+    if repeated := [key for key, n in Counter(reader.fieldnames or ()).items() if n > 1]:
+        raise DescriptionError(f"{name}: the column {repeated[0]} comes twice")
     return {"jobs": [_row(row, name, reader.line_num) for row in reader]}
 
 

@@ -16,33 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from elastic.spec.status import JobEvent, JobPhase, JobStatus
+from elastic.telemetry import summary
 from elastic.telemetry.display import (
     LINE_INTERVAL_S,
     Display,
     LiveView,
     PlainLines,
     can_move_cursor,
-)
-from elastic.telemetry.summary import (
-    all_epochs_done,
-    done_fraction,
-    duration_text,
-    ends_by_steps,
-    epoch_text,
-    eta_s,
-    evaluation_text,
-    event_line,
-    first_line,
-    is_training,
-    loss_text,
-    percent_text,
-    progress_line,
-    run_s,
-    speed_text,
-    summary_lines,
-    waits_because,
-    why_text,
-    workers_text,
 )
 
 PHASE_STYLES: Final = {
@@ -72,15 +52,15 @@ class _Paragraph:
 
 def phase_text(status: JobStatus) -> Text:
     """The phase in its colour, with its reason and the first line of its message."""
-    why = why_text(status, first_line(status.message))
+    why = summary.why_text(status, summary.first_line(status.message))
     text = _phase(status)
     return text.append(f"  {why}", style="default") if why else text
 
 
 def progress_view(status: JobStatus, now_s: float) -> RenderableType:
     """Name and phase; a bar with what is left; speed, loss and workers; why the job waits."""
-    elapsed_s = run_s(status, now_s)
-    waits = waits_because(status)
+    elapsed_s = summary.run_s(status, now_s)
+    waits = summary.waits_because(status)
     head = Table.grid(expand=True, padding=(0, 1))
     head.add_column(no_wrap=True)
     head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -88,7 +68,7 @@ def progress_view(status: JobStatus, now_s: float) -> RenderableType:
     head.add_row(
         Text(status.job_name, style="bold"),
         _phase(status) if waits else phase_text(status),
-        "" if elapsed_s is None else duration_text(elapsed_s),
+        "" if elapsed_s is None else summary.duration_text(elapsed_s),
     )
     speed = Text(_speed_line(status), no_wrap=True, overflow="ellipsis")
     return Group(head, bar_view(status), speed, *([_Paragraph(waits)] if waits else []))
@@ -101,7 +81,8 @@ def bar_view(status: JobStatus) -> RenderableType:
     for _ in range(3):
         row.add_column(justify="right", no_wrap=True)
     row.add_row(
-        ProgressBar(total=1.0, completed=done_fraction(status) or 0.0), *progress_texts(status)
+        ProgressBar(total=1.0, completed=summary.done_fraction(status) or 0.0),
+        *progress_texts(status),
     )
     return row
 
@@ -109,19 +90,19 @@ def bar_view(status: JobStatus) -> RenderableType:
 def progress_texts(status: JobStatus) -> tuple[str, str, str]:
     """Records or steps of their total, percent, and ETA or nothing."""
     progress = status.progress
-    left_s = eta_s(status)
+    left_s = summary.eta_s(status)
     amount = f"{progress.records_done}/{progress.records_total or '?'}"
-    if ends_by_steps(progress):
+    if summary.ends_by_steps(progress):
         amount = f"{progress.model_version}/{progress.max_steps} steps"
-    eta = "" if left_s is None else f"ETA {duration_text(left_s)}"
-    return amount, percent_text(status), eta
+    eta = "" if left_s is None else f"ETA {summary.duration_text(left_s)}"
+    return amount, summary.percent_text(status), eta
 
 
 def epochs_done_text(status: JobStatus) -> str:
     """As `epoch_text`, but `2 of 2` once every epoch is done: then none is under way."""
     num_epochs = status.progress.num_epochs
-    is_done = all_epochs_done(status) and num_epochs > 0
-    return f"{num_epochs} of {num_epochs}" if is_done else epoch_text(status)
+    is_done = summary.all_epochs_done(status) and num_epochs > 0
+    return f"{num_epochs} of {num_epochs}" if is_done else summary.epoch_text(status)
 
 
 def _phase(status: JobStatus) -> Text:
@@ -130,15 +111,15 @@ def _phase(status: JobStatus) -> Text:
 
 def _speed_line(status: JobStatus) -> str:
     progress = status.progress
-    is_trained = is_training(status)
+    is_trained = summary.is_training(status)
     return "  ".join(
         (
             *([f"epoch {epochs_done_text(status)}"] if is_trained else []),
-            f"{speed_text(status)} samples/s",
-            *([f"loss {loss_text(status)}"] if is_trained else []),
-            f"{workers_text(status)} workers",
+            f"{summary.speed_text(status)} samples/s",
+            *([f"loss {summary.loss_text(status)}"] if is_trained else []),
+            f"{summary.workers_text(status)} workers",
             f"version {progress.model_version}",
-            *([f"evaluates {evaluation_text(status)}"] if status.evaluation else []),
+            *([f"evaluates {summary.evaluation_text(status)}"] if status.evaluation else []),
         )
     )
 
@@ -195,13 +176,13 @@ class PlainDisplay(PlainLines):
 
     def show(self, status: JobStatus) -> None:
         for event in self._events.new_in(status):
-            self.print(event_line(event))
+            self.print(summary.event_line(event))
         if status.phase.is_final:
-            for line in summary_lines(status, self._wall_clock()):
+            for line in summary.summary_lines(status, self._wall_clock()):
                 self.print(line)
             return
-        line = progress_line(status)
-        state = (status.phase.value, waits_because(status))
+        line = summary.progress_line(status)
+        state = (status.phase.value, summary.waits_because(status))
         now_s = self._clock()
         # What a job has come to is told at once: it may stand still from here on.
         due = (
@@ -233,9 +214,9 @@ class LiveDisplay(LiveView):
             # First, since each event that scrolls by draws the view below it again.
             self._live.update(progress_view(status, self._wall_clock()), refresh=True)
         for event in events:
-            self._console.print(Text(event_line(event)))
+            self._console.print(Text(summary.event_line(event)))
         if not status.phase.is_final:
             return
         self._live.stop()
-        for line in summary_lines(status, self._wall_clock()):
+        for line in summary.summary_lines(status, self._wall_clock()):
             self._console.print(Text(line))

@@ -9,10 +9,13 @@ from support.rows import rows_of
 from elastic.checkpoints.cuts import Cut, write_cut
 from elastic.checkpoints.rows import CutRows
 from elastic.checkpoints.table_files import (
+    PARQUET,
     apply_delta,
     export_tables,
     exported_tables,
+    file_name,
     rows_folder,
+    write_changes,
     write_delta,
 )
 from elastic.cli.main import main
@@ -127,3 +130,43 @@ def test_a_failure_leaves_the_export_as_it_was(tmp_path):
         apply_delta(tmp_path / "delta", tmp_path / "m.keras.rows")
     assert exported(tmp_path / "m.keras") == before
     assert {path.name for path in tmp_path.iterdir()} == {"cuts", "delta", "m.keras.rows"}
+
+
+def test_an_export_behind_a_link_is_brought_up_to_date_and_the_link_stays(tmp_path):
+    export_tables(tmp_path / "m.keras", cut_rows({1: 1.0}), lambda: None)
+    rows_folder(tmp_path / "m.keras").rename(tmp_path / "elsewhere")
+    link = rows_folder(tmp_path / "m.keras")
+    link.symlink_to("elsewhere")
+    cuts = [written(tmp_path / "cuts", at, {1: float(at)}) for at in (1, 2)]
+    write_delta(*cuts, tmp_path / "delta")
+    apply_delta(tmp_path / "delta", link)
+    assert exported(tmp_path / "m.keras") == {1: np.array([2, 2], np.float32).tobytes()}
+    export_tables(tmp_path / "m.keras", cut_rows({3: 3.0}), lambda: None)
+    assert sorted(exported(tmp_path / "m.keras")) == [3]
+    assert link.is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "cuts", "delta", "elsewhere", "m.keras.rows"
+    }  # fmt: skip
+
+
+def test_the_folder_in_which_one_is_has_a_name(tmp_path, monkeypatch, capsys):
+    cut = written(tmp_path / "cuts", 1, {1: 1.0})
+    (tmp_path / "delta").mkdir()
+    monkeypatch.chdir(tmp_path / "delta")
+    assert main(["rows", "delta", str(cut), "--since", str(cut), "--output", "."]) == 0
+    export_tables(tmp_path / "m.keras", cut_rows({1: 1.0}), lambda: None)
+    monkeypatch.chdir(tmp_path / "m.keras.rows")
+    assert main(["rows", "apply", str(tmp_path / "delta"), "."]) == 0, capsys.readouterr().err
+    assert sorted(exported(tmp_path / "m.keras")) == [1]
+
+
+def test_rows_of_another_length_are_not_mixed_with_those_that_are_there(tmp_path):
+    export_tables(tmp_path / "m.keras", cut_rows({1: 1.0}), lambda: None)
+    before = exported(tmp_path / "m.keras")
+    (tmp_path / "delta").mkdir()
+    rows = Change(np.array([2]), np.ones((1, 3), np.float32))
+    for table in TABLES:
+        write_changes(tmp_path / "delta" / file_name(table, PARQUET), [rows])
+    with pytest.raises(CheckpointError, match=r"has rows of 3 numbers, and .* of 2"):
+        apply_delta(tmp_path / "delta", tmp_path / "m.keras.rows")
+    assert exported(tmp_path / "m.keras") == before

@@ -18,7 +18,7 @@ from support.team import (
     training_job_runs,
 )
 
-from elastic.cli.documents import status_schema
+from elastic.cli.status import status_schema
 from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
 from elastic.controller.resources.definitions import DEFINITIONS
 from elastic.platforms.kubernetes.api.resources import EVENTS

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from elastic.cli.main import main
-from elastic.cli.planning import POLICY_NAMES
+from elastic.cli.policies import POLICY_NAMES
+from elastic.planning.forms import read_snapshot
 from elastic.planning.policies import POLICIES
-from elastic.planning.snapshots import read_snapshot
 
 SNAPSHOT = """
 now_s: 100
@@ -80,6 +80,8 @@ def test_a_snapshot_is_kept(file, tmp_path, capsys):
         (["--snapshot", "gone.yaml"], 1, "error: gone.yaml cannot be read: No such file"),
         (["--snapshot", "gone.yaml", "--starve_after", "soon"], 2, "'soon' is no duration such as"),
         (["--snapshot", "gone.yaml", "--starve_after", "2026-01-01"], 2, "is no duration such as"),
+        (["--snapshot", "gone.yaml", "-n", "team"], 2, "--namespace is of the current cluster"),
+        (["--snapshot", "gone.yaml", "--kinds", "tfjob"], 2, "not looked at with --snapshot"),
     ],
 )
 def test_what_is_wrong_is_said(arguments, code, expected, capsys):

@@ -6,7 +6,7 @@ import pytest
 from support.api_server_in_memory import InMemoryApi
 
 from elastic.cli.main import main
-from elastic.cli.planning import POLICY_NAMES
+from elastic.cli.policies import POLICY_NAMES
 from elastic.cli.simulate import GENERATOR_NAMES
 from elastic.controller.snapshots.reading import RESOURCES
 from elastic.platforms.kubernetes.api.resources import NODES as ALL_NODES
@@ -65,6 +65,12 @@ def test_what_is_made_is_kept_and_gives_the_same_again(tmp_path, capsys):
         assert again[name]["jobs"] == made[name]["jobs"]
 
 
+def test_a_policy_that_is_named_twice_has_one_column(capsys):
+    arguments = ["simulate", "--generate", "tfjobs", "--jobs", "2", "--policy", "gang,gang"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["gang"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
@@ -76,6 +82,8 @@ def test_what_is_made_is_kept_and_gives_the_same_again(tmp_path, capsys):
         (["--workload", "gone", "--nodes", "n"], 1, "gone cannot be read"),
         (["--generate", "philly", "--elastic", "2:1"], 2, "0 < LEAST <= 1 <= MOST"),
         (["--generate", "philly", "--rescale", "TFJob"], 2, "is no KIND=SECONDS"),
+        (["--generate", "tfjobs", "--jobs", "3", "--rescale", "tfjob=30"], 2, "kind tfjob; known"),
+        (["--generate", "philly", "-n", "team"], 2, "--namespace is of the current cluster"),
     ],
 )
 def test_what_is_wrong_is_said(arguments, code, expected, capsys):

@@ -117,7 +117,8 @@ def test_a_model_that_is_not_there_is_said_before_there_is_a_job(run, zoo):
 def test_parquet_without_its_library_names_what_to_install(run, platform, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "elastic.client.checking.find_spec", lambda name: None if name == "pyarrow" else found(name)
+        "elastic.client.gathering.find_spec",
+        lambda name: None if name == "pyarrow" else found(name),
     )
     code, _, err = run("predict", *PREDICT, "--prediction_format=parquet", platform=platform)
     assert (code, platform.jobs()) == (2, [])

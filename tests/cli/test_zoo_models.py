@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import elastic
-from elastic.cli.zoo_models import find_model, zoo_models, zoo_root
+from elastic.cli.zoo import find_model, zoo_models, zoo_root
 from elastic.platforms.images.context import wheel_of_this_elastic
 
 FILES = ["README.md", "model.py", "elastic.yaml", "prepare_data.py", ".dockerignore"]

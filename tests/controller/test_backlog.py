@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.controller.machinery.backlog import MAX_GATHERED, MAX_MESSAGE, Backlog, Subject
+from elastic.controller.machinery.recorder import MAX_GATHERED, MAX_MESSAGE, Backlog, Subject
 from elastic.controller.reconciling import EventType, Note
 
 

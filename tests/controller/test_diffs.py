@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.api_objects import merged
 
-from elastic.controller.machinery.diffs import merge_patch, without_none
+from elastic.controller.machinery.writing import merge_patch, without_none
 
 LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a"])
 VALUES = st.recursive(

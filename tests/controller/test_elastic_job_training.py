@@ -20,7 +20,7 @@ from elastic.controller.kinds.elastic_job.objects import (
     store_pod,
 )
 from elastic.controller.reconciling import Observed
-from elastic.controller.resources.base import read_spec
+from elastic.controller.resources.common import read_spec
 from elastic.controller.resources.elastic_job import ElasticJobSpec
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"

@@ -10,7 +10,7 @@ from support.structural import refusals
 from elastic.controller.assembly import assembled
 from elastic.controller.parts import everything
 from elastic.controller.reconciling import ClusterView, EventType, Observed
-from elastic.controller.resources.base import Fields
+from elastic.controller.resources.common import Fields
 from elastic.controller.resources.definitions import definitions
 
 SCHEMAS = {

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tf_job_world import node
 
-from elastic.controller.kinds.placing import place
-from elastic.controller.kinds.rooms import GPU, Rooms, demand_of, needs_of, rooms_of
+from elastic.controller.kinds.placing import GPU, Rooms, demand_of, needs_of, place, rooms_of
 from elastic.spec.quantities import MOST, NANO, nanos_of, shown
 
 SCALES = {

@@ -8,7 +8,7 @@ from support.controllers import wait_for
 from support.handover import PATIENCE_S, TAKEOVER_S, cluster
 from support.plays import NAMESPACE
 
-from elastic.controller.autoscaling.scaler import PERIOD_S
+from elastic.controller.autoscaling import PERIOD_S
 from elastic.controller.resources import elastic_job, training_job
 
 CORES = {"n0": 10, "n1": 10}

@@ -12,17 +12,16 @@ from support.toy_kind import PAUSES, is_quiet, soon
 
 from elastic.cli.main import main
 from elastic.controller.assembly import assembled
-from elastic.controller.inspection.changing import kill
 from elastic.controller.inspection.kinds import parse_reference
-from elastic.controller.inspection.objects import Objects
+from elastic.controller.inspection.objects import Objects, kill
 from elastic.controller.installing import everything_but_groups, job_rules, queue_rules
 from elastic.controller.kinds.elastic_job import ElasticJobs
 from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
 from elastic.controller.kinds.queueing import Queues
 from elastic.controller.kinds.training_job import TrainingJobs
 from elastic.controller.machinery.engine import Engine
-from elastic.controller.machinery.farewell import Farewell
 from elastic.controller.machinery.index import JobKey
+from elastic.controller.machinery.writing import Farewell
 from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.cluster import may
 from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, CONFIGMAPS, PODS, REPLICA_SETS

@@ -6,8 +6,7 @@ import pytest
 from support.toy_kind import soon
 
 from elastic.controller.machinery import recorder as module
-from elastic.controller.machinery.backlog import Backlog
-from elastic.controller.machinery.recorder import EventRecorder
+from elastic.controller.machinery.recorder import Backlog, EventRecorder
 from elastic.controller.reconciling import EventType, Note
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.controller.kinds import clocks, pods
+from elastic.controller.kinds import pods
 from elastic.controller.kinds.conditions import (
     JobCondition,
     ended_as,
@@ -164,13 +164,13 @@ class TestClocks:
         ("failures", "pause_s"), [(1, 0), (2, 10), (3, 20), (6, 160), (7, 300), (10_000, 300)]
     )
     def test_pause(self, failures, pause_s):
-        assert clocks.pause_s(failures) == pause_s
+        assert pods.pause_s(failures) == pause_s
 
     @pytest.mark.parametrize(("ran_s", "count"), [(0, 4), (599, 4), (600, 1)])
     def test_in_a_row(self, ran_s, count):
-        assert clocks.failures_in_a_row(3, ran_s) == count
+        assert pods.failures_in_a_row(3, ran_s) == count
 
-    @pytest.mark.parametrize("clock", [clocks.deadline_in_s, clocks.removal_in_s])
+    @pytest.mark.parametrize("clock", [pods.deadline_in_s, pods.removal_in_s])
     @pytest.mark.parametrize(
         ("limit_s", "now_s", "in_s"), [(None, 99, None), (30, 10, 20), (30, 30, 0), (30, 99, 0)]
     )
@@ -178,8 +178,8 @@ class TestClocks:
         assert clock(0.0, limit_s, now_s) == in_s
 
     def test_soonest(self):
-        assert clocks.soonest(None, 3.0, 2.0) == 2.0
-        assert clocks.soonest(None) is None
+        assert pods.soonest(None, 3.0, 2.0) == 2.0
+        assert pods.soonest(None) is None
 
 
 class TestConditions:

@@ -4,19 +4,26 @@ import pytest
 from support.tf_job_world import tf_job
 
 from elastic.controller.assembly import assembled
-from elastic.controller.autoscaling import resizing
-from elastic.controller.autoscaling.scaler import SCALED, ClusterScaler, Share
-from elastic.controller.autoscaling.seating import tf_job_change
-from elastic.controller.kinds.placing import Seat, take
-from elastic.controller.kinds.rooms import demand_of, rooms_of
-from elastic.controller.kinds.tf_plan import seated_of
-from elastic.controller.kinds.training_sizes import given_sizes
+from elastic.controller.autoscaling import (
+    SCALED,
+    ClusterScaler,
+    Share,
+    elastic_job_change,
+    elastic_job_hold,
+    tf_job_change,
+    train_job_change,
+    train_job_hold,
+    training_job_change,
+)
+from elastic.controller.kinds.placing import Seat, demand_of, rooms_of, take
+from elastic.controller.kinds.tf_replicas import seated_of
+from elastic.controller.kinds.training_look import given_sizes
 from elastic.controller.reconciling import Overview
 from elastic.controller.resources import elastic_job, training_job
 from elastic.controller.resources.common import time_text
 from elastic.controller.resources.tf_job import read_tf_job
 from elastic.controller.settings import Autoscaling
-from elastic.controller.snapshots.hands import AUTOSCALED, HELD, given, holding, is_held, is_news
+from elastic.controller.snapshots.jobs import AUTOSCALED, HELD, given, holding, is_held, is_news
 from elastic.errors import JobSpecError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
@@ -53,7 +60,7 @@ def a_training_job(trainers=3, pservers=1, phase="running", **spec):
 
 
 def test_sizes_of_a_training_job_are_in_its_status_with_reason_and_time():
-    change = resizing.training_job_change(a_training_job(), decision(4, ps_replicas=2), NOW_S)
+    change = training_job_change(a_training_job(), decision(4, ps_replicas=2), NOW_S)
     assert change.part == "status"
     told = {"reason": "+1: 6 CPU idle on n3", "time": time_text(NOW_S)}
     assert change.change == {
@@ -73,7 +80,7 @@ def test_sizes_of_a_training_job_are_in_its_status_with_reason_and_time():
     ],
 )
 def test_nothing_is_written_into_a_training_job(job, decided):
-    assert resizing.training_job_change(job, decided, NOW_S) is None
+    assert training_job_change(job, decided, NOW_S) is None
 
 
 @pytest.mark.parametrize(
@@ -118,15 +125,15 @@ def an_elastic_job(replicas, annotations=None, **limits):
 
 def test_replicas_of_an_elastic_job_stay_within_its_range():
     job = an_elastic_job(2, minReplicas=2, maxReplicas=4)
-    change = resizing.elastic_job_change(job, decision(9))
+    change = elastic_job_change(job, decision(9))
     assert change.change["spec"] == {"replicaSpecs": {"Worker": {"replicas": 4}}}
     assert change.change["metadata"]["annotations"] == {AUTOSCALED: "4", HELD: None}
     assert change.note.message == "from 2 to 4 workers, +1: 6 CPU idle on n3"
-    assert resizing.elastic_job_change(job, decision(2)) is None
+    assert elastic_job_change(job, decision(2)) is None
 
 
 def test_a_limit_that_moves_with_the_replicas_is_written_down():
-    change = resizing.elastic_job_change(an_elastic_job(2, maxReplicas=4), decision(3))
+    change = elastic_job_change(an_elastic_job(2, maxReplicas=4), decision(3))
     assert change.change["spec"]["minReplicas"] == 2
     assert "maxReplicas" not in change.change["spec"]
 
@@ -151,11 +158,11 @@ def test_whose_size_it_is():
 
 def test_a_users_size_is_noted_once():
     edited = an_elastic_job(2, {AUTOSCALED: "3"}, minReplicas=1, maxReplicas=4)
-    change = resizing.elastic_job_hold(edited, NOW_S, 600)
+    change = elastic_job_hold(edited, NOW_S, 600)
     assert change.note.reason == "Held"
     noted = change.change["metadata"]["annotations"]
     edited["metadata"]["annotations"] |= noted
-    assert resizing.elastic_job_hold(edited, NOW_S, 600) is None
+    assert elastic_job_hold(edited, NOW_S, 600) is None
 
 
 # -- our own
@@ -178,7 +185,7 @@ def a_record(control=None, **settings):
 
 
 def test_a_master_is_asked_as_by_elastic_scale_and_told_why():
-    change = resizing.train_job_change(a_record(), None, decision(3), NOW_S)
+    change = train_job_change(a_record(), None, decision(3), NOW_S)
     assert change.change["data"].keys() == {CONTROL_KEY}
     asked = control_of(a_record() | change.change)
     assert asked == JobControl(3, autoscaled_for="+1: 6 CPU idle on n3", autoscaled_s=NOW_S)
@@ -191,23 +198,23 @@ def test_a_master_is_asked_as_by_elastic_scale_and_told_why():
 )
 def test_a_job_of_ours_stays_within_its_range(workers, decided, size):
     record = a_record(num_workers=workers)
-    change = resizing.train_job_change(record, None, decision(decided), NOW_S)
+    change = train_job_change(record, None, decision(decided), NOW_S)
     found = None if change is None else control_of(record | change.change).num_workers
     assert found == size
 
 
 def test_a_wish_of_a_user_is_noted_once_and_only_of_jobs_that_are_scaled():
     asked = JobControl().by_user(2)
-    change = resizing.train_job_hold(a_record(asked), None, NOW_S, 600)
+    change = train_job_hold(a_record(asked), None, NOW_S, 600)
     assert (
         change.note.message == f"2 workers, as a user has set them, until {time_text(NOW_S + 600)}"
     )
     noted = control_of(a_record() | change.change)
     assert noted == JobControl(2, held_until_s=NOW_S + 600)
-    assert resizing.train_job_hold(a_record(noted), None, NOW_S, 600) is None
-    assert resizing.train_job_hold(a_record(), None, NOW_S, 600) is None
+    assert train_job_hold(a_record(noted), None, NOW_S, 600) is None
+    assert train_job_hold(a_record(), None, NOW_S, 600) is None
     fixed = a_record(asked, autoscale=False)
-    assert resizing.train_job_hold(fixed, None, NOW_S, 600) is None
+    assert train_job_hold(fixed, None, NOW_S, 600) is None
 
 
 def test_a_job_that_is_not_scaled_is_left_alone():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tf_job_world import World, node, tf_job
 
-from elastic.controller.kinds.rooms import rooms_of
+from elastic.controller.kinds.placing import rooms_of
 from elastic.platforms.kubernetes.api.resources import PODS
 
 POLICIES = ["Always", "OnFailure", "Never", "ExitCode"]

@@ -12,7 +12,7 @@ from support.played_kind import START_S, CrashError
 from support.train_job_world import JOB, TEMPLATE, UID, World, begun, resource
 
 from elastic.controller.kinds.elastic_train_job.judgement import PROGRESS_S
-from elastic.controller.kinds.elastic_train_job.objects import create_token, job_of_record
+from elastic.controller.kinds.elastic_train_job.view import create_token, job_of_record
 from elastic.controller.kinds.queueing import Queues
 from elastic.controller.reconciling import Create, Delete, Rejection
 from elastic.platforms.certificates import make_certificate

@@ -11,7 +11,7 @@ from support.train_job_world import UID, World
 
 import elastic
 from elastic.cli.main import main
-from elastic.controller.resources.base import read_spec
+from elastic.controller.resources.common import read_spec
 from elastic.controller.resources.definitions import definitions
 from elastic.controller.resources.elastic_train_job import ElasticTrainJobSpec
 from elastic.platforms.kubernetes.api.resources import (

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from elastic.controller.machinery.caches import WrittenCache
+from elastic.controller.machinery.informers import WrittenCache
 
 
 def item(version, uid="a", **status):

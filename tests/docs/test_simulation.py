@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from elastic.cli.main import main
-from elastic.planning.snapshots import read_snapshot
+from elastic.planning.forms import read_snapshot
 from elastic.simulation.forms import read_nodes, read_workload
 from elastic.simulation.generators import GENERATORS
 

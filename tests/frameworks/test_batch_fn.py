@@ -10,8 +10,7 @@ from elastic.frameworks import load_framework
 from elastic.policy.records import Columns
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef, SymbolNames, load_model_def
-from elastic.spec.model_def.check import check_source
-from elastic.spec.model_def.search import find_model_def
+from elastic.spec.model_def.check import check_source, find_model_def
 
 COLUMNS = Columns({"x": np.arange(6.0).reshape(3, 2), "y": np.array([0, 1, 2])}, 3)
 every_framework = pytest.mark.parametrize("framework", ["keras", "torch"])

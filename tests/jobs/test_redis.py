@@ -150,11 +150,18 @@ def test_rows_are_in_the_server_while_the_job_runs(server, tmp_path):
     assert keys_of(server) == [STRANGER]
 
 
-def test_what_the_server_refuses_fails_the_job_with_what_to_do(server, tmp_path, monkeypatch):
-    monkeypatch.setenv(PASSWORD_VARIABLE, "wrong")
+@pytest.mark.parametrize(
+    ("password", "said"),
+    [("wrong", f"with the password of {PASSWORD_VARIABLE}"), ("", "without a password")],
+)
+def test_what_the_server_refuses_fails_the_job_with_what_to_do(
+    password, said, server, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(PASSWORD_VARIABLE, password)
     status = ThreadJob(spec_of(server), tmp_path / "cuts").run()
     assert status.phase is JobPhase.FAILED
-    assert PASSWORD_VARIABLE in status.message
+    assert f"refuses its default user {said} (" in status.message
+    assert f"set {PASSWORD_VARIABLE}, and name the user" in status.message
 
 
 def test_a_server_that_was_never_there_fails_the_job_before_it_begins(server, tmp_path):

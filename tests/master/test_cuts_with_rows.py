@@ -31,7 +31,7 @@ from elastic.master.prepare.beginning import find_held, held_versions
 from elastic.rows.base import RowGradient, Table
 from elastic.rows.kernels import RowRule, kernel_of
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import Change
+from elastic.rows.store import Change, RowsLostError
 
 ITEMS = Table("items", 2, "zeros")
 
@@ -163,6 +163,24 @@ def test_a_cut_that_cannot_be_written_holds_nothing(tmp_path, store, monkeypatch
 
     asyncio.run(play())
     assert store.held == []
+
+
+def test_rows_that_their_store_has_lost_are_no_fault_of_the_disk(tmp_path, store, monkeypatch):
+    def lose(*_):
+        raise RowsLostError("a server does not answer")
+
+    async def play():
+        world = World(tmp_path, store)
+        await world.cut()
+        monkeypatch.setattr(row_files, "_write_all", lose)
+        monkeypatch.setattr(row_files, "_write_changes", lose)
+        world.update()
+        assert not await world.cutter.recovery_cut()
+        return world.events
+
+    [(kind, message)] = asyncio.run(play())
+    assert kind == "CheckpointFailed"
+    assert message.endswith("rows of 'items' are gone: a server does not answer")
 
 
 def test_the_next_master_goes_back_to_what_the_store_holds_and_lets_go_of_it_later(tmp_path, store):

@@ -8,7 +8,7 @@ from hypothesis import given
 from support.random_clusters import clusters
 
 from elastic.errors import DescriptionError
-from elastic.planning.snapshots import read_snapshot, snapshot_document
+from elastic.planning.forms import read_snapshot, snapshot_document
 from elastic.policy.cluster.snapshot import JobPhase, Share
 
 TEXT = """

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from elastic.errors import DescriptionError
-from elastic.planning.snapshots import node_document
+from elastic.planning.forms import node_document
 from elastic.simulation.forms import read_nodes, read_workload, workload_document
 from elastic.simulation.generators import GENERATORS
 from elastic.simulation.workload import Amdahl, Constant, Measured, Tells, Window
@@ -98,6 +98,18 @@ def test_nodes_of_a_snapshot_are_nodes():
         ("name,cores\na,1\n", "w.csv", "w.csv: no column cores is known"),
         ("name,hold_s\na,1,5\n", "w.csv", "w.csv, line 2: more cells than columns"),
         ("name,hold_s\na,soon\n", "w.csv", "jobs.0.hold_s='soon'"),
+        ("name,cpu,hold_s,cpu\na,1,5,2\n", "w.csv", "w.csv: the column cpu comes twice"),
+        ("name,hold_s\n", "w.csv", "w.csv has no jobs: there is nothing to simulate"),
+        ("", "w.csv", "w.csv has no jobs"),
+        ("jobs: []", "w.yaml", "w.yaml has no jobs"),
+        ("", "w.yaml", "w.yaml is empty: expected keys with values"),
+        ("jobs: [{name: a, hold_s: 1, submitted_s: .inf}]", "w", "jobs.0.submitted_s=inf"),
+        ("jobs: [{name: a, hold_s: 1, max: 1000000001}]", "w", "jobs.0.max=1000000001"),
+        (
+            "jobs: [{name: a, hold_s: 1}]\nwindows: {x: {from_s: 9, to_s: 5}}",
+            "w.yaml",
+            "windows.x: to_s=5 is not after from_s=9",
+        ),
     ],
 )
 def test_an_error_names_the_file_the_key_and_its_value(text, name, expected):

@@ -2,7 +2,7 @@
 
 import re
 
-from elastic.controller.resources.submitted import resource_of
+from elastic.controller.resources.elastic_train_job import resource_of
 from support.cluster import eventually
 from support.controlled import Applied, example
 from support.statuses import each_epoch

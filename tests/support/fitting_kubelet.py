@@ -1,6 +1,6 @@
 """A kubelet with a scheduler that looks for room: nodes of so many cores, and pods that wait."""
 
-from elastic.controller.kinds.rooms import needs_of
+from elastic.controller.kinds.placing import needs_of
 from elastic.spec.quantities import NANO
 from support.api_objects import Place, RefusalError
 from support.kubelet_in_memory import PODS, Kubelet

@@ -7,7 +7,7 @@ import json
 from copy import deepcopy
 
 from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
-from elastic.controller.machinery.diffs import without_none
+from elastic.controller.machinery.writing import without_none
 from elastic.controller.reconciling import Create, Delete, Patch
 from elastic.controller.resources.elastic_train_job import RESOURCE, ElasticTrainJobStatus
 from elastic.platforms.base import JobControl

@@ -7,9 +7,8 @@ is checked for what must hold always.
 import copy
 import itertools
 
-from elastic.controller.kinds.training_job import TrainingJobs
-from elastic.controller.kinds.training_phases import TRANSITIONS
-from elastic.controller.kinds.training_sizes import wanted_sizes
+from elastic.controller.kinds.training_job import TRANSITIONS, TrainingJobs
+from elastic.controller.kinds.training_look import wanted_sizes
 from elastic.controller.reconciling import Create, Delete, Observed, Patch
 from elastic.controller.resources.training_job import Phase
 from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, PODS, REPLICA_SETS

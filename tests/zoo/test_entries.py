@@ -7,7 +7,7 @@ import pytest
 from support.datasets import MODEL_ZOO, prepared_dir
 from support.local_job import LocalJob
 
-from elastic.cli.zoo_models import ENTRY_NAME, read_symbols, zoo_models
+from elastic.cli.zoo import ENTRY_NAME, read_symbols, zoo_models
 from elastic.spec.job import JobSpec
 from elastic.spec.model_def import SymbolNames
 from elastic.spec.model_def.check import check_source

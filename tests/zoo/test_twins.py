@@ -6,7 +6,7 @@ import tensorflow as tf
 import torch
 from support.datasets import zoo_module
 
-from elastic.cli.zoo_models import find_model
+from elastic.cli.zoo import find_model
 
 LM_PARAMS = {"d_model": 32, "n_layers": 2, "n_heads": 4, "context": 16}
 

@@ -2,19 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from elastic.controller.inspection.kinds import Reference
+from elastic.controller.inspection.documents import replica_of
+from elastic.controller.inspection.kinds import Reference, Seen
 from elastic.controller.inspection.objects import Objects
-from elastic.controller.inspection.pods import replica_of
-from elastic.controller.inspection.seeing import Seen
 from elastic.errors import JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import LogLine
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.job.logs import (
-    Manner,
-    follow_logs,
-    read_logs,
-    read_previous_logs,
-)
+from elastic.platforms.kubernetes.job.logs import Manner, follow_logs, read_logs, read_previous_logs
 from elastic.spec.since import Since
 
 

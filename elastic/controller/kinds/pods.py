@@ -1,8 +1,15 @@
-"""Pods of replicas that a controller makes itself: names and labels, times, clean-up. Pure."""
+"""What kinds that make the pods of their replicas themselves have alike. Pure.
 
+Names and labels, times and what follows from them, clean-up, and what is said of an object that the
+API server never takes as it is. Nothing here is remembered by a process: a controller that was just
+started waits for the same moments as the one before it.
+"""
+
+import re
 from collections.abc import Sequence
 from typing import Final
 
+from elastic.controller.reconciling import Rejection
 from elastic.controller.resources.common import CleanPodPolicy, RestartPolicy, seconds_of
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.pods.states import (
@@ -23,6 +30,16 @@ TYPE_LABEL: Final = "replica-type"
 
 CLUSTER_CODE: Final = 128
 """Exit codes from here on are of signals, which are the cluster's doing under `ExitCode`."""
+FIRST_PAUSE_S: Final = 10.0
+"""Before the second replacement in a row; the first is made at once."""
+
+LAST_PAUSE_S: Final = 300.0
+"""As the kubelet's own."""
+
+STEADY_S: Final = 600.0
+"""A pod that ran so long was no quick failure: the count begins anew, as the kubelet's."""
+_FIELD: Final = re.compile(r"(?<=[\s\[])(?=(?:spec|metadata)\.)")
+"""Where a field of the object begins in the API server's words."""
 
 
 def replica_name(job: str, role: str, index: int) -> str:
@@ -118,3 +135,46 @@ def to_remove_at_end(pods: Sequence[Manifest], policy: CleanPodPolicy) -> list[M
         return policy is CleanPodPolicy.RUNNING and is_active(pod)
 
     return [pod for pod in pods if is_unwanted(pod)]
+
+
+def pause_s(failures_in_a_row: int) -> float:
+    """How long after a pod's end its replacement is made: 0, 10, 20, 40, … 300 s.
+
+    Args:
+        failures_in_a_row: At one index, the newest included, >= 1; none ran for `STEADY_S`.
+    """
+    # A count without bounds must not overflow a float.
+    doublings = min(failures_in_a_row - 2, 16)
+    return 0.0 if doublings < 0 else min(FIRST_PAUSE_S * 2.0**doublings, LAST_PAUSE_S)
+
+
+def failures_in_a_row(before: int, ran_s: float) -> int:
+    """The count with one more failure, of a pod that ran that long."""
+    return 1 if ran_s >= STEADY_S else before + 1
+
+
+def deadline_in_s(started_s: float, active_deadline_s: int | None, now_s: float) -> float | None:
+    """Seconds until a job's deadline, 0 once it is over; None where it has none."""
+    return None if active_deadline_s is None else max(0.0, started_s + active_deadline_s - now_s)
+
+
+def removal_in_s(ended_s: float, ttl_s: int | None, now_s: float) -> float | None:
+    """Seconds until a job that has ended is to be removed, 0 once it is; None for never."""
+    return None if ttl_s is None else max(0.0, ended_s + ttl_s - now_s)
+
+
+def soonest(*waits_s: float | None) -> float | None:
+    """When to look again: the first of these moments; None where there is none."""
+    return min((each for each in waits_s if each is not None), default=None)
+
+
+def words_of(rejection: Rejection, template: str = "") -> str:
+    """Which object cannot be made and why, with the field and its value, for people.
+
+    Args:
+        rejection: What was refused.
+        template: Field of the job that the object is made from, which its own fields are below.
+    """
+    create = rejection.create
+    why = _FIELD.sub(f"{template}.", rejection.why) if template else rejection.why
+    return f"{create.resource.kind} {name_of(create.manifest)} cannot be made: {why}"

@@ -7,15 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.controller.reconciling import (
-    Action,
-    Create,
-    Delete,
-    EventType,
-    Note,
-    Observed,
-    Patch,
-)
+from elastic.controller.reconciling import Action, Create, Delete, EventType, Note, Observed, Patch
 from elastic.controller.resources.common import Condition, ConditionStatus, with_condition
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
 from elastic.platforms.kubernetes.objects.queues import (

@@ -11,13 +11,27 @@ status says, which a scheduler of all of them has written.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from elastic.controller.kinds import clocks
-from elastic.controller.kinds.pods import GROUP_LABEL, JOB_LABEL, TYPE_LABEL, name_of, uid_of
-from elastic.controller.kinds.rejecting import words_of
-from elastic.controller.kinds.rooms import Rooms
-from elastic.controller.kinds.tf_objects import GROUP, pod_of, service_of
-from elastic.controller.kinds.tf_plan import Plan, View
-from elastic.controller.kinds.tf_replicas import Replica, replicas_of
+from elastic.controller.kinds.placing import Rooms
+from elastic.controller.kinds.pods import (
+    GROUP_LABEL,
+    JOB_LABEL,
+    TYPE_LABEL,
+    name_of,
+    pause_s,
+    removal_in_s,
+    soonest,
+    uid_of,
+    words_of,
+)
+from elastic.controller.kinds.tf_replicas import (
+    GROUP,
+    Plan,
+    Replica,
+    View,
+    pod_of,
+    replicas_of,
+    service_of,
+)
 from elastic.controller.kinds.tf_status import (
     Account,
     account_of,
@@ -187,7 +201,7 @@ def _delete_service(service: Manifest) -> Iterator[Delete]:
 def _pause_left_s(view: View, replica: Replica) -> float:
     """Seconds until a failed replica is replaced; those that fail at once are not at once."""
     row = view.before.failures.get(replica.name, 1)
-    return max(0.0, replica.ended_s + clocks.pause_s(row) - view.observed.now_s)
+    return max(0.0, replica.ended_s + pause_s(row) - view.observed.now_s)
 
 
 def _removal_in_s(view: View) -> float | None:
@@ -195,7 +209,7 @@ def _removal_in_s(view: View) -> float | None:
     if completed is None:
         return None
     ttl_s = view.spec.ttl_seconds_after_finished
-    return clocks.removal_in_s(seconds_of(completed), ttl_s, view.observed.now_s)
+    return removal_in_s(seconds_of(completed), ttl_s, view.observed.now_s)
 
 
 def _again_in_s(view: View, plan: Plan | None) -> float | None:
@@ -206,4 +220,4 @@ def _again_in_s(view: View, plan: Plan | None) -> float | None:
     deadline_s = deadline_left_s(view)
     pauses = [_pause_left_s(view, each) or None for each in view.replicas if each.has_failed]
     room_s = LOOK_FOR_ROOM_S if plan.missing else None
-    return clocks.soonest(deadline_s or None, room_s, *pauses)
+    return soonest(deadline_s or None, room_s, *pauses)

@@ -1,25 +1,27 @@
 """What is to be written down of a TFJob, from what is seen and what was written before. Pure.
 
-Everything that happens is told once: by the status that remembers it.
+Everything that happens is told once: by the status that remembers it. So is, once of each spec,
+what can be read of it and has not the effect that its author may expect.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from elastic.controller.kinds import clocks
-from elastic.controller.kinds.conditions import (
-    JobCondition,
-    ended_as,
-    find,
-    holds,
-    no_longer,
-    told,
+from elastic.controller.kinds.conditions import JobCondition, ended_as, find, holds, no_longer, told
+from elastic.controller.kinds.pods import deadline_in_s, failures_in_a_row
+from elastic.controller.kinds.queueing import queue_of
+from elastic.controller.kinds.tf_replicas import (
+    TF_CONFIG,
+    Phase,
+    Plan,
+    Replica,
+    View,
+    of_role,
+    plan_of,
+    wanted_of,
 )
-from elastic.controller.kinds.tf_plan import Plan, View, plan_of, wanted_of
-from elastic.controller.kinds.tf_replicas import Phase, Replica, of_role
-from elastic.controller.kinds.tf_warnings import warnings_of
 from elastic.controller.reconciling import EventType, Note
 from elastic.controller.resources.common import (
     Condition,
@@ -29,7 +31,9 @@ from elastic.controller.resources.common import (
     time_text,
     with_condition,
 )
-from elastic.controller.resources.tf_job import Role, TFJobStatus
+from elastic.controller.resources.tf_job import Role, TFJobSpec, TFJobStatus
+from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
 
 SCHEDULED: Final = "Scheduled"
 """The condition of a job all of whose replicas have a node."""
@@ -41,6 +45,8 @@ REJECTED: Final = "TFJobRejected"
 """Why a job has failed for good of which the API server does not take a pod."""
 
 _UNSCHEDULABLE: Final = "TFJobUnschedulable"
+_OF_SCHEDULERS: Final = ("schedulerName", "topologySpreadConstraints")
+_OF_AFFINITY: Final = ("podAffinity", "podAntiAffinity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,7 @@ def deadline_left_s(view: View) -> float | None:
     started, deadline_s = view.before.start_time, view.spec.active_deadline_seconds
     if started is None:
         return None
-    return clocks.deadline_in_s(seconds_of(started), deadline_s, view.observed.now_s)
+    return deadline_in_s(seconds_of(started), deadline_s, view.observed.now_s)
 
 
 def account_of(view: View, unknown: Sequence[str]) -> Account:
@@ -163,7 +169,7 @@ class _Draft:
             failed[role] += 1
             if replica.has_failed:
                 row = failures.get(replica.name, 0)
-                failures[replica.name] = clocks.failures_in_a_row(row, replica.ran_s)
+                failures[replica.name] = failures_in_a_row(row, replica.ran_s)
                 self._count_failed(role)
         self._newly_failed = failed
         self._update(
@@ -346,3 +352,47 @@ def _where(plan: Plan) -> str:
         f"{node}: " + ", ".join(f"{number} {role}" for role, number in roles.items())
         for node, roles in nodes.items()
     )
+
+
+def warnings_of(job: Manifest, spec: TFJobSpec, unknown: Sequence[str]) -> list[Note]:
+    """Events to be told once of each spec.
+
+    Args:
+        job: The object.
+        spec: Its own.
+        unknown: Fields that mean nothing here, by their paths.
+    """
+    notes = []
+    if unknown:
+        message = f"kept and without effect: {', '.join(unknown)}; is one of them misspelt?"
+        notes.append(Note("UnknownFields", message, EventType.WARNING))
+    if queue := queue_of(job):
+        message = (
+            f"{QUEUE_LABEL}={queue}: this kind gives its pods their nodes itself, so no queue "
+            "holds them"
+        )
+        notes.append(Note("QueueIgnored", message, EventType.WARNING))
+    if ignored := list(_ignored(spec)):
+        message = (
+            f"without effect, as this kind gives its pods their nodes itself: {', '.join(ignored)}"
+        )
+        notes.append(Note("PlacementRulesIgnored", message, EventType.WARNING))
+    if replaced := list(_replaced(spec)):
+        message = f"replaced by what this job is to TensorFlow: {', '.join(replaced)}"
+        notes.append(Note("EnvironmentReplaced", message, EventType.WARNING))
+    return notes
+
+
+def _ignored(spec: TFJobSpec) -> Iterator[str]:
+    for role, replicas in spec.roles.items():
+        pod, at = replicas.template["spec"], f"spec.tfReplicaSpecs.{role}.template.spec"
+        yield from (f"{at}.{field}" for field in _OF_SCHEDULERS if pod.get(field))
+        affinity = pod.get("affinity") or {}
+        yield from (f"{at}.affinity.{field}" for field in _OF_AFFINITY if affinity.get(field))
+
+
+def _replaced(spec: TFJobSpec) -> Iterator[str]:
+    for role, replicas in spec.roles.items():
+        for container in replicas.template["spec"]["containers"]:
+            if any(each["name"] == TF_CONFIG for each in container.get("env") or ()):
+                yield f"{TF_CONFIG} of {role}'s container {container['name']}"

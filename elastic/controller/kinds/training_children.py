@@ -21,12 +21,7 @@ from elastic.controller.resources.training_job import (
     TrainerSpec,
     TrainingJobSpec,
 )
-from elastic.platforms.kubernetes.api.resources import (
-    BATCH_JOBS,
-    REPLICA_SETS,
-    Manifest,
-    Resource,
-)
+from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, REPLICA_SETS, Manifest, Resource
 from elastic.spec.quantities import NANO, nanos_of
 
 LABELS: Final = {

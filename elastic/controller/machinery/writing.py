@@ -1,12 +1,17 @@
-"""Carries out what a kind has decided: its actions in order, the status, and then what is told."""
+"""Carries out what a kind has decided: its actions in order, the status, and then what is told.
+
+A status is written as what changes it, a merge patch. Objects change hands by their labels: what
+matches a job and has no controller becomes its own, and what it controls and matches no more is
+let go. When a job is no more Kubernetes removes all that was its own but one thing: Kueue holds the
+pods of a group for others to take their place, until its Workload is deleted. The pods are the only
+trace of such a job, so whoever looks after its kind sees to it (`Farewell`).
+"""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
-from elastic.controller.machinery.adoption import owner_reference
-from elastic.controller.machinery.diffs import merge_patch, without_none
 from elastic.controller.machinery.index import JobKey, controller_uid, job_of
 from elastic.controller.machinery.informers import Informers
 from elastic.controller.machinery.meter import Meter
@@ -25,7 +30,9 @@ from elastic.controller.reconciling import (
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.errors import BUSY, CONFLICT, RefusedError
-from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.api.resources import Manifest, Resource
+from elastic.platforms.kubernetes.objects.queues import groups_among
+from elastic.platforms.kubernetes.pods.groups import end_group
 
 logger = logging.getLogger(__name__)
 
@@ -255,3 +262,151 @@ def _is_conflict(error: RefusedError) -> bool:
 def _has_status(job: Manifest, uid: str, wanted: Manifest) -> bool:
     is_same = job["metadata"]["uid"] == uid
     return is_same and bool(without_none(job.get("status") or {}) == without_none(wanted))
+
+
+class Adoption:
+    """Adopts and releases. Safe to use from several threads, one job at a time."""
+
+    def __init__(
+        self, cluster: Cluster, informers: Informers, recorder: EventRecorder, meter: Meter
+    ) -> None:
+        self._cluster = cluster
+        self._informers = informers
+        self._recorder = recorder
+        self._meter = meter
+
+    def settle(self, kind: Kind, key: JobKey, job: Manifest) -> bool:
+        """Make the owners of objects agree with their labels; True where anything was changed.
+
+        Raises:
+            RefusedError: The API server refuses; a conflict says that somebody else was faster.
+            AwayError: It does not answer.
+        """
+        strays, orphans = self._informers.strays(key, job), self._informers.orphans(key)
+        for resource, item in strays:
+            owners = [each for each in _owners(item) if each["uid"] != job["metadata"]["uid"]]
+            note = Note(f"Released{resource.kind}", _told("Released", resource, item))
+            self._change(kind, job, resource, item, owners, note)
+        if orphans and is_still_there(self._cluster, key, job["metadata"]["uid"]):
+            mine = owner_reference(kind, job)
+            for resource, item in orphans:
+                note = Note(f"Adopted{resource.kind}", _told("Adopted", resource, item))
+                self._change(kind, job, resource, item, [*_owners(item), mine], note)
+        return bool(strays or orphans)
+
+    def _change(
+        self,
+        kind: Kind,
+        job: Manifest,
+        resource: Resource,
+        item: Manifest,
+        owners: list[Manifest],
+        note: Note,
+    ) -> None:
+        metadata = item["metadata"]
+        # The list of owners is written whole, so it must be the one that was read.
+        change = {
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+            "ownerReferences": owners,
+        }
+        path = resource.path(metadata["namespace"], metadata["name"])
+        try:
+            stored = self._cluster.patch(path, {"metadata": change})
+        except RefusedError as error:
+            if error.code == HTTPStatus.NOT_FOUND:
+                return
+            raise
+        self._informers.written(resource, stored)
+        self._meter.acted("patch")
+        self._recorder.tell(job, kind.component, note)
+
+
+def is_still_there(cluster: Cluster, key: JobKey, uid: str) -> bool:
+    """Ask the API server itself: what a copy still has may be deleted, or be another by now."""
+    try:
+        now = cluster.get(key.resource.path(key.namespace, key.name))
+    except RefusedError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            return False
+        raise
+    metadata = now["metadata"]
+    return metadata["uid"] == uid and "deletionTimestamp" not in metadata
+
+
+def _told(word: str, resource: Resource, item: Manifest) -> str:
+    return f"{word} {resource.kind.lower()}: {item['metadata']['name']}, by its labels"
+
+
+def _owners(item: Manifest) -> list[Manifest]:
+    owners: list[Manifest] = item["metadata"].get("ownerReferences") or []
+    return owners
+
+
+def owner_reference(kind: Kind, job: Manifest) -> Manifest:
+    """What says of an object that the job controls it, and that it goes with the job."""
+    return {
+        "apiVersion": kind.resource.api_version,
+        "kind": kind.resource.kind,
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+class Farewell:
+    """Has queues let go of pods. Safe to use from several threads, one job at a time."""
+
+    def __init__(self, cluster: Cluster, informers: Informers) -> None:
+        self._cluster = cluster
+        self._informers = informers
+
+    def say(self, key: JobKey) -> None:
+        """See to what a job has left that is no more, or is about to be.
+
+        Raises:
+            RefusedError: The API server refuses.
+            AwayError: It does not answer.
+        """
+        held: dict[str, list[Manifest]] = {}
+        for pod in self._informers.leaving_pods(key):
+            if uid := controller_uid(pod):
+                held.setdefault(uid, []).append(pod)
+        for uid, pods in held.items():
+            groups = groups_among(pods)
+            # By the API server itself: another job of that name may have begun.
+            if groups and not is_still_there(self._cluster, key, uid):
+                for group in groups:
+                    end_group(self._cluster, key.namespace, group)
+
+
+def merge_patch(there: Manifest, wanted: Manifest) -> Manifest:
+    """The smallest merge patch (RFC 7386) that makes `wanted` of what is there.
+
+    Both are taken without their empty fields: None in an object says that there is no such field,
+    and the API server keeps none. Empty where there is nothing to change.
+    """
+    return _changes(without_none(there), without_none(wanted))
+
+
+def without_none(value: Any) -> Any:
+    """The same without fields that are None, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: without_none(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [without_none(each) for each in value]
+    return value
+
+
+def _changes(there: Manifest, wanted: Manifest) -> Manifest:
+    changes: Manifest = dict.fromkeys(key for key in there if key not in wanted)
+    for key, value in wanted.items():
+        old = there.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            # An empty patch of a field would be no change, and is not one here either.
+            if within := _changes(old, value):
+                changes[key] = within
+        elif key not in there or old != value or isinstance(old, bool) != isinstance(value, bool):
+            changes[key] = value
+    return changes

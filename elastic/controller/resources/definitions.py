@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
-from elastic.controller.resources.base import Fields
+from elastic.controller.resources.common import Fields
 from elastic.controller.resources.schema import spec_schema, status_schema
 from elastic.errors import ElasticError
 from elastic.platforms.kubernetes.api.resources import (

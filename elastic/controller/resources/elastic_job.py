@@ -6,17 +6,18 @@ from typing import Annotated, Final, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from elastic.controller.resources.base import Fields, PodTemplate
 from elastic.controller.resources.common import (
     Condition,
     Count,
+    Fields,
+    PodTemplate,
     Replicas,
     ReplicaStatus,
     RestartPolicy,
     RunPolicy,
     Time,
 )
-from elastic.controller.resources.pod_template import template_problem
+from elastic.controller.resources.pod_parts import template_problem
 from elastic.platforms.kubernetes.api.resources import Resource
 
 GROUP: Final = "elastic.pytorch.org"

@@ -8,16 +8,20 @@ from typing import Final
 
 from pydantic import Field, ValidationError
 
-from elastic.controller.resources.base import Fields, PodTemplate, Reading, problem_of, read_spec
 from elastic.controller.resources.common import (
     CleanPodPolicy,
     Condition,
     Count,
+    Fields,
+    PodTemplate,
+    Reading,
     Replicas,
     ReplicaStatus,
     RestartPolicy,
     RunPolicy,
     Time,
+    problem_of,
+    read_spec,
 )
 from elastic.controller.resources.pod_parts import CARD_ID, PodParts, parts_of
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource

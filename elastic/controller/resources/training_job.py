@@ -8,8 +8,14 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from elastic.controller.resources.base import Fields, Reading, read_spec
-from elastic.controller.resources.common import MAX_INT32, ReplicaStatus, Time
+from elastic.controller.resources.common import (
+    MAX_INT32,
+    Fields,
+    Reading,
+    ReplicaStatus,
+    Time,
+    read_spec,
+)
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
 from elastic.spec.quantities import nanos_of
 

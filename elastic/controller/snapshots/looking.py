@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from elastic.controller.resources.tf_job import SHARE_PODS
-from elastic.controller.snapshots.history import history_of
-from elastic.controller.snapshots.job_kinds import RESOURCES
+from elastic.controller.snapshots.jobs import RESOURCES
 from elastic.controller.snapshots.pods import node_of
-from elastic.controller.snapshots.reading import KINDS, TRAIN_JOBS, Objects, snapshot_of
+from elastic.controller.snapshots.reading import KINDS, TRAIN_JOBS, Objects, history_of, snapshot_of
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.cluster import Cluster, is_served
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, NODES, PODS, Manifest, Resource

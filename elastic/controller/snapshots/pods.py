@@ -7,8 +7,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from elastic.controller.kinds.fitting import is_allowed
-from elastic.controller.kinds.rooms import demand_of, needs_of
+from elastic.controller.kinds.placing import demand_of, is_allowed, needs_of
 from elastic.controller.resources.pod_parts import CARD_ID, PodParts
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.pods.states import has_ended

@@ -1,7 +1,13 @@
-"""A snapshot of a cluster, made of its objects. Pure: how they were got is not known here.
+"""A snapshot of a cluster, made of its objects, and what its jobs did before. Pure.
 
-Jobs that have ended, and those whose spec cannot be read, are not there; what pods of theirs are
-left are pods that belong to no job.
+How the objects were got is not known here. Jobs that have ended, and those whose spec cannot be
+read, are not in a snapshot; what pods of theirs are left are pods that belong to no job.
+
+What jobs did is a workload that can be simulated (`history_of`). An object tells when it was
+submitted, started and completed, and not which sizes it had meanwhile: it is taken to have had the
+one that its user asked for. An ElasticJob starts when it is first seen, so that what it waited for
+its pods counts as work. Jobs of our own tell how fast they were at each size, and are replayed by
+that. Kinds that tell no times, and jobs that have not succeeded, are left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,19 +16,27 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from elastic.controller.snapshots.job_kinds import (
+from elastic.controller.kinds.conditions import JobCondition, ended_as
+from elastic.controller.resources import elastic_job, tf_job
+from elastic.controller.resources.common import seconds_of
+from elastic.controller.snapshots.jobs import (
     READERS,
     RESOURCES,
     Beside,
     JobReading,
+    is_record,
+    read_shown,
+    read_succeeded,
     read_tf_job,
+    read_train_job,
 )
 from elastic.controller.snapshots.pods import group_of, node_of, other_pods
-from elastic.controller.snapshots.train_jobs import is_record, read_shown, read_train_job
+from elastic.errors import DescriptionError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
 from elastic.policy.cluster.alike import shown_by
 from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node, Shown, Snapshot, Telling
+from elastic.simulation.workload import Amdahl, Measured, Submission, Tells, Work, Workload
 
 TRAIN_JOBS: Final = "elastictrainjob"
 """Our own jobs, whether or not a resource has been made of them."""
@@ -188,3 +202,92 @@ def _job(reading: JobReading, namespace: str, pods: _Pods, nodes: Sequence[Node]
 def _frozen(group: Group) -> Group:
     """What is there, and no other size."""
     return replace(group, min=group.placed, max=group.placed, replicas=group.placed)
+
+
+def history_of(
+    jobs: Mapping[str, Sequence[Manifest]],
+    nodes: Sequence[Node],
+    serial: float,
+    config_maps: Sequence[Manifest] = (),
+) -> Workload:
+    """The jobs that have succeeded, from the first submission on.
+
+    Args:
+        jobs: Objects by the lower-case names of their kinds.
+        nodes: Of the same cluster, which affinity refers to.
+        serial: The part of one worker's time that others do not shorten.
+        config_maps: Those of our own jobs.
+
+    Raises:
+        DescriptionError: There are none.
+    """
+    found = [
+        submission
+        for kind, manifests in sorted(jobs.items())
+        for manifest in manifests
+        for submission in _submission(kind, manifest, nodes, serial)
+    ]
+    beside = Beside(0.0, maps_by_place(config_maps))
+    for record in filter(is_record, config_maps):
+        found.extend(_own_submission(record, beside, nodes, serial))
+    if not found:
+        raise DescriptionError(
+            "no ElasticJob, TFJob or job of elastic train of the cluster has succeeded: there is "
+            "nothing to replay"
+        )
+    return Workload.of(found)
+
+
+def _submission(
+    kind: str, manifest: Manifest, nodes: Sequence[Node], serial: float
+) -> Iterator[Submission]:
+    times = _times(kind, manifest)
+    job = as_submitted(kind, manifest, nodes)
+    if times is None or job is None:
+        return
+    began_s, ended_s = times
+    work = Work(max(0.0, ended_s - began_s), Amdahl(serial))
+    # Names may have been used again, and those of a workload are its own.
+    yield Submission(replace(job, name=f"{job.name}-{manifest['metadata']['uid'][:8]}"), work)
+
+
+def _own_submission(
+    record: Manifest, beside: Beside, nodes: Sequence[Node], serial: float
+) -> Iterator[Submission]:
+    succeeded = read_succeeded(record, beside)
+    if succeeded is None:
+        return
+    reading, told = succeeded
+    job = unplaced(reading, str(record["metadata"].get("namespace") or ""), nodes)
+    if job is None or told.started_s is None or told.ended_s is None:
+        return
+    work = Work(max(0.0, told.ended_s - told.started_s), Amdahl(serial), Tells.ALL)
+    # Of several numbers of nodes, the newest measurement.
+    speeds = {each.workers: each.samples_per_s for each in told.scaling.speeds}
+    if speeds and told.progress.records_total:
+        measured = Measured.of(speeds)
+        per_s = measured.at(job.workers.size_at_start, 1)
+        if per_s > 0:
+            seconds = told.progress.records_total / per_s
+            work = Work(seconds, measured, Tells.ALL, per_s)
+    uid = str(record["metadata"]["uid"])[:8]
+    yield Submission(replace(job, name=f"{job.name}-{uid}"), work, told.scaling.rescale_s)
+
+
+def _times(kind: str, manifest: Manifest) -> tuple[float, float] | None:
+    """When a job started and completed; None of one that has not succeeded, or does not tell."""
+    status: Mapping[str, object] = manifest.get("status") or {}
+    read: elastic_job.ElasticJobStatus | tf_job.TFJobStatus
+    try:
+        if kind == "elasticjob":
+            read = elastic_job.ElasticJobStatus.model_validate(status)
+        elif kind == "tfjob":
+            read = tf_job.TFJobStatus.model_validate(status)
+        else:
+            return None
+    except ValidationError:
+        return None
+    is_done = ended_as(read.conditions) is JobCondition.SUCCEEDED
+    if not is_done or read.start_time is None or read.completion_time is None:
+        return None
+    return seconds_of(str(read.start_time)), seconds_of(str(read.completion_time))

@@ -1,8 +1,8 @@
 """The contract of a user's module: which symbols it has, and how they are found.
 
 `docs/model_def.md` is the same contract for people. `contract` has its rules, and the words for a
-module that breaks them; here a module is imported, and `check` reads its text alone. `search` finds
-the model of a folder.
+module that breaks them; here a module is imported, and `check` reads its text alone, and finds the
+model of a folder by it.
 """
 
 import importlib

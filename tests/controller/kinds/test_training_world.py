@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.training_world import ENDED, World
 
-from elastic.controller.kinds.training_sizes import Size, Sizes
+from elastic.controller.kinds.training_look import Size, Sizes
 from elastic.controller.reconciling import Create, EventType, Patch
 from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, PODS, REPLICA_SETS
 

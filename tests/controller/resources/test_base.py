@@ -3,7 +3,7 @@
 import pytest
 from pydantic import Field, model_validator
 
-from elastic.controller.resources.base import Fields, read_spec
+from elastic.controller.resources.common import Fields, read_spec
 
 
 class Part(Fields):

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from support.structural import refusals
 
 import elastic
-from elastic.controller.resources.base import read_spec
-from elastic.controller.resources.common import ConditionStatus, with_condition
+from elastic.controller.resources.common import ConditionStatus, read_spec, with_condition
 from elastic.controller.resources.definitions import definitions
 from elastic.controller.resources.elastic_train_job import (
     ElasticTrainJobSpec,

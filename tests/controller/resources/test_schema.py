@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, BeforeValidator, Field
 from support.structural import breaches, refusals
 
-from elastic.controller.resources.base import Fields, PodTemplate
+from elastic.controller.resources.common import Fields, PodTemplate
 from elastic.controller.resources.schema import (
     SchemaError,
     spec_schema,

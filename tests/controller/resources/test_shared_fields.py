@@ -2,11 +2,11 @@
 
 import pytest
 
-from elastic.controller.resources.base import read_spec
 from elastic.controller.resources.common import (
     Condition,
     ConditionStatus,
     RunPolicy,
+    read_spec,
     seconds_of,
     time_text,
     with_condition,

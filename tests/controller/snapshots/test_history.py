@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.controller.snapshots.history import history_of
+from elastic.controller.snapshots.reading import history_of
 from elastic.errors import DescriptionError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.objects.manifests import Submission, record, status

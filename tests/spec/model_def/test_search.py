@@ -6,7 +6,7 @@ import pytest
 
 from elastic.errors import ModelDefError
 from elastic.spec.model_def import SymbolNames
-from elastic.spec.model_def.search import find_model_def
+from elastic.spec.model_def.check import find_model_def
 
 FUNCTIONS = """\
 def loss(labels, predictions): ...

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from elastic.controller.resources.base import Fields
+from elastic.controller.resources.common import Fields
 
 
 class _Gone:

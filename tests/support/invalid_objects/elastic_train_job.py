@@ -1,7 +1,7 @@
 """ElasticTrainJobs that no controller can run."""
 
 from elastic.controller.resources import elastic_train_job
-from elastic.controller.resources.base import read_spec
+from elastic.controller.resources.common import read_spec
 from support.invalid_objects import GONE, Row
 
 SPEC = elastic_train_job.ElasticTrainJobSpec

@@ -1,10 +1,8 @@
 """ElasticJob: keeps as many workers as are wanted, makes failed ones anew, and knows the end. Pure.
 
-kind        what is told, and what is done, of one job at one moment
-actions     what is to be made and removed
+kind        what is told, and what is made and removed, of one job at one moment
 judgement   what is counted and told: failures, conditions, the end
-view        a job's objects in their roles
-objects     the objects themselves: pods, services, the store where workers meet
+objects     pods, services, the store where workers meet; those of one job in their roles
 
 A pass either tells or acts. What is seen is written down first, and only a status that says all of
 it is followed by actions: so a failed pod is counted before it is removed, and once, whenever the

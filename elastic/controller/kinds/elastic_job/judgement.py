@@ -12,7 +12,6 @@ Once `minReplicas` workers have ended well nobody is made any more: there is not
 from dataclasses import dataclass
 from typing import Any, Final
 
-from elastic.controller.kinds.clocks import deadline_in_s, failures_in_a_row
 from elastic.controller.kinds.conditions import (
     Conditions,
     JobCondition,
@@ -21,9 +20,10 @@ from elastic.controller.kinds.conditions import (
     no_longer,
     told,
 )
-from elastic.controller.kinds.elastic_job.objects import STORE, WORKER, is_cut_off
-from elastic.controller.kinds.elastic_job.view import View
+from elastic.controller.kinds.elastic_job.objects import STORE, WORKER, View, is_cut_off
 from elastic.controller.kinds.pods import (
+    deadline_in_s,
+    failures_in_a_row,
     is_free,
     name_of,
     ran_s,
