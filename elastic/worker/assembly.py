@@ -19,6 +19,7 @@ from elastic.worker.loop import Parts
 from elastic.worker.meter import StepMeter
 from elastic.worker.prediction import Outputs, open_processor
 from elastic.worker.rows import MasterRows, Rows, RowsOnServers, RowsUsedAgain
+from elastic.worker.rows_ahead import ForeseenRows
 from elastic.worker.step import Trainer
 from elastic.worker.strategy import PulledParameters
 
@@ -66,15 +67,20 @@ def assemble(
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model, session.total_steps) if local else None
         exchange = _exchange(spec, client)
-        rows = None
+        rows: Rows | None = None
+        foreseen: ForeseenRows | None = None
         if model.tables:
             rows = _rows(spec, client, exchange)
             if spec.embedding_staleness:
                 rows = RowsUsedAgain(rows, model.tables, spec.embedding_staleness)
+            # With updates that do not wait a row that is read later lacks less.
+            elif not spec.is_async and not local:
+                rows = foreseen = ForeseenRows(rows, exchange)
             model.read_rows_from(rows)
         strategy = PulledParameters(exchange, model, updater, spec.get_model_steps, meter, rows)
-        trainer = Trainer(strategy, model, spec.seed, meter, spec.train_metrics)
-        stream = BatchStream(framework, model_def, spec.minibatch_size, readers)
+        trainer = Trainer(strategy, model, spec.seed, meter, spec.train_metrics, foreseen)
+        foresee = None if foreseen is None else foreseen.wanted
+        stream = BatchStream(framework, model_def, spec.minibatch_size, readers, foresee)
         return Parts(strategy, trainer, stream, _outputs(spec, model_def, session, replica))
 
     return build
