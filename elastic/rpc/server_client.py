@@ -103,7 +103,7 @@ class Gradient:
 
 
 class ServerClient:
-    """A worker's calls of one server. May be used by one thread at a time."""
+    """A worker's calls of one server. May be used by one thread at a time, but for `pull`."""
 
     def __init__(self, address: str, token: str, certificate: Certificate | None = None) -> None:
         """Connect lazily; without a certificate of the job in clear."""

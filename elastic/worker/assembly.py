@@ -73,8 +73,7 @@ def assemble(
             rows = _rows(spec, client, exchange)
             if spec.embedding_staleness:
                 rows = RowsUsedAgain(rows, model.tables, spec.embedding_staleness)
-            # With updates that do not wait a row that is read later lacks less.
-            elif not spec.is_async and not local:
+            elif _may_come_ahead(spec, session):
                 rows = foreseen = ForeseenRows(rows, exchange)
             model.read_rows_from(rows)
         strategy = PulledParameters(exchange, model, updater, spec.get_model_steps, meter, rows)
@@ -102,6 +101,19 @@ def _rows(spec: JobSpec, client: MasterClient, exchange: Exchange) -> Rows:
     if spec.embedding_store == "ps" and isinstance(exchange, ServerExchange):
         return RowsOnServers(exchange)
     return MasterRows(client)
+
+
+def _may_come_ahead(spec: JobSpec, session: Session) -> bool:
+    """Whether rows can come with the version that a minibatch is computed on.
+
+    Those who have both have to be on this machine. And where updates do not wait for each other, a
+    row that is read later lacks less.
+    """
+    if spec.is_async or spec.get_model_steps > 1:
+        return False
+    if not session.servers:
+        return session.shares_memory
+    return spec.embedding_store == "ps" and all(each.shares_memory for each in session.servers)
 
 
 def _outputs(spec: JobSpec, model_def: ModelDef, session: Session, replica: ReplicaId) -> Outputs:
