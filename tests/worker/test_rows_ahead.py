@@ -7,7 +7,9 @@ import pytest
 
 from elastic.frameworks.base import Batch
 from elastic.rows.base import Table
-from elastic.rpc.rows_ahead import RowsAhead
+from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.rows_ahead import RowsAhead, WantedIds
+from elastic.worker.exchange import MasterExchange
 from elastic.worker.rows_ahead import MAX_MISSES, ForeseenRows
 
 ITEMS, USERS = Table("items", 1, "zeros"), Table("users", 1, "zeros")
@@ -145,3 +147,31 @@ def test_what_is_no_column_of_integers_is_passed_over():
     features = {"texts": np.array(["a", "b"]), "ragged": object(), "number": np.int64(1)}
     worker.step(features)
     assert worker.bring(features, version=1) == []
+
+
+class Client:
+    """A connection whose calls are answered, some of them at the second try."""
+
+    def __init__(self):
+        self.num_retries = 0
+        self.is_away = False
+        self.memory = []
+
+    def report_gradient(self, _session, header, _gradients, _state, *, narrows):
+        self.memory.append(header.rows_ahead.buffer.nonce)
+        self.num_retries += self.is_away
+        return pb.ReportGradientReply(rows_version=3)
+
+
+def test_memory_that_a_call_which_was_given_up_may_still_come_to_is_not_used_again():
+    client = Client()
+    exchange = MasterExchange(client)
+    exchange.begin(SimpleNamespace(shares_memory=True))
+    for client.is_away in (False, True, False):
+        wanted = [WantedIds(ITEMS, np.array([1, 2]))]
+        exchange.report_gradient(pb.GradientHeader(), {}, {}, {}, wanted)
+        assert (exchange.ahead.version, exchange.ahead.rows[0].shape) == (3, (2, 1))
+    first, second, third = client.memory
+    assert first == second != third
+    exchange.report_gradient(pb.GradientHeader(), {}, {})
+    assert exchange.ahead is None
