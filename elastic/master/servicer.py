@@ -18,7 +18,7 @@ from elastic.master.coordination.running import RunningJob
 from elastic.master.coordination.sessions import WorkerSession
 from elastic.master.coordination.updates import GradientReport
 from elastic.master.kinds.one_pass import PredictionRound
-from elastic.master.parameters.strategy import Incoming, ServerPlace
+from elastic.master.parameters.strategy import Incoming, ParametersLostError, ServerPlace
 from elastic.master.parameters.versions import PackedModel
 from elastic.policy.aggregation import RefuseStale
 from elastic.policy.ledger import NoTask
@@ -43,6 +43,7 @@ from elastic.rpc.rows import (
     is_one_message,
     reply_chunks,
 )
+from elastic.rpc.rows_ahead import lay_rows, wanted_of_proto
 from elastic.rpc.server import CallRefusedError, malformed
 from elastic.rpc.shared import SharedMemory
 from elastic.rpc.shared_rows import gradients_from_memory, lay_values
@@ -187,7 +188,10 @@ class MasterServicer:
         if header.oddity:
             self._job.updates.note_oddity(_oddity_of(header))
         reply = await self._verdict(session, header, chunks)
-        return await self._with_model(header, reply)
+        reply = await self._with_model(header, reply)
+        if header.HasField("rows_ahead") and await self._has_laid_rows(session, header, reply):
+            reply.rows_version = reply.model_version
+        return reply
 
     async def _verdict(
         self,
@@ -297,6 +301,30 @@ class MasterServicer:
         return pb.ReportGradientReply(
             verdict=reply.verdict, model_version=reply.model_version, model=model
         )
+
+    async def _has_laid_rows(
+        self, session: WorkerSession, header: pb.GradientHeader, reply: pb.ReportGradientReply
+    ) -> bool:
+        """Lay the rows of the reply's version that the worker will need; False where none are."""
+        parameters, version = self._job.parameters, reply.model_version
+        if version <= header.model_version or parameters.version != version:
+            return False
+        try:
+            rows = [
+                await parameters.rows(table, ids)
+                for table, ids in wanted_of_proto(header.rows_ahead)
+            ]
+            found = [values for values in rows if values is not None]
+            # An update counts its version before it changes rows, which a thread may be reading.
+            if len(found) < len(rows) or parameters.version != version:
+                return False
+            lay_rows(found, session.memory.get(header.rows_ahead.buffer))
+        except ValueError as error:
+            raise malformed(str(error)) from error
+        except (TrainingError, ParametersLostError):
+            # The gradient has counted. Who needs the rows asks for them, and is told.
+            return False
+        return True
 
     async def _judge(
         self,

@@ -16,6 +16,7 @@ from elastic.rows.memory import MemoryRows
 from elastic.rows.store import Rows, TableForm
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.rows import RowsError, gradients_from_proto, ids_from_bytes
+from elastic.rpc.rows_ahead import lay_rows, wanted_of_proto
 from elastic.rpc.server import CallRefusedError, malformed
 from elastic.rpc.server_rows import (
     rows_put,
@@ -168,6 +169,19 @@ class ServedRows:
         is_there = rows.is_there.tobytes()
         return pb.ReadRowsReply(values=values_to_bytes(rows.values), is_there=is_there)
 
+    async def lay_ahead(self, session: str, ahead: pb.RowsAhead) -> None:
+        """Lay newest rows into a worker's memory, for the minibatch that it computes next."""
+        try:
+            wanted = wanted_of_proto(ahead)
+            read = partial(self._read_newest, wanted)
+            rows = await _run(read, sum(len(ids) for _, ids in wanted))
+            lay_rows(rows, self._memory_of(session).get(ahead.buffer))
+        except ValueError as error:
+            raise malformed(str(error)) from error
+
+    def _read_newest(self, wanted: Sequence[tuple[str, Ids]]) -> list[Values]:
+        return [self._values(*self._newest, table, ids, None).values for table, ids in wanted]
+
     def _laid(self, request: pb.ReadRowsRequest, values: Values) -> pb.ReadRowsReply:
         """Answer with values in the worker's memory."""
         try:
@@ -182,9 +196,13 @@ class ServedRows:
             (tables, store), version = self._old[version], None
         if request.as_stored:
             return store.read(_form_of(tables, request.table).table.name, ids, version)
-        num_words = tables.table(request.table).num_words
-        found = store.read_values(request.table, ids, num_words, version)
-        return Rows(tables.begun(request.table, ids, found), found.is_there)
+        return self._values(tables, store, request.table, ids, version)
+
+    def _values(
+        self, tables: Tables, store: MemoryRows, table: str, ids: Ids, version: int | None
+    ) -> Rows:
+        found = store.read_values(table, ids, tables.table(table).num_words, version)
+        return Rows(tables.begun(table, ids, found), found.is_there)
 
     async def scan(self, request: pb.ScanRowsRequest) -> pb.ScanRowsReply:
         """Some rows of a version that is held."""

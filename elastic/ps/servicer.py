@@ -188,6 +188,7 @@ class ServerServicer:
             handle = packed.buffer.handle()
             if handle is not None:
                 header.shared.CopyFrom(handle)
+                header.has_rows = await self._has_laid_rows(held, request, packed.version)
             yield pb.ModelChunk(header=header)
             return
         try:
@@ -284,6 +285,14 @@ class ServerServicer:
         store = VersionStore(values, updater, num_mapped=NUM_MAPPED)
         store.version = header.version
         return _Held(header.era, store, header.is_synchronous, ServedRows.of(header))
+
+    async def _has_laid_rows(self, held: _Held, request: pb.PullRequest, version: int) -> bool:
+        """Lay the rows that are asked for with a version; False where they are newer ones."""
+        if not request.HasField("rows_ahead"):
+            return False
+        await held.rows.lay_ahead(request.session, request.rows_ahead)
+        # An update counts its version before it changes rows, which a thread may have been reading.
+        return held.store.version == version
 
     async def _wait_for(self, held: _Held, version: int) -> None:
         loop = asyncio.get_running_loop()

@@ -119,6 +119,7 @@ class MasterClient:
         self._patience_s = patience_s
         self._call_timeout_s = CALL_TIMEOUT_S
         self._is_hurried = False
+        self._num_retries = 0
         self._beat_s = -math.inf
         self._address: str | None = None
         self._channel: grpc.Channel | None = None
@@ -291,6 +292,11 @@ class MasterClient:
         return reply
 
     @property
+    def num_retries(self) -> int:
+        """How often a call was made again: its first try may still be worked on by the master."""
+        return self._num_retries
+
+    @property
     def patience_s(self) -> float:
         """How long a peer may be away."""
         return self._patience_s
@@ -453,6 +459,7 @@ class MasterClient:
                 if isinstance(reply, Malformed):
                     raise RpcError(f"the master's reply to {name} is malformed: {reply.reason}")
                 return reply
+            self._num_retries += 1
             time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
             pause_s = min(2 * pause_s, LAST_RETRY_S)
             self._find_next(failure)

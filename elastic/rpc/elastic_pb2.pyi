@@ -291,18 +291,20 @@ class StageReply(_message.Message):
     def __init__(self, is_stale: bool = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("era", "session", "have_version", "at_least", "shares_memory")
+    __slots__ = ("era", "session", "have_version", "at_least", "shares_memory", "rows_ahead")
     ERA_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     HAVE_VERSION_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     SHARES_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    ROWS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     era: str
     session: str
     have_version: int
     at_least: int
     shares_memory: bool
-    def __init__(self, era: _Optional[str] = ..., session: _Optional[str] = ..., have_version: _Optional[int] = ..., at_least: _Optional[int] = ..., shares_memory: bool = ...) -> None: ...
+    rows_ahead: RowsAhead
+    def __init__(self, era: _Optional[str] = ..., session: _Optional[str] = ..., have_version: _Optional[int] = ..., at_least: _Optional[int] = ..., shares_memory: bool = ..., rows_ahead: _Optional[_Union[RowsAhead, _Mapping]] = ...) -> None: ...
 
 class CommitId(_message.Message):
     __slots__ = ("session", "sequence", "num_records", "learning_rate_scale")
@@ -495,18 +497,20 @@ class GetModelRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., have_version: _Optional[int] = ..., shares_memory: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
-    __slots__ = ("model_version", "unchanged", "parameters", "state", "shared")
+    __slots__ = ("model_version", "unchanged", "parameters", "state", "shared", "has_rows")
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
+    HAS_ROWS_FIELD_NUMBER: _ClassVar[int]
     model_version: int
     unchanged: bool
     parameters: _containers.RepeatedCompositeFieldContainer[Tensor]
     state: _containers.RepeatedCompositeFieldContainer[Tensor]
     shared: SharedBuffer
-    def __init__(self, model_version: _Optional[int] = ..., unchanged: bool = ..., parameters: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
+    has_rows: bool
+    def __init__(self, model_version: _Optional[int] = ..., unchanged: bool = ..., parameters: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., has_rows: bool = ...) -> None: ...
 
 class ModelChunk(_message.Message):
     __slots__ = ("header", "data")
@@ -536,6 +540,21 @@ class RowsChunk(_message.Message):
     data: bytes
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
+class RowsAhead(_message.Message):
+    __slots__ = ("tables", "buffer")
+    class Ids(_message.Message):
+        __slots__ = ("table", "ids")
+        TABLE_FIELD_NUMBER: _ClassVar[int]
+        IDS_FIELD_NUMBER: _ClassVar[int]
+        table: str
+        ids: bytes
+        def __init__(self, table: _Optional[str] = ..., ids: _Optional[bytes] = ...) -> None: ...
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[RowsAhead.Ids]
+    buffer: SharedBuffer
+    def __init__(self, tables: _Optional[_Iterable[_Union[RowsAhead.Ids, _Mapping]]] = ..., buffer: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
+
 class SharedRows(_message.Message):
     __slots__ = ("tensors", "buffer")
     TENSORS_FIELD_NUMBER: _ClassVar[int]
@@ -557,7 +576,7 @@ class RowGradient(_message.Message):
     def __init__(self, table: _Optional[str] = ..., ids: _Optional[bytes] = ..., values: _Optional[bytes] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class GradientHeader(_message.Message):
-    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity", "metrics", "is_staged", "rows", "shared_rows")
+    __slots__ = ("session", "sequence", "task_id", "attempt", "start", "end", "model_version", "loss", "step_s", "gradients", "state", "shared", "wants_model", "oddity", "metrics", "is_staged", "rows", "shared_rows", "rows_ahead")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -576,6 +595,7 @@ class GradientHeader(_message.Message):
     IS_STAGED_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SHARED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     session: str
     sequence: int
     task_id: int
@@ -594,7 +614,8 @@ class GradientHeader(_message.Message):
     is_staged: bool
     rows: _containers.RepeatedCompositeFieldContainer[RowGradient]
     shared_rows: SharedRows
-    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., is_staged: bool = ..., rows: _Optional[_Iterable[_Union[RowGradient, _Mapping]]] = ..., shared_rows: _Optional[_Union[SharedRows, _Mapping]] = ...) -> None: ...
+    rows_ahead: RowsAhead
+    def __init__(self, session: _Optional[str] = ..., sequence: _Optional[int] = ..., task_id: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., model_version: _Optional[int] = ..., loss: _Optional[float] = ..., step_s: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., shared: _Optional[_Union[SharedBuffer, _Mapping]] = ..., wants_model: bool = ..., oddity: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., is_staged: bool = ..., rows: _Optional[_Iterable[_Union[RowGradient, _Mapping]]] = ..., shared_rows: _Optional[_Union[SharedRows, _Mapping]] = ..., rows_ahead: _Optional[_Union[RowsAhead, _Mapping]] = ...) -> None: ...
 
 class GradientChunk(_message.Message):
     __slots__ = ("header", "data")
@@ -613,7 +634,7 @@ class SharedModel(_message.Message):
     def __init__(self, model_version: _Optional[int] = ..., buffer: _Optional[_Union[SharedBuffer, _Mapping]] = ...) -> None: ...
 
 class ReportGradientReply(_message.Message):
-    __slots__ = ("verdict", "model_version", "model")
+    __slots__ = ("verdict", "model_version", "model", "rows_version")
     class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VERDICT_UNSPECIFIED: _ClassVar[ReportGradientReply.Verdict]
@@ -627,10 +648,12 @@ class ReportGradientReply(_message.Message):
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    ROWS_VERSION_FIELD_NUMBER: _ClassVar[int]
     verdict: ReportGradientReply.Verdict
     model_version: int
     model: SharedModel
-    def __init__(self, verdict: _Optional[_Union[ReportGradientReply.Verdict, str]] = ..., model_version: _Optional[int] = ..., model: _Optional[_Union[SharedModel, _Mapping]] = ...) -> None: ...
+    rows_version: int
+    def __init__(self, verdict: _Optional[_Union[ReportGradientReply.Verdict, str]] = ..., model_version: _Optional[int] = ..., model: _Optional[_Union[SharedModel, _Mapping]] = ..., rows_version: _Optional[int] = ...) -> None: ...
 
 class ReportTaskResultRequest(_message.Message):
     __slots__ = ("session", "sequence", "task_id", "attempt", "outcome", "start", "end", "message", "traceback", "metrics", "model_version", "num_predictions", "step_s", "runs_at")

@@ -62,12 +62,17 @@ class OtherEraError(RpcError):
 
 @dataclass(frozen=True, slots=True)
 class PulledShare:
-    """A server's share of a version; the arrays are None where the worker has that version."""
+    """A server's share of a version; the arrays are None where the worker has that version.
+
+    Attributes:
+        has_rows: Whether the rows of that version were laid that were asked for with it.
+    """
 
     version: int
     arrays: Sequence[Array] | None = None
     shared: SharedHandle | None = None
     layout: Layout | None = None
+    has_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class Gradient:
 
 
 class ServerClient:
-    """A worker's calls of one server. May be used by one thread at a time."""
+    """A worker's calls of one server. May be used by one thread at a time, but for `pull`."""
 
     def __init__(self, address: str, token: str, certificate: Certificate | None = None) -> None:
         """Connect lazily; without a certificate of the job in clear."""
@@ -146,19 +151,33 @@ class ServerClient:
         have_version: int | None,
         at_least: int,
         shares_memory: bool,
+        rows_ahead: pb.RowsAhead | None = None,
     ) -> PulledShare:
-        """The server's share of its newest version, waiting until that is `at_least`."""
+        """The server's share of its newest version, waiting until that is `at_least`.
+
+        Args:
+            era: Of the server.
+            session: Of the worker.
+            have_version: Which it need not be sent.
+            at_least: Which it has to be, or a newer one.
+            shares_memory: Whether it can be handed over in memory.
+            rows_ahead: Rows that are to be handed over with it.
+        """
         request = pb.PullRequest(
             era=era,
             session=session,
             have_version=have_version,
             at_least=at_least,
             shares_memory=shares_memory,
+            rows_ahead=rows_ahead,
         )
         try:
             return self._pulled_shared(request) or self._pulled(request)
         except grpc.RpcError as error:
             raise _translated(error) from error
+        except ValueError as error:
+            # Another thread has closed the channel, as where the job goes back to a cut.
+            raise ServerAwayError(str(error)) from error
 
     def _pulled_shared(self, request: pb.PullRequest) -> PulledShare | None:
         """The share where it lies; None where it has to be sent."""
@@ -172,7 +191,7 @@ class ServerClient:
             return PulledShare(header.model_version)
         if header.HasField("shared"):
             layout = layout_from_proto(header.parameters, header.state)
-            return PulledShare(header.model_version, None, header.shared, layout)
+            return PulledShare(header.model_version, None, header.shared, layout, header.has_rows)
         # The server has no memory left to share.
         request.shares_memory = False
         return None

@@ -100,9 +100,9 @@ def lay_values(values: Values, data: Bytes | None) -> None:
     np.copyto(_values_in(_mapped(data, values.nbytes), *values.shape), values)
 
 
-def values_laid(memory: SharedMemory, num_rows: int, dim: int) -> Values:
-    """The rows that were laid into memory, as an array of the caller's own."""
-    return _values_in(memory.data, num_rows, dim).copy()
+def values_laid(memory: SharedMemory, num_rows: int, dim: int, start: int = 0) -> Values:
+    """The rows that were laid into memory from a byte on, as an array of the caller's own."""
+    return _values_in(memory.data[start:], num_rows, dim).copy()
 
 
 def _made(size_bytes: int) -> SharedMemory | None:

@@ -19,6 +19,7 @@ from elastic.worker.loop import Parts
 from elastic.worker.meter import StepMeter
 from elastic.worker.prediction import Outputs, open_processor
 from elastic.worker.rows import MasterRows, Rows, RowsOnServers, RowsUsedAgain
+from elastic.worker.rows_ahead import ForeseenRows
 from elastic.worker.step import Trainer
 from elastic.worker.strategy import PulledParameters
 
@@ -66,15 +67,19 @@ def assemble(
         local = spec.get_model_steps > 1
         updater = framework.build_updater(model_def, model, session.total_steps) if local else None
         exchange = _exchange(spec, client)
-        rows = None
+        rows: Rows | None = None
+        foreseen: ForeseenRows | None = None
         if model.tables:
             rows = _rows(spec, client, exchange)
             if spec.embedding_staleness:
                 rows = RowsUsedAgain(rows, model.tables, spec.embedding_staleness)
+            elif _may_come_ahead(spec, session):
+                rows = foreseen = ForeseenRows(rows, exchange)
             model.read_rows_from(rows)
         strategy = PulledParameters(exchange, model, updater, spec.get_model_steps, meter, rows)
-        trainer = Trainer(strategy, model, spec.seed, meter, spec.train_metrics)
-        stream = BatchStream(framework, model_def, spec.minibatch_size, readers)
+        trainer = Trainer(strategy, model, spec.seed, meter, spec.train_metrics, foreseen)
+        foresee = None if foreseen is None else foreseen.wanted
+        stream = BatchStream(framework, model_def, spec.minibatch_size, readers, foresee)
         return Parts(strategy, trainer, stream, _outputs(spec, model_def, session, replica))
 
     return build
@@ -96,6 +101,19 @@ def _rows(spec: JobSpec, client: MasterClient, exchange: Exchange) -> Rows:
     if spec.embedding_store == "ps" and isinstance(exchange, ServerExchange):
         return RowsOnServers(exchange)
     return MasterRows(client)
+
+
+def _may_come_ahead(spec: JobSpec, session: Session) -> bool:
+    """Whether rows can come with the version that a minibatch is computed on.
+
+    Those who have both have to be on this machine. And where updates do not wait for each other, a
+    row that is read later lacks less.
+    """
+    if spec.is_async or spec.get_model_steps > 1:
+        return False
+    if not session.servers:
+        return session.shares_memory
+    return spec.embedding_store == "ps" and all(each.shares_memory for each in session.servers)
 
 
 def _outputs(spec: JobSpec, model_def: ModelDef, session: Session, replica: ReplicaId) -> Outputs:

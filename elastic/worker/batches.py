@@ -15,6 +15,7 @@ from elastic.errors import DataError
 from elastic.frameworks.base import Array, Batch, Framework
 from elastic.policy.oddities import FirstMinibatches, Looked, Oddity
 from elastic.policy.records import Columns, RecordRange, Task, TaskKind
+from elastic.rpc.rows_ahead import WantedIds
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -33,6 +34,17 @@ class LoadedBatch:
     def result(self) -> Batch:
         """The batch; raises what reading or preparing it raised."""
         return self.future.result()
+
+
+@dataclass(frozen=True, slots=True)
+class ForeseenBatch(Batch):
+    """A minibatch of which is known which rows the model will ask for.
+
+    Attributes:
+        wanted: These rows.
+    """
+
+    wanted: Sequence[WantedIds] = ()
 
 
 class BatchMaker(Protocol):
@@ -80,6 +92,20 @@ class Minibatches:
             raise StopIteration
         return self._ahead.popleft()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no minibatch follows."""
+        return not self._ahead and self._submitted_end == self._records.end
+
+    @property
+    def following(self) -> Batch | None:
+        """The next minibatch, where it is made already."""
+        if not self._ahead or not self._ahead[0].future.done():
+            return None
+        future = self._ahead[0].future
+        has_failed = future.cancelled() or future.exception() is not None
+        return None if has_failed else future.result()
+
     def read_ahead(self) -> None:
         """Have the next minibatches made, up to `AHEAD` of them; does not wait for any."""
         while len(self._ahead) < AHEAD and self._submitted_end < self._records.end:
@@ -117,7 +143,19 @@ class BatchStream:
         model_def: ModelDef,
         minibatch_size: int,
         readers: dict[TaskKind, DataReader],
+        foresee: Callable[[Batch], Sequence[WantedIds]] | None = None,
     ) -> None:
+        """Take what minibatches are made with.
+
+        Args:
+            framework: Makes tensors.
+            model_def: Makes examples of records.
+            minibatch_size: Records of each.
+            readers: Of records, by the kind of their task.
+            foresee: Tells which rows the model will ask for in training; None where nobody wants
+                to know.
+        """
+        self._foresee = foresee
         self._framework = framework
         self._model_def = model_def
         self._minibatch_size = minibatch_size
@@ -146,7 +184,11 @@ class BatchStream:
         def make(records: Sequence[Any] | Columns) -> Batch:
             if task.copies > 1:
                 records = repeated(records, task.copies)
-            return self._framework.make_batch(self._model_def, records, mode)
+            batch = self._framework.make_batch(self._model_def, records, mode)
+            if self._foresee is None or task.kind is not TaskKind.TRAINING:
+                return batch
+            wanted = self._foresee(batch)
+            return ForeseenBatch(batch.features, batch.labels, batch.num_examples, wanted)
 
         maker = _TaskReading(self._thread, task, open_records, make)
         return Minibatches(task.records, self.size_of(task), maker)

@@ -1,8 +1,10 @@
 """How versions come to a worker and gradients leave it: by the master, or by parameter servers."""
 
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -18,6 +20,7 @@ from elastic.rows.placement import spread_rows
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, PulledModel, ServerPlace, Session
 from elastic.rpc.layout import Layout
+from elastic.rpc.rows_ahead import RowsAhead, WantedIds, ahead_to_proto, rows_laid, size_of
 from elastic.rpc.server_client import (
     Gradient,
     OtherEraError,
@@ -57,8 +60,16 @@ class Exchange(Protocol):
         gradients: Mapping[str, Array],
         state: Mapping[str, Array],
         rows: RowGradients = NO_ROWS,
+        wanted: Sequence[WantedIds] = (),
     ) -> pb.ReportGradientReply:
         """Give a gradient away; the reply may wait for the update.
+
+        Args:
+            header: Of the report.
+            gradients: By name.
+            state: Not trained, by name.
+            rows: Gradients of rows of embeddings.
+            wanted: Rows that are wanted with the version that is made, see `ahead`.
 
         Raises:
             TrainingError: There are more rows of embeddings than can travel; it was reported
@@ -67,6 +78,10 @@ class Exchange(Protocol):
 
     def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
         """The version that came with a reply, if one did; valid until the next call."""
+
+    @property
+    def ahead(self) -> RowsAhead | None:
+        """The rows that came with the last reply, where they were wanted."""
 
 
 class MasterExchange:
@@ -83,10 +98,13 @@ class MasterExchange:
         self._narrows = narrows
         self._session: Session | None = None
         self._memory = RowsMemory()
+        self._memory_ahead = RowsMemory()
+        self._ahead: RowsAhead | None = None
 
     def begin(self, session: Session) -> None:
         """See `Exchange`."""
         self._session, self._memory = session, RowsMemory()
+        self._memory_ahead, self._ahead = RowsMemory(), None
 
     def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
         """See `Exchange`."""
@@ -98,18 +116,49 @@ class MasterExchange:
         gradients: Mapping[str, Array],
         state: Mapping[str, Array],
         rows: RowGradients = NO_ROWS,
+        wanted: Sequence[WantedIds] = (),
     ) -> pb.ReportGradientReply:
         """See `Exchange`."""
         narrows = self._narrows and not self._current.shares_memory
         is_shared = self._current.shares_memory
-        with self._memory.behind(header, rows, is_shared=is_shared, narrows=narrows):
-            return self._client.report_gradient(
+        with (
+            self._memory.behind(header, rows, is_shared=is_shared, narrows=narrows),
+            self._wanting(header, wanted if is_shared else ()) as memory,
+        ):
+            reply = self._client.report_gradient(
                 self._current, header, gradients, state, narrows=narrows
             )
+            if memory is not None and reply.HasField("rows_version"):
+                laid = rows_laid(wanted, memory)
+                self._ahead = RowsAhead(reply.rows_version, wanted, laid)
+        return reply
 
     def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
         """See `Exchange`."""
         return self._client.model_of(reply)
+
+    @property
+    def ahead(self) -> RowsAhead | None:
+        """See `Exchange`."""
+        return self._ahead
+
+    @contextmanager
+    def _wanting(
+        self, header: pb.GradientHeader, wanted: Sequence[WantedIds]
+    ) -> Iterator[SharedMemory | None]:
+        """Memory for rows that are wanted with the reply; None where none are."""
+        self._ahead = None
+        if not wanted:
+            yield None
+            return
+        num_retries = self._client.num_retries
+        with self._memory_ahead.lent(size_of(wanted)) as memory:
+            if memory is not None:
+                header.rows_ahead.CopyFrom(ahead_to_proto(wanted, memory))
+            yield memory
+        if self._client.num_retries != num_retries:
+            # The call that was given up may still come to it.
+            self._memory_ahead = RowsMemory()
 
     @property
     def _current(self) -> Session:
@@ -127,6 +176,7 @@ class _Link:
         mappings: Its memory.
         outgoing: Buffers of this process that gradients are handed over in, and of which version
             the one is that may still wait there for its update; None for a free one.
+        memory_ahead: Where rows are laid that come with a version.
     """
 
     index: int
@@ -135,6 +185,7 @@ class _Link:
     layout: Layout | None = None
     mappings: Mappings = field(default_factory=Mappings)
     outgoing: list[tuple[SharedMemory, int | None]] = field(default_factory=list)
+    memory_ahead: RowsMemory = field(default_factory=RowsMemory)
 
 
 class ServerExchange:
@@ -171,6 +222,10 @@ class ServerExchange:
         self._refused: list[int] = []
         self._whole: dict[str, Array] = {}
         self._memory = RowsMemory()
+        self._pulling: Future[list[_PulledAhead]] | None = None
+        self._has_moved = False
+        self._model: PulledModel | None = None
+        self._ahead: RowsAhead | None = None
 
     def begin(self, session: Session) -> None:
         """See `Exchange`: what was staged in the session before is dropped by the servers."""
@@ -185,6 +240,7 @@ class ServerExchange:
         ]
         self._threads = ThreadPoolExecutor(len(self._links), "server")
         self._newest, self._refused, self._memory = 0, [], RowsMemory()
+        self._pulling, self._has_moved, self._model, self._ahead = None, False, None, None
 
     def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
         """See `Exchange`: the newest is pulled from the servers, an older one from the master."""
@@ -215,8 +271,10 @@ class ServerExchange:
         gradients: Mapping[str, Array],
         state: Mapping[str, Array],
         rows: RowGradients = NO_ROWS,
+        wanted: Sequence[WantedIds] = (),
     ) -> pb.ReportGradientReply:
         """See `Exchange`."""
+        self._model = self._ahead = None
         shares: Sequence[RowGradients] = [NO_ROWS] * len(self._links)
         if self._keeps_rows:
             shares, rows = _spread(rows, len(self._links)), NO_ROWS
@@ -224,6 +282,7 @@ class ServerExchange:
         header.is_staged = all(self._each(self._links, stage))
         # All servers have dropped these by now.
         self._refused = []
+        pulling = self._pull_ahead(header, wanted)
         is_shared = self._current.shares_memory
         narrows = self._narrows and not is_shared
         with self._memory.behind(header, rows, is_shared=is_shared, narrows=narrows):
@@ -235,11 +294,19 @@ class ServerExchange:
         if is_refused or reply.model_version > header.model_version or not self._is_synchronous:
             self._free(header.model_version)
         self._newest = max(self._newest, reply.model_version)
+        self._has_moved = not is_refused and reply.model_version > header.model_version
+        if pulling is not None and self._has_moved:
+            self._take_ahead(pulling, wanted)
         return reply
 
     def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:  # noqa: ARG002
-        """See `Exchange`: it is pulled from the servers."""
-        return None
+        """See `Exchange`: it was pulled from the servers while the master was waited for."""
+        return self._model
+
+    @property
+    def ahead(self) -> RowsAhead | None:
+        """See `Exchange`."""
+        return self._ahead
 
     def read_rows(self, table: Table, ids: Ids, version: int | None) -> Values:
         """Rows that the servers have, each of the newest version there or all of one that is held.
@@ -267,6 +334,57 @@ class ServerExchange:
             values[spread[link.index]] = part
         return values
 
+    # -- ahead of the master's answer ----------------------------------------------------------
+
+    def _pull_ahead(
+        self, header: pb.GradientHeader, wanted: Sequence[WantedIds]
+    ) -> "Future[list[_PulledAhead]] | None":
+        """Ask for the version that a gradient is about to make, beside the report of it.
+
+        Only where the last one made one, or the servers would be waited for in vain: others of the
+        group are to come. A call that waits so is left alone until it has its answer.
+        """
+        is_waiting = self._pulling is not None and not self._pulling.done()
+        is_due = self._is_synchronous and header.is_staged and self._has_moved and not is_waiting
+        if not is_due or not all(link.place.shares_memory for link in self._links):
+            return None
+        wanted = wanted if self._keeps_rows else ()
+        spread = [spread_rows(each.table.name, each.ids, len(self._links)) for each in wanted]
+        session, at_least = self._current, header.model_version + 1
+
+        def pull(link: _Link) -> _PulledAhead:
+            parts = [
+                WantedIds(each.table, each.ids[places[link.index]])
+                for each, places in zip(wanted, spread, strict=True)
+            ]
+            return _pulled_ahead(link, session, at_least, parts)
+
+        self._pulling = _in_thread(partial(_of_all, pull, self._links))
+        return self._pulling
+
+    def _take_ahead(
+        self, pulling: "Future[list[_PulledAhead]]", wanted: Sequence[WantedIds]
+    ) -> None:
+        """Have what was pulled meanwhile; nothing where that was not to be had of one version."""
+        try:
+            pulled = pulling.result()
+        except RpcError:
+            # Whoever needs it asks again, and learns what is wrong.
+            return
+        shares = [each.share for each in pulled]
+        if len({share.version for share in shares}) > 1:
+            return
+        shares = [
+            self._mapped(link, share) for link, share in zip(self._links, shares, strict=True)
+        ]
+        self._model = self._assembled(shares[0].version, shares)
+        if not self._keeps_rows or not wanted or not all(each.share.has_rows for each in pulled):
+            return
+        joined = [
+            _joined_rows(each, [part.rows[i] for part in pulled]) for i, each in enumerate(wanted)
+        ]
+        self._ahead = RowsAhead(shares[0].version, wanted, joined)
+
     # -- inside --------------------------------------------------------------------------------
 
     @property
@@ -284,14 +402,18 @@ class ServerExchange:
             share = link.client.pull(
                 session.era, session.key, have_version, at_least, shares_memory
             )
-            if share.shared is None:
-                return share
-            data = link.mappings.get(share.shared)
-            if data is None or share.layout is None:
-                raise ServerAwayError("the server's memory is gone")
-            return PulledShare(share.version, share.layout.views(data))
+            return self._mapped(link, share)
 
         return self._each(links, pull)
+
+    def _mapped(self, link: _Link, share: PulledShare) -> PulledShare:
+        """A share with its arrays, wherever they lie."""
+        if share.shared is None:
+            return share
+        data = link.mappings.get(share.shared)
+        if data is None or share.layout is None:
+            raise ServerAwayError("the server's memory is gone")
+        return PulledShare(share.version, share.layout.views(data))
 
     def _assembled(self, version: int, shares: Sequence[PulledShare]) -> PulledModel:
         parameters: dict[str, list[tuple[int, Array]]] = {}
@@ -404,6 +526,58 @@ class ServerExchange:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
             self._client.check_session(self._current)
+
+
+@dataclass(frozen=True, slots=True)
+class _PulledAhead:
+    """A server's share of a version, and its part of the rows of each table that were wanted."""
+
+    share: PulledShare
+    rows: Sequence[Values] = ()
+
+
+def _pulled_ahead(
+    link: _Link, session: Session, at_least: int, wanted: Sequence[WantedIds]
+) -> _PulledAhead:
+    """A server's share of a version once it is made."""
+    with link.memory_ahead.lent(size_of(wanted)) as memory:
+        asked = ahead_to_proto(wanted, memory) if wanted and memory is not None else None
+        share = link.client.pull(session.era, session.key, None, at_least, True, asked)
+        if memory is None or not share.has_rows:
+            return _PulledAhead(share)
+        return _PulledAhead(share, rows_laid(wanted, memory))
+
+
+def _of_all(call: Callable[[_Link], T], links: Sequence[_Link]) -> list[T]:
+    """What all servers answer, asked at the same time by this thread and others."""
+    others = [_in_thread(partial(call, link)) for link in links[1:]]
+    return [call(links[0]), *(each.result() for each in others)]
+
+
+def _in_thread(work: Callable[[], T]) -> "Future[T]":
+    """Have work done beside; no end of this process waits for it."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except Exception as error:  # noqa: BLE001 - whoever asks for the result raises it
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="ahead", daemon=True).start()
+    return done
+
+
+def _joined_rows(wanted: WantedIds, parts: Sequence[Values]) -> Values:
+    """The rows of a table, of which each server has laid its own."""
+    if len(parts) == 1:
+        return parts[0]
+    values = np.empty((len(wanted.ids), wanted.table.dim), np.float32)
+    for places, part in zip(
+        spread_rows(wanted.table.name, wanted.ids, len(parts)), parts, strict=True
+    ):
+        values[places] = part
+    return values
 
 
 def _spread(rows: RowGradients, num_servers: int) -> list[RowGradients]:

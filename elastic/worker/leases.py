@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from elastic.frameworks.base import Batch
 from elastic.policy.records import Task
 from elastic.rpc.client import MasterClient
 from elastic.rpc.messages import task_from_proto
@@ -97,6 +98,13 @@ class Leases:
         self.drop_next()
         assert self._current is not None, "a task is open"
         self._current.batches.close()
+
+    @property
+    def next_batch(self) -> Batch | None:
+        """The minibatch that follows the one in work, where it is known and made already."""
+        opened = [each for each in (self._current, self._next) if each is not None]
+        ahead = (each.batches.following for each in opened if not each.batches.is_empty)
+        return next(ahead, None)
 
     @property
     def following(self) -> Task | None:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from elastic.errors import RpcError, SupersededError
@@ -17,7 +17,7 @@ from elastic.policy.records import Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, Session, SessionLostError
 from elastic.rpc.messages import metrics_to_proto
-from elastic.worker.batches import BatchStream, LoadedBatch, Minibatches
+from elastic.worker.batches import BatchStream, ForeseenBatch, LoadedBatch, Minibatches
 from elastic.worker.leases import Finished, Leases, Wait
 from elastic.worker.prediction import BadRecordError, Outputs, Predicted, Predictor, Step
 from elastic.worker.step import CONTROL_FLOW, Failure, NotFiniteError, Trainer, twice
@@ -229,6 +229,9 @@ class Worker:
             contribution = parts.trainer.compute(task, loaded, began_s)
             # While the gradient becomes a part of an update, nothing else is to do here.
             self._read_ahead(leases)
+            following = leases.next_batch
+            if isinstance(following, ForeseenBatch):
+                contribution = replace(contribution, ahead=following.wanted)
             if parts.strategy.contribute(contribution).is_accepted:
                 return
             began_s = time.perf_counter()

@@ -4,7 +4,7 @@ import math
 import time
 import traceback
 import zlib
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from elastic.rpc.client import SessionLostError
 from elastic.spec.user_frames import describe
 from elastic.worker.batches import BatchStream, FirstLook, LoadedBatch
 from elastic.worker.meter import NoMeter, StepMeter
+from elastic.worker.rows_ahead import ForeseenRows
 from elastic.worker.strategy import Contribution, LeaseLostError, Strategy
 
 CONTROL_FLOW: Final = (SessionLostError, SupersededError, LeaseLostError, RpcError)
@@ -58,6 +59,7 @@ class Trainer:
         seed: int,
         meter: StepMeter | None = None,
         with_metrics: bool = False,
+        foreseen: ForeseenRows | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -67,7 +69,9 @@ class Trainer:
             seed: The job's seed, mixed into every minibatch's own.
             meter: Told how long each step took.
             with_metrics: Whether the user's metrics are computed of training minibatches.
+            foreseen: Learns which rows minibatches ask for; None where nobody does.
         """
+        self._foreseen = foreseen
         self._strategy = strategy
         self._model = model
         self._seed = seed
@@ -90,10 +94,11 @@ class Trainer:
         self._strategy.fill()
         seed = minibatch_seed(self._seed, task, loaded.start)
         batch = loaded.result()
-        if self._with_metrics:
-            result = self._model.gradients(batch, seed, with_metrics=True)
-        else:
-            result = self._model.gradients(batch, seed)
+        with nullcontext() if self._foreseen is None else self._foreseen.computing(batch):
+            if self._with_metrics:
+                result = self._model.gradients(batch, seed, with_metrics=True)
+            else:
+                result = self._model.gradients(batch, seed)
         what = _not_finite(result)
         if what is not None:
             raise NotFiniteError(

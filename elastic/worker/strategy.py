@@ -6,7 +6,7 @@ else. Leases, sessions and the results of evaluations go by the client, whatever
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from elastic.policy.records import Task
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import PulledModel, Session, VersionGoneError
 from elastic.rpc.messages import metrics_to_proto
+from elastic.rpc.rows_ahead import WantedIds
 from elastic.worker.exchange import Exchange
 from elastic.worker.meter import NoMeter, StepMeter
 
@@ -32,6 +33,7 @@ class Contribution:
         result: Gradients, the state that is not trained, loss and metrics.
         step_s: What it took, reading included.
         oddity: What is odd about the worker's first minibatches, told once.
+        ahead: Rows that the next minibatch will ask for, as far as that is known.
     """
 
     task: Task
@@ -40,6 +42,7 @@ class Contribution:
     result: StepResult
     step_s: float
     oddity: Oddity | None = None
+    ahead: Sequence[WantedIds] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +204,9 @@ class PulledParameters:
         result = contribution.result
         header = self._header(contribution, self._sequence + 1)
         began_s = time.perf_counter()
-        reply = self._exchange.report_gradient(header, result.gradients, result.state, result.rows)
+        reply = self._exchange.report_gradient(
+            header, result.gradients, result.state, result.rows, contribution.ahead
+        )
         self._sequence += 1
         self._meter.pushed(
             time.perf_counter() - began_s,

@@ -202,10 +202,12 @@ def test_the_ids_of_a_step_are_as_often_as_their_kind_says():
 
 def test_clicks(tmp_path, monkeypatch):
     prepare(tmp_path, TINY.num_clicks, num_test_records=1)
-    plain_records_s = clicks._plain_records_s(TINY, tmp_path)
-    monkeypatch.setattr(clicks, "_plain_records_s", lambda _size, _folder: plain_records_s)
-    for store in clicks.STORES:
-        check([clicks.measure_job(TINY, tmp_path, store, num_workers=1)], TINY.job_rounds)
+    small, large = clicks.MINIBATCH_SIZE, clicks.LARGE_MINIBATCH_SIZE
+    plain_records_s = clicks._plain_records_s(TINY, tmp_path, small)
+    monkeypatch.setattr(clicks, "_plain_records_s", lambda *_: plain_records_s)
+    for store, minibatch_size in zip(clicks.STORES, (small, large, small), strict=True):
+        measured = clicks.measure_job(TINY, tmp_path, store, 1, minibatch_size)
+        check([measured], TINY.job_rounds)
 
 
 @pytest.mark.parametrize("source", epoch_input.INPUTS, ids=lambda source: source.name)

@@ -13,9 +13,11 @@ from support.zoo.embedded_regression_torch import NUM_IDS, TABLE
 from elastic.checkpoints import table_files
 from elastic.checkpoints.cuts import read_cut
 from elastic.rpc import rows as wire
+from elastic.rpc.client import MasterClient
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 from elastic.spec.status import JobPhase
+from elastic.worker.batches import AHEAD
 from elastic.worker.rows import MasterRows
 
 NUM_RECORDS = 100
@@ -90,6 +92,20 @@ def test_a_table_elsewhere_trains_as_one_in_the_model(framework, table, tmp_path
     np.testing.assert_allclose(found, ordinary[table], atol=1e-6)
     for name in ours:
         np.testing.assert_allclose(ours[name], ordinary[name], atol=1e-6)
+
+
+def test_rows_of_the_next_minibatch_come_with_the_version_that_it_is_computed_on(
+    tmp_path, monkeypatch
+):
+    """They are asked for while it is not known yet which column they are of, and never again."""
+    asked, get_rows = [], MasterClient.get_rows
+    monkeypatch.setattr(
+        MasterClient, "get_rows", lambda *args: asked.append(args) or get_rows(*args)
+    )
+    num_epochs, minibatch_size = 3, 4
+    spec = counting_spec(num_epochs=num_epochs, minibatch_size=minibatch_size, num_workers=1)
+    check_counts(cut_of(succeeded(spec, tmp_path)), NUM_RECORDS, num_epochs)
+    assert 1 <= len(asked) <= 1 + AHEAD + 1
 
 
 @pytest.mark.parametrize("settings", [{"grads_to_wait": 2}, {"use_async": True}])

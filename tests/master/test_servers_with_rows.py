@@ -20,7 +20,9 @@ from elastic.rows.memory import MemoryRows
 from elastic.rows.placement import spread_rows
 from elastic.rows.store import Change
 from elastic.rpc.client import VersionGoneError
+from elastic.rpc.rows_ahead import WantedIds, ahead_to_proto, rows_laid, size_of
 from elastic.rpc.server_rows import WantedRows
+from elastic.rpc.shared import SharedMemory
 
 PATIENCE_S = 300.0
 RATE = 0.1
@@ -49,6 +51,20 @@ class ReadShares(RowShares):
             # As a worker elsewhere has just read them, one on this machine does.
             laid = client.read_rows(self.strategy.era, wanted, reader="s0").values
             np.testing.assert_array_equal(laid, found[each])
+        return found
+
+    def values_ahead(self):
+        """Values of the table `deep` as they come with the newest version."""
+        found = np.empty((len(IDS), 3), np.float32)
+        version = self.strategy.version
+        places = spread_rows("deep", IDS, len(self._clients))
+        for client, each in zip(self._clients, places, strict=True):
+            wanted = [WantedIds(TABLES[0], IDS[each]), WantedIds(TABLES[1], IDS[each])]
+            memory = SharedMemory(size_of(wanted))
+            asked = ahead_to_proto(wanted, memory)
+            share = client.pull(self.strategy.era, "s0", None, version, True, asked)
+            assert (share.version, share.has_rows) == (version, True)
+            found[each], _ = rows_laid(wanted, memory)
         return found
 
 
@@ -87,6 +103,8 @@ class Both:
                 found = self.shares.tables.read(table.name, IDS, version)
                 wanted = self.one.read(table.name, IDS, version)
                 assert found.tobytes() == wanted.tobytes(), (table.name, version)
+        ahead = self.shares.values_ahead()
+        assert ahead.tobytes() == self.one.read("deep", IDS).tobytes()
         for name in [form.table.name for form in self.one.forms]:
             for version, rows in self.held:
                 wanted = rows_of(self.one.of_version(version, lambda: None), name)

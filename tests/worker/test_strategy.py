@@ -149,6 +149,22 @@ def test_what_was_accepted_is_in_what_is_filled_next(share_memory, num_ps):
     play(scenario, num_ps=num_ps, share_memory=share_memory)
 
 
+def test_the_version_that_an_update_made_is_there_with_its_answer(num_ps):
+    """Servers are asked for it beside the master, once an answer has shown that they have it."""
+
+    def scenario(master, worker):
+        pulled = []
+        get_model = worker.exchange.get_model
+        worker.exchange.get_model = lambda *asked: pulled.append(asked) or get_model(*asked)
+        for start in (0, SIZE):
+            assert worker.contribute(start).is_accepted
+        worker.strategy.fill()
+        assert worker.model.counts.tolist() == newest(master).tolist()
+        assert len(pulled) == (2 if num_ps else 1)
+
+    play(scenario, num_ps=num_ps)
+
+
 @pytest.mark.parametrize("share_memory", [True, False])
 def test_gradients_are_rounded_where_they_are_sent_and_state_never(share_memory, num_ps):
     def scenario(master, worker):
