@@ -29,8 +29,8 @@ from elastic.redis_server.program import configuration, find_server
 from elastic.rows.base import Ids, RowGradient, Table, Values
 from elastic.rows.kernels import Kernel, RowRule, kernel_of
 from elastic.rows.memory import MemoryRows
-from elastic.rows.redis_link import RedisLink
-from elastic.rows.redis_store import RedisRows
+from elastic.rows.redis.link import RedisLink
+from elastic.rows.redis.store import RedisRows
 from elastic.rows.store import Change, RowStore, TableForm
 from elastic.spec.redis_url import RedisAddress
 from elastic.worker.rows import RowsUsedAgain

@@ -23,9 +23,9 @@ from benchmarks.sizes import Size
 from elastic.data import open_reader
 from elastic.data.base import Chunks, DataReader, ReadTask
 from elastic.frameworks import load_framework
-from elastic.policy.order import OrderForm, RecordOrder, Shuffle
-from elastic.policy.records import Picks, Places, RecordRange, Task, TaskKind
-from elastic.policy.task_sizes import default_records_per_task
+from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.records import Picks, Places, RecordRange, Task, TaskKind
+from elastic.policy.tasks.task_sizes import default_records_per_task
 from elastic.spec.model_def import ModelDef
 from elastic.worker.__main__ import keep_freed_memory
 from elastic.worker.batches import BatchStream

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from elastic.data import open_reader
 from elastic.data.base import DataReader, ReadTask
-from elastic.policy.records import Shard
+from elastic.policy.tasks.records import Shard
 
 
 class CustomModel(nn.Module):

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI
 from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.dragon import Dragon
 from elastic.policy.cluster.snapshot import Job, Node, Snapshot
+from elastic.policy.scaling.dragon import Dragon
 
 
 class Column(Protocol):

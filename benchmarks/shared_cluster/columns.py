@@ -13,7 +13,6 @@ from benchmarks.shared_cluster.jobs import (
 from benchmarks.shared_cluster.profiles import SINGLE
 from benchmarks.shared_cluster.simulation import GPUS_A_NODE, NODES, Share
 from elastic.policy.cluster.amounts import GPU, MILLI
-from elastic.policy.cluster.goodput import Goodput
 from elastic.policy.cluster.snapshot import (
     ElasticBatch,
     Group,
@@ -25,6 +24,7 @@ from elastic.policy.cluster.snapshot import (
     Speed,
     Telling,
 )
+from elastic.policy.scaling.goodput import Goodput
 
 _NODES: Final = tuple(Node(f"n{index:02}", {GPU: GPUS_A_NODE * MILLI}) for index in range(NODES))
 _ONE_GPU: Final = {GPU: MILLI}

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elastic.errors import CheckpointError
-from elastic.policy.training_ledger import TRAINING_FORMAT
+from elastic.policy.tasks.training_ledger import TRAINING_FORMAT
 from elastic.rows.base import RowDtype
 
 FORMAT: Final = 1

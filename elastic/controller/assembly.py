@@ -17,10 +17,10 @@ from elastic.controller.resources.definitions import definitions
 from elastic.controller.resources.tf_job import SHARE_PODS
 from elastic.controller.settings import AUTOSCALERS, DRAGON, NO_AUTOSCALING, Autoscaling
 from elastic.errors import JobSpecError
-from elastic.policy.cluster.dragon import Dragon
-from elastic.policy.cluster.fulfillment import Fulfillment
-from elastic.policy.cluster.goodput import Goodput
 from elastic.policy.cluster.plan import Policy
+from elastic.policy.scaling.dragon import Dragon
+from elastic.policy.scaling.fulfillment import Fulfillment
+from elastic.policy.scaling.goodput import Goodput
 
 TF_JOBS: Final = "tfjob"
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.errors import DataError
-from elastic.policy.records import Columns, Picks, Shard, Task
+from elastic.policy.tasks.records import Columns, Picks, Shard, Task
 from elastic.spec.packages import pip_install
 
 

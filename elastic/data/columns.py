@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.errors import DataError
-from elastic.policy.records import Columns
+from elastic.policy.tasks.records import Columns
 
 VALUE_FIELD: Final = "value"
 """What the one field of a record is called that is no dict and no tuple."""

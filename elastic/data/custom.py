@@ -13,7 +13,7 @@ from typing import Any, Final
 from elastic.data.base import Chunks, ReadTask
 from elastic.data.picking import LEAST_MIXED, ChunkPicking, cut_shard
 from elastic.errors import DataError
-from elastic.policy.records import Picks, Shard
+from elastic.policy.tasks.records import Picks, Shard
 from elastic.spec.user_frames import describe
 
 _MAX_CHUNK: Final = 64

@@ -16,7 +16,7 @@ from elastic.data.base import DataReader, ReadTask
 from elastic.data.columns import fields_of
 from elastic.data.formats.registry import is_folder
 from elastic.data.image_folders import class_names, list_images
-from elastic.policy.records import Shard
+from elastic.policy.tasks.records import Shard
 
 SAMPLE: Final = 100
 """Records that the forms of fields are told from."""

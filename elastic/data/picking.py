@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from elastic.data.base import Chunks, RawReader, RawRecords, ReadTask
 from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError
-from elastic.policy.records import Picks, Shard
+from elastic.policy.tasks.records import Picks, Shard
 
 Read: TypeAlias = Callable[[ReadTask], Iterable[Any]]
 

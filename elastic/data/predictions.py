@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from elastic.data.columns import RoundedError, common_type
 from elastic.errors import JobSpecError, ModelDefError, legible
-from elastic.policy.records import RecordRange
+from elastic.policy.tasks.records import RecordRange
 
 BEGUN: Final = ".begun"
 """Ends the name of a file that is being written; nobody reads those."""

@@ -26,7 +26,7 @@ from elastic.data.picking import RawPicking
 from elastic.data.sources import common_format, list_files, open_files
 from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError
-from elastic.policy.records import Columns, Picks, Shard
+from elastic.policy.tasks.records import Columns, Picks, Shard
 
 
 class FileReader:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from elastic.data.base import DataReader, read_task, read_task_columns
 from elastic.data.columns import columns_of, joined
-from elastic.policy.records import Columns, Task
+from elastic.policy.tasks.records import Columns, Task
 
 
 class Taking(Protocol):

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 
 from elastic.callbacks import Callback
 from elastic.errors import CheckpointError
-from elastic.policy.records import Columns
+from elastic.policy.tasks.records import Columns
 from elastic.rows.base import RowGradients, RowReader, Table
 from elastic.rows.kernels import RowRule
 from elastic.spec.kinds import Mode

@@ -13,7 +13,7 @@ from elastic.callbacks import HOOKS, Callback
 from elastic.errors import ElasticError, ModelDefError
 from elastic.frameworks.base import Array, Batch
 from elastic.policy.failing import FaultSearch
-from elastic.policy.records import Columns
+from elastic.policy.tasks.records import Columns
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 from elastic.spec.model_def.contract import TOTAL_STEPS

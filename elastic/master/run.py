@@ -43,10 +43,10 @@ from elastic.master.report.telemetry import Telemetry
 from elastic.master.servicer import MasterServicer
 from elastic.platforms.base import Fence, FencedError
 from elastic.platforms.surroundings import MasterEnvironment
-from elastic.policy.epochs import Ending
 from elastic.policy.fleet import Fleet, FleetRules
 from elastic.policy.masters import KEEPING, PREPARING
-from elastic.policy.records import Task
+from elastic.policy.tasks.epochs import Ending
+from elastic.policy.tasks.records import Task
 from elastic.rows.store import RowsLostError
 from elastic.rpc.channels import add_port
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced

@@ -21,10 +21,10 @@ from elastic.master.kinds.one_pass import PredictionRound
 from elastic.master.parameters.strategy import Incoming, ParametersLostError, ServerPlace
 from elastic.master.parameters.versions import PackedModel
 from elastic.policy.aggregation import RefuseStale
-from elastic.policy.ledger import NoTask
 from elastic.policy.oddities import Oddity
-from elastic.policy.records import Task
 from elastic.policy.replicas import ReplicaId
+from elastic.policy.tasks.ledger import NoTask
+from elastic.policy.tasks.records import Task
 from elastic.policy.update_group import Outcome
 from elastic.rows.base import RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb

@@ -7,14 +7,14 @@ from types import MappingProxyType
 from typing import Final
 
 from elastic.planning.telling import Remark
-from elastic.policy.cluster.alike import alike_of
-from elastic.policy.cluster.dragon import Dragon
-from elastic.policy.cluster.fulfillment import Fulfillment
-from elastic.policy.cluster.goodput import Goodput
-from elastic.policy.cluster.offers import not_weighed
 from elastic.policy.cluster.plan import Policy
-from elastic.policy.cluster.queueing import Fifo, Gang
 from elastic.policy.cluster.snapshot import Snapshot
+from elastic.policy.scaling.dragon import Dragon
+from elastic.policy.scaling.fulfillment import Fulfillment
+from elastic.policy.scaling.goodput import Goodput
+from elastic.policy.scaling.queueing import Fifo, Gang
+from elastic.policy.scaling.speeds.alike import alike_of
+from elastic.policy.scaling.speeds.offers import not_weighed
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from elastic.policy.cluster.offers import efficiency, size_at
 from elastic.policy.cluster.snapshot import ElasticBatch, Speed
-from elastic.policy.cluster.speed import FREE_TRIALS, Seen, SpeedModel, fit
 from elastic.policy.gradient_noise import GradientNoise, GroupGradients
+from elastic.policy.scaling.speeds.offers import efficiency, size_at
+from elastic.policy.scaling.speeds.speed import FREE_TRIALS, Seen, SpeedModel, fit
 from elastic.spec.batch_range import BatchRange
 
 LEAST_GAIN: Final = 0.05

@@ -20,7 +20,7 @@ from elastic.policy.aggregation import (
     should_hold_reply,
     should_wait_to_begin,
 )
-from elastic.policy.ledger import Refusal, StagedRange
+from elastic.policy.tasks.ledger import Refusal, StagedRange
 
 
 class AtWork:

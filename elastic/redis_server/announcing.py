@@ -26,7 +26,7 @@ import redis
 from elastic.errors import RpcError, SupersededError
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.replicas import ReplicaId
-from elastic.rows.redis_link import connect
+from elastic.rows.redis.link import connect
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 from elastic.spec.certificate import Certificate

@@ -7,8 +7,8 @@ from elastic.data import open_reader
 from elastic.data.predictions import SystemFiles
 from elastic.data.taking import read_whole
 from elastic.frameworks import load_framework
-from elastic.policy.records import TaskKind
 from elastic.policy.replicas import ReplicaId
+from elastic.policy.tasks.records import TaskKind
 from elastic.rpc.client import MasterClient, Session
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind, Mode

@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from elastic.frameworks.base import Batch
-from elastic.policy.records import Task
+from elastic.policy.tasks.records import Task
 from elastic.rpc.client import MasterClient
 from elastic.rpc.messages import task_from_proto
 from elastic.worker.batches import BatchStream, Minibatches

@@ -13,7 +13,7 @@ from typing import Final
 from elastic.errors import RpcError, SupersededError
 from elastic.frameworks.base import MetricState
 from elastic.policy.failing import TWICE, FaultSearch
-from elastic.policy.records import Task, TaskKind
+from elastic.policy.tasks.records import Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, Session, SessionLostError
 from elastic.rpc.messages import metrics_to_proto

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from elastic.data.predictions import Files, Predictions, encode, first_rows, part_name, write_whole
 from elastic.errors import JobSpecError, ModelDefError
 from elastic.policy.failing import FaultSearch
-from elastic.policy.records import Task
+from elastic.policy.tasks.records import Task
 from elastic.spec.model_def import ModelDef
 from elastic.worker.batches import BatchStream, LoadedBatch
 from elastic.worker.step import Failure, Trainer, twice

@@ -13,7 +13,7 @@ import numpy as np
 from elastic.errors import ElasticError, RpcError, SupersededError, legible
 from elastic.frameworks.base import Array, Batch, MetricState, Model, StepResult
 from elastic.policy.failing import TWICE, Part
-from elastic.policy.records import Task, TaskKind
+from elastic.policy.tasks.records import Task, TaskKind
 from elastic.rpc.client import SessionLostError
 from elastic.spec.user_frames import describe
 from elastic.worker.batches import BatchStream, FirstLook, LoadedBatch

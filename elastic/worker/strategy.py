@@ -12,7 +12,7 @@ from typing import Protocol
 
 from elastic.frameworks.base import Array, Model, StepResult, Tensors, Updater
 from elastic.policy.oddities import Oddity
-from elastic.policy.records import Task
+from elastic.policy.tasks.records import Task
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import PulledModel, Session, VersionGoneError
 from elastic.rpc.messages import metrics_to_proto

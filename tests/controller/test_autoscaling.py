@@ -34,9 +34,9 @@ from elastic.platforms.kubernetes.objects.names import (
     replica_pod_name,
 )
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.policy.cluster.dragon import Dragon
-from elastic.policy.cluster.fulfillment import Fulfillment
-from elastic.policy.cluster.goodput import Goodput
+from elastic.policy.scaling.dragon import Dragon
+from elastic.policy.scaling.fulfillment import Fulfillment
+from elastic.policy.scaling.goodput import Goodput
 from elastic.spec.status import JobPhase, JobStatus, Progress, ScalingStatus, SizeSpeed
 
 PERIOD_S = 0.1

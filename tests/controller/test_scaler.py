@@ -30,8 +30,8 @@ from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
 from elastic.platforms.kubernetes.objects.manifests import Submission, control_of, record
 from elastic.platforms.kubernetes.objects.names import CONTROL_KEY
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.policy.cluster.plan import Decision
+from elastic.policy.scaling.fulfillment import Fulfillment
 from elastic.spec.job import JobSpec
 
 NOW_S = 1_767_225_600.0

@@ -9,7 +9,7 @@ import pytest
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.tasks.records import Shard
 
 
 class Squares:

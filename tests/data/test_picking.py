@@ -16,8 +16,8 @@ from elastic.data.base import ReadTask
 from elastic.data.picking import CHUNK_BYTES, mixed_of
 from elastic.data.storage.compression import Cursor
 from elastic.errors import DataError
-from elastic.policy.order import OrderForm, RecordOrder, Shuffle
-from elastic.policy.records import Places
+from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.records import Places
 
 ROWS = make_rows(1000)
 

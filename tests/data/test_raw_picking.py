@@ -11,8 +11,8 @@ from elastic.data.base import ReadTask
 from elastic.data.formats.tfrecord import masked_crc32c
 from elastic.data.picking import RawPicking
 from elastic.errors import DataError
-from elastic.policy.order import OrderForm, RecordOrder, Shuffle
-from elastic.policy.records import Places
+from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.records import Places
 
 NUM_RECORDS = 1000
 

@@ -7,7 +7,7 @@ import pytest
 
 from elastic.errors import ModelDefError
 from elastic.frameworks import load_framework
-from elastic.policy.records import Columns
+from elastic.policy.tasks.records import Columns
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef, SymbolNames, load_model_def
 from elastic.spec.model_def.check import check_source, find_model_def

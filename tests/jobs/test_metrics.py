@@ -22,8 +22,8 @@ from support.thread_job import (
 
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import COUNTS_NAME, Telemetry
-from elastic.policy.ledger import Ledger, LedgerConfig
-from elastic.policy.records import Shard, Task, TaskKind
+from elastic.policy.tasks.ledger import Ledger, LedgerConfig
+from elastic.policy.tasks.records import Shard, Task, TaskKind
 from elastic.spec.status import JobPhase, JobStatus, Progress
 from elastic.telemetry import prometheus
 from elastic.telemetry.meter import LEASE_LOST, STALE, Counts, KeptCounts

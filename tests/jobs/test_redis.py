@@ -15,7 +15,7 @@ from support.tls_proxy import encrypting, write_certificate
 from elastic.checkpoints.cuts import list_cuts, read_cut, version_of
 from elastic.errors import UserError
 from elastic.rows import cached
-from elastic.rows.redis_link import RedisLink
+from elastic.rows.redis.link import RedisLink
 from elastic.spec.redis_url import PASSWORD_VARIABLE, parse_redis_url
 from elastic.spec.status import JobPhase
 

@@ -9,7 +9,7 @@ from support.local_job import make_spec
 from elastic.errors import PlatformError
 from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.base import ReplicaId, StatusRefusedError
-from elastic.policy.ledger import Audit
+from elastic.policy.tasks.ledger import Audit
 from elastic.spec.status import EpochAudit, JobPhase, JobStatus
 
 

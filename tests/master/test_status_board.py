@@ -14,8 +14,8 @@ from elastic.master.report.status_board import MAX_EVENTS, StatusBoard
 from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.surroundings import LocalReplicaRunner
-from elastic.policy.ledger import Audit
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.ledger import Audit
+from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 

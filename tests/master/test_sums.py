@@ -8,7 +8,7 @@ import pytest
 
 from elastic.frameworks.base import MetricState
 from elastic.master.coordination.rounds import EpochMeter, MeanLoss
-from elastic.policy.epochs import MAX_EPOCHS, EpochResult
+from elastic.policy.tasks.epochs import MAX_EPOCHS, EpochResult
 
 
 def committed(*pairs):

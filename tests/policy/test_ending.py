@@ -2,9 +2,9 @@
 
 import pytest
 
-from elastic.policy.epochs import Ending, ending_at
-from elastic.policy.ledger import Audit, Ledger, LedgerConfig, NoTask, Refusal
-from elastic.policy.records import Shard
+from elastic.policy.tasks.epochs import Ending, ending_at
+from elastic.policy.tasks.ledger import Audit, Ledger, LedgerConfig, NoTask, Refusal
+from elastic.policy.tasks.records import Shard
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ import pytest
 from support.bounds import until
 
 from elastic.policy.failing import Retry
-from elastic.policy.fixed_ranges import FixedRangeLedger
-from elastic.policy.ledger import (
+from elastic.policy.tasks.fixed_ranges import FixedRangeLedger
+from elastic.policy.tasks.ledger import (
     LedgerConfig,
     NoTask,
     PoisonedRecord,
     Refusal,
     SkipRecord,
 )
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 
 SHARDS = [Shard("a", 0, 25), Shard("b", 10, 17)]
 

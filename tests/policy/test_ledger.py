@@ -3,7 +3,7 @@
 import pytest
 
 from elastic.policy.failing import Retry, SizeFault
-from elastic.policy.ledger import (
+from elastic.policy.tasks.ledger import (
     Audit,
     Ledger,
     LedgerConfig,
@@ -14,7 +14,7 @@ from elastic.policy.ledger import (
     SkipRecord,
     StagedRange,
 )
-from elastic.policy.records import RecordRange, Shard, Task
+from elastic.policy.tasks.records import RecordRange, Shard, Task
 
 
 def make_ledger(records=10, records_per_task=4, num_epochs=1, **config):

@@ -10,8 +10,8 @@ from support.orders import made_ledger
 
 from elastic.policy.aggregation import UpdateRule, is_update_due
 from elastic.policy.failing import Retry, SizeFault
-from elastic.policy.ledger import Audit, LedgerConfig, NoTask, Refusal
-from elastic.policy.order import Shuffle
+from elastic.policy.tasks.ledger import Audit, LedgerConfig, NoTask, Refusal
+from elastic.policy.tasks.order import Shuffle
 
 
 class Job:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from elastic.policy.order import OrderForm, RecordOrder, Shuffle, permute
+from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle, permute
 
 ALL = OrderForm(Shuffle.RECORDS)
 

@@ -5,10 +5,10 @@ import json
 import pytest
 from support.orders import epoch_of, finish, make_ledger, records_of, tasks_of
 
-from elastic.policy.ledger import Audit, LedgerConfig, LedgerError, NoTask, SkipRecord
-from elastic.policy.order import OrderForm, RecordOrder, Shuffle
-from elastic.policy.records import Places, Shard
-from elastic.policy.training_ledger import TaskCut, TrainingLedger
+from elastic.policy.tasks.ledger import Audit, LedgerConfig, LedgerError, NoTask, SkipRecord
+from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.records import Places, Shard
+from elastic.policy.tasks.training_ledger import TaskCut, TrainingLedger
 
 
 def cut_of(ledger):

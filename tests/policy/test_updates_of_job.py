@@ -5,8 +5,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.orders import make_ledger
 
-from elastic.policy.epochs import minibatches_of_epoch, updates_of_job
-from elastic.policy.ledger import NoTask
+from elastic.policy.tasks.epochs import minibatches_of_epoch, updates_of_job
+from elastic.policy.tasks.ledger import NoTask
 
 
 def counted(num_records, records_per_task, minibatch_size, drop_last):

@@ -10,8 +10,8 @@ from support.row_store_contract import DIM, FORMS, make, numbers, rows_of, scann
 
 from elastic.platforms.certificates import make_certificate
 from elastic.redis_server.announcing import encrypt
-from elastic.rows.redis_link import RedisLink
-from elastic.rows.redis_store import RedisRows
+from elastic.rows.redis.link import RedisLink
+from elastic.rows.redis.store import RedisRows
 from elastic.rows.store import Change, RowsLostError
 
 HANDSHAKE = b"\x16\x03"

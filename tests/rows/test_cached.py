@@ -8,8 +8,8 @@ from support.row_store_contract import DIM, FORMS, make, noted, numbers, rows_of
 from elastic.errors import TrainingError
 from elastic.rows import cached
 from elastic.rows.cached import CachedRows
-from elastic.rows.redis_link import RedisLink
-from elastic.rows.redis_store import RedisRows
+from elastic.rows.redis.link import RedisLink
+from elastic.rows.redis.store import RedisRows
 from elastic.rows.store import RowsLostError
 
 

@@ -12,9 +12,9 @@ from support.redis_servers import PASSWORD, redis_cluster
 from support.row_store_contract import FORMS, make, numbers, rows_of, scanned
 
 from elastic.errors import TrainingError, UserError
-from elastic.rows.redis_cluster import NUM_PARTS, NUM_SLOTS, Cluster, tags
-from elastic.rows.redis_link import RedisLink
-from elastic.rows.redis_store import RedisRows
+from elastic.rows.redis.cluster import NUM_PARTS, NUM_SLOTS, Cluster, tags
+from elastic.rows.redis.link import RedisLink
+from elastic.rows.redis.store import RedisRows
 from elastic.rows.store import RowsLostError
 from elastic.spec.redis_url import RedisAddress
 

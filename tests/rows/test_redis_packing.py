@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import redis
 
-from elastic.rows.redis_packing import (
+from elastic.rows.redis.packing import (
     CHUNK_ROWS,
     Packed,
     PackedConnection,

@@ -7,8 +7,8 @@ from support.row_store_contract import FORMS, TABLE, make, noted, numbers, rows_
 
 from elastic.errors import TrainingError, UserError
 from elastic.rows.base import Table
-from elastic.rows.redis_link import RedisLink
-from elastic.rows.redis_store import RedisRows
+from elastic.rows.redis.link import RedisLink
+from elastic.rows.redis.store import RedisRows
 from elastic.rows.store import RowMissingError, RowsLostError, TableForm
 from elastic.spec.redis_url import RedisAddress
 

@@ -11,8 +11,8 @@ from support.row_store_contract import DIM, FORMS, RowStoreContract, RowStoreMac
 from elastic.rows import cached
 from elastic.rows.cached import CachedRows
 from elastic.rows.memory import MemoryRows
-from elastic.rows.redis_link import RedisLink
-from elastic.rows.redis_store import RedisRows
+from elastic.rows.redis.link import RedisLink
+from elastic.rows.redis.store import RedisRows
 
 
 class InMemory:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.policy.cluster.fulfillment import Fulfillment
+from elastic.policy.scaling.fulfillment import Fulfillment
 from elastic.simulation.engine import Settings, simulate
 from elastic.simulation.generators import GENERATORS
 from elastic.simulation.outcome import measure

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from elastic.policy.records import RecordRange
+from elastic.policy.tasks.records import RecordRange
 from elastic.worker.batches import AHEAD, Minibatches
 
 SIZE = 8

@@ -8,7 +8,7 @@ import torch
 
 from elastic.frameworks.base import Batch
 from elastic.policy.oddities import MIN_ALIKE, Oddity
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.worker.batches import FirstLook, LoadedBatch
 
 TASK = Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 1000), Shard("data", 0, 1000))

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from elastic.data.base import ReadTask
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.messages import task_to_proto
 from elastic.spec.model_def import ModelDef

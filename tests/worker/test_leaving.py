@@ -12,7 +12,7 @@ from support.gate import Gate
 from support.local_job import LocalJob
 from support.thread_job import held_spec, write_records
 
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import Session
 from elastic.rpc.messages import task_to_proto

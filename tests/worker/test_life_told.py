@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import Session
 from elastic.rpc.messages import task_to_proto

@@ -6,7 +6,7 @@ import pytest
 from elastic.data.base import ReadTask
 from elastic.data.custom import CustomReader
 from elastic.errors import DataError
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.spec.model_def import ModelDef
 from elastic.worker.batches import BatchStream
 from elastic.worker.prediction import BadRecordError, Predicted, Predictor

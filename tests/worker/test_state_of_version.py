@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elastic.frameworks.base import Batch, StepResult
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import PulledModel
 from elastic.worker.exchange import MasterExchange

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elastic.frameworks.base import Batch, StepResult
-from elastic.policy.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.rows.base import RowGradient
 from elastic.worker.batches import LoadedBatch
 from elastic.worker.step import NotFiniteError, Trainer, twice

@@ -12,7 +12,7 @@ from support.local_job import LocalJob, make_spec
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.frameworks import load_framework
-from elastic.policy.records import Columns
+from elastic.policy.tasks.records import Columns
 from elastic.rows.ids import to_ids
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import SymbolNames, load_model_def

@@ -34,8 +34,8 @@ from elastic.controller.snapshots.pods import group_of, node_of, other_pods
 from elastic.errors import DescriptionError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
-from elastic.policy.cluster.alike import shown_by
 from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node, Shown, Snapshot, Telling
+from elastic.policy.scaling.speeds.alike import shown_by
 from elastic.simulation.workload import Amdahl, Measured, Submission, Tells, Work, Workload
 
 TRAIN_JOBS: Final = "elastictrainjob"

@@ -30,8 +30,8 @@ from elastic.data.inspection import FieldForm
 from elastic.data.picking import LEAST_MIXED, cut_shard
 from elastic.data.sources import MANIFEST, UNFINISHED
 from elastic.errors import DataError, JobSpecError
-from elastic.policy.order import OrderForm, RecordOrder, Shuffle
-from elastic.policy.records import Picks, Places, Shard
+from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.records import Picks, Places, Shard
 from elastic.spec.model_def.contract import PREPARE_DATA
 
 ALL_FIELDS: Final = "*"

@@ -33,7 +33,7 @@ from elastic.data.picking import (
 )
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Columns, Picks, Shard
+from elastic.policy.tasks.records import Columns, Picks, Shard
 
 _MAX_HEADER_BYTES: Final = 1 << 16
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")

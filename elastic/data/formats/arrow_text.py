@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from elastic.data.formats.columns import Kind, narrowed
-from elastic.policy.records import Columns
+from elastic.policy.tasks.records import Columns
 
 _OTHERWISE: Final = (b'"', b"0x", b"0X")
 """What Arrow may read otherwise than Python's `csv` and `int` do: quotes, hexadecimal numbers."""

@@ -18,7 +18,7 @@ from elastic.data.base import ReadTask
 from elastic.data.columns import Placed, joined, placed, texts
 from elastic.data.picking import by_shard, is_in_long_runs, read_runs
 from elastic.errors import DataError
-from elastic.policy.records import Columns, Picks, Shard
+from elastic.policy.tasks.records import Columns, Picks, Shard
 from elastic.spec.names import nearest
 
 _FIRST_PICKED: Final = 1 << 10

@@ -35,7 +35,7 @@ from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import scanned_chunks
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Columns, Picks, Shard
+from elastic.policy.tasks.records import Columns, Picks, Shard
 
 Row: TypeAlias = dict[str, str] | tuple[str, ...]
 

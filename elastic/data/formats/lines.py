@@ -12,7 +12,7 @@ from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import scanned_chunks
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.tasks.records import Shard
 
 _LF: Final = 0x0A
 _PROBE_BYTES: Final = 8192

@@ -22,7 +22,7 @@ from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import LEAST_MIXED, by_shard, is_in_long_runs, is_in_runs, read_runs
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Columns, Picks, Shard
+from elastic.policy.tasks.records import Columns, Picks, Shard
 from elastic.spec.names import nearest
 
 Group: TypeAlias = dict[str, Column]

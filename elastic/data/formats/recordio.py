@@ -23,7 +23,7 @@ from elastic.data.formats.scan import SHARD_BYTES
 from elastic.data.picking import scanned_chunks
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.tasks.records import Shard
 
 _HEADER: Final = struct.Struct("<5I")
 _LENGTH: Final = struct.Struct("<I")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from elastic.data.base import RawRecords, ReadTask
 from elastic.data.storage.files import SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.tasks.records import Shard
 
 Positions: TypeAlias = NDArray[np.intp]
 Marks: TypeAlias = NDArray[np.bool_]

@@ -17,7 +17,7 @@ from elastic.data.formats.scan import READ_BLOCK_BYTES, SHARD_BYTES
 from elastic.data.picking import scanned_chunks
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.tasks.records import Shard
 
 _HEAD: Final = struct.Struct("<QI")
 _CHECKSUM: Final = struct.Struct("<I")

@@ -39,7 +39,7 @@ from elastic.data.images.decoder import (
 )
 from elastic.data.storage.files import OpenFiles
 from elastic.errors import DataError
-from elastic.policy.records import Picks, Shard
+from elastic.policy.tasks.records import Picks, Shard
 
 log = logging.getLogger(__name__)
 

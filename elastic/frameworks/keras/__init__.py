@@ -23,7 +23,7 @@ from elastic.frameworks.user_code import (
     part_that_runs,
     run_batch_fn,
 )
-from elastic.policy.records import Columns
+from elastic.policy.tasks.records import Columns
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 

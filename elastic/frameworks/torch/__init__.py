@@ -25,7 +25,7 @@ from elastic.frameworks.user_code import (
     too_many_examples,
     user_code,
 )
-from elastic.policy.records import Columns
+from elastic.policy.tasks.records import Columns
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 

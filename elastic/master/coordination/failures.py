@@ -8,9 +8,9 @@ from typing import Final
 
 from elastic.errors import TrainingError, UserError
 from elastic.policy.failing import Retry, SizeFault
-from elastic.policy.ledger import LedgerError, PoisonedRecord, SkipRecord
-from elastic.policy.records import Task, TaskKind
 from elastic.policy.replicas import ReplicaId
+from elastic.policy.tasks.ledger import LedgerError, PoisonedRecord, SkipRecord
+from elastic.policy.tasks.records import Task, TaskKind
 
 FAILED: Final = "MinibatchFailed"
 SHRUNK: Final = "MinibatchesShrunk"

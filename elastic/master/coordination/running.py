@@ -18,10 +18,10 @@ from elastic.policy.aggregation import UpdateRule
 from elastic.policy.elastic_batch import BatchChoice
 from elastic.policy.evaluation import may_evaluate
 from elastic.policy.failing import Retry
-from elastic.policy.ledger import Ledger, NoTask, Refusal, SkipRecord
 from elastic.policy.liveness import Liveness
-from elastic.policy.records import Task, TaskKind
 from elastic.policy.replicas import ReplicaId
+from elastic.policy.tasks.ledger import Ledger, NoTask, Refusal, SkipRecord
+from elastic.policy.tasks.records import Task, TaskKind
 from elastic.telemetry.meter import JobMeter
 
 log = logging.getLogger(__name__)

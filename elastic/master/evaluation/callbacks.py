@@ -20,8 +20,8 @@ from elastic.callbacks import Callback, StopTraining
 from elastic.errors import ModelDefError
 from elastic.frameworks.user_code import user_code
 from elastic.master.parameters.strategy import AnyStrategy
-from elastic.policy.epochs import Ending
 from elastic.policy.evaluation import BestRule, Evaluation, is_new_best, remembered
+from elastic.policy.tasks.epochs import Ending
 from elastic.spec.user_frames import stuck_in
 
 _TUPLE: Final = "$tuple"

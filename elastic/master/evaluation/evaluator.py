@@ -30,9 +30,9 @@ from elastic.master.coordination.running import RunningJob
 from elastic.master.cutter import Cutter, FencedWriter
 from elastic.master.evaluation.callbacks import CallbackRunner
 from elastic.platforms.base import NO_FENCE, Fence
-from elastic.policy.epochs import Ending, EpochResult
 from elastic.policy.evaluation import Evaluation, EvaluationRule, is_evaluation_due
-from elastic.policy.records import Shard
+from elastic.policy.tasks.epochs import Ending, EpochResult
+from elastic.policy.tasks.records import Shard
 from elastic.spec.job import JobSpec
 
 log = logging.getLogger(__name__)

@@ -34,10 +34,10 @@ from elastic.master.prepare.preparation import (
 )
 from elastic.policy.aggregation import UpdateRule
 from elastic.policy.elastic_batch import BatchChoice
-from elastic.policy.ledger import Ledger
 from elastic.policy.liveness import Liveness
-from elastic.policy.records import Shard
-from elastic.policy.task_sizes import idle_workers
+from elastic.policy.tasks.ledger import Ledger
+from elastic.policy.tasks.records import Shard
+from elastic.policy.tasks.task_sizes import idle_workers
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 

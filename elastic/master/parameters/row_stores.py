@@ -45,8 +45,8 @@ def row_store(spec: JobSpec, env: MasterEnvironment, ring: ServerRing | None) ->
         return ServerRows()
     try:
         # Only jobs with a Redis need its package.
-        from elastic.rows.redis_link import RedisLink
-        from elastic.rows.redis_store import RedisRows
+        from elastic.rows.redis.link import RedisLink
+        from elastic.rows.redis.store import RedisRows
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != OF_REDIS:
             raise

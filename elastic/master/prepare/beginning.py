@@ -30,7 +30,7 @@ from elastic.master.parameters.strategy import AnyStrategy
 from elastic.master.parameters.tables import Tables
 from elastic.master.prepare.preparation import checkpoint_path
 from elastic.platforms.surroundings import MasterEnvironment
-from elastic.policy.ledger import Ledger, LedgerError
+from elastic.policy.tasks.ledger import Ledger, LedgerError
 from elastic.rows.base import Table
 from elastic.rows.kernels import kernel_of
 from elastic.rows.memory import MemoryRows

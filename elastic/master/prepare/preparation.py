@@ -21,12 +21,12 @@ from elastic.errors import CheckpointError, DataError, ModelDefError, UserError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch, Framework, Model
 from elastic.master.parameters.store import ParameterStore, Watched, unwatched
-from elastic.policy.epochs import minibatches_of_epoch, updates_of_job
-from elastic.policy.ledger import LedgerConfig
-from elastic.policy.order import OrderForm, RecordOrder, Shuffle
-from elastic.policy.records import Places, RecordRange, Shard, Task, TaskKind
-from elastic.policy.task_sizes import default_records_per_task
-from elastic.policy.training_ledger import TaskCut, TrainingLedger
+from elastic.policy.tasks.epochs import minibatches_of_epoch, updates_of_job
+from elastic.policy.tasks.ledger import LedgerConfig
+from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.records import Places, RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.task_sizes import default_records_per_task
+from elastic.policy.tasks.training_ledger import TaskCut, TrainingLedger
 from elastic.spec.export_form import export_target
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind, Mode

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from elastic.policy.ledger import Audit
+from elastic.policy.tasks.ledger import Audit
 from elastic.spec.status import EpochAudit
 
 MAX_RUNS: Final = 100

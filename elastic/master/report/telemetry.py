@@ -13,9 +13,9 @@ from elastic.errors import JobSpecError
 from elastic.master.coordination.running import RunningJob
 from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.surroundings import MasterEnvironment
-from elastic.policy.epochs import EpochResult
-from elastic.policy.ledger import Ledger
 from elastic.policy.replicas import ExitReason, ReplicaPhase
+from elastic.policy.tasks.epochs import EpochResult
+from elastic.policy.tasks.ledger import Ledger
 from elastic.spec.roles import PS, REDIS, WORKER
 from elastic.spec.status.time_split import TimeCategory
 from elastic.telemetry.event_log import EventLog, job_text

@@ -1,5 +1,5 @@
-"""Which job of a cluster gets which share of it: snapshots in, plans out.
+"""What a policy is told of a cluster, and what it decides: snapshots in, plans out.
 
-Belongs here: what a cluster looks like to a policy, the policies, and the rooms of its nodes.
-Does not belong here: objects of Kubernetes, and carrying out what was decided.
+Belongs here: snapshots, amounts, rules of nodes, plans. Not here: the policies (`scaling`), room on
+nodes (`placement`), objects of Kubernetes, and carrying out what was decided.
 """

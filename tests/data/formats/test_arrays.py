@@ -12,7 +12,7 @@ from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.data.formats.columns import RecentlyUsed
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.tasks.records import Shard
 
 
 def test_archive_rows_are_dicts_of_all_arrays(tmp_path, read_all):

@@ -22,7 +22,7 @@ from elastic.data.formats.columns import BadFieldError, inferred, typed_columns
 from elastic.data.formats.registry import parse_options
 from elastic.data.taking import open_task
 from elastic.errors import DataError, JobSpecError
-from elastic.policy.records import Columns, Places, RecordRange, Shard, Task, TaskKind
+from elastic.policy.tasks.records import Columns, Places, RecordRange, Shard, Task, TaskKind
 
 NUM_ROWS = 200
 EPOCH = Shard("epoch", 0, NUM_ROWS)

@@ -11,7 +11,7 @@ from elastic.data.formats.delimited import is_header
 from elastic.data.storage import files
 from elastic.data.storage.files import LocalFile
 from elastic.errors import DataError
-from elastic.policy.records import Shard
+from elastic.policy.tasks.records import Shard
 
 
 def write(path, content):

@@ -14,7 +14,7 @@ from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.data.image_folders import class_names, list_images
 from elastic.errors import DataError, JobSpecError
-from elastic.policy.records import Shard
+from elastic.policy.tasks.records import Shard
 
 
 def draw(path, pixels=None, **options):

@@ -26,7 +26,7 @@ from elastic.data.predictions import (
     write_whole,
 )
 from elastic.errors import JobSpecError, ModelDefError
-from elastic.policy.records import RecordRange
+from elastic.policy.tasks.records import RecordRange
 
 CONTENT = b"shard,index,prediction\n" + b"data.npz,0,0.5\n" * 20_000
 NAME = part_name(RecordRange(0, 0, 10), "csv")

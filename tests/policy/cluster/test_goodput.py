@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic.policy.cluster.alike import alike_of
 from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.goodput import Goodput
-from elastic.policy.cluster.offers import FIRST_GUESS_S, efficiency, not_weighed, offers_of
 from elastic.policy.cluster.snapshot import (
     ElasticBatch,
     Group,
@@ -23,6 +20,9 @@ from elastic.policy.cluster.snapshot import (
     Speed,
     Telling,
 )
+from elastic.policy.scaling.goodput import Goodput
+from elastic.policy.scaling.speeds.alike import alike_of
+from elastic.policy.scaling.speeds.offers import FIRST_GUESS_S, efficiency, not_weighed, offers_of
 
 CARD = {"nvidia.com/gpu": 1000}
 NOW_S = 100_000.0

@@ -21,10 +21,10 @@ from support.clusters import (
 )
 
 from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.dragon import Dragon
-from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.policy.cluster.rules import Rules
-from elastic.policy.cluster.scores import score
+from elastic.policy.scaling.dragon import Dragon
+from elastic.policy.scaling.fulfillment import Fulfillment
+from elastic.policy.scaling.scores import score
 
 
 def planned(before, policy=None):

@@ -6,9 +6,9 @@ import pytest
 from support.clusters import amounts, group, job, node, reason, sizes, snapshot
 
 from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.fulfillment import Fulfillment
 from elastic.policy.cluster.rules import Rules
-from elastic.policy.cluster.scores import servers_for
+from elastic.policy.scaling.fulfillment import Fulfillment
+from elastic.policy.scaling.scores import servers_for
 
 ZONE = {name: Rules(node_selector={"zone": name}) for name in "ab"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.policy.cluster.rooms import shown
+from elastic.policy.placement.rooms import shown
 
 
 @pytest.mark.parametrize(

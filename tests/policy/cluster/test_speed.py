@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic.policy.cluster import step_fit
 from elastic.policy.cluster.snapshot import Speed
-from elastic.policy.cluster.speed import FREE_TRIALS, OVERLAPS, Seen, fit, fit_all
+from elastic.policy.scaling.speeds import step_fit
+from elastic.policy.scaling.speeds.speed import FREE_TRIALS, OVERLAPS, Seen, fit, fit_all
 
 BATCH = 1024
 

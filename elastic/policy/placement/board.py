@@ -1,0 +1,382 @@
+"""A snapshot that can be tried out: replicas are given nodes and taken from them, and taken back.
+
+Everything is gone through in the order of names, so that a plan does not depend on the order in
+which a cluster lists its objects.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from elastic.policy.cluster.amounts import CPU, MEMORY, Amounts
+from elastic.policy.cluster.snapshot import (
+    Cards,
+    Group,
+    Job,
+    JobPhase,
+    Placement,
+    Pod,
+    Snapshot,
+)
+from elastic.policy.placement.rooms import Rooms, Shape
+
+BOUNDED: Final = (CPU, MEMORY)
+"""The resources of which no more is given out than a part of what there is."""
+
+
+class Seats:
+    """Where the replicas of one group are, and how many there are to be.
+
+    Attributes:
+        job: Its job's key.
+        size: How many there are to be.
+        placed: How many have a node.
+        counts: By the number of the node.
+        outside: By the names of nodes that take no pods any more.
+        cards: By node and card, where they have parts of cards.
+        limits: What one counts of `BOUNDED`.
+        can_leave: Whether these are workers, of which some may leave.
+    """
+
+    __slots__ = (
+        "can_leave",
+        "cards",
+        "counts",
+        "group",
+        "job",
+        "limits",
+        "outside",
+        "placed",
+        "shape",
+        "size",
+    )
+
+    def __init__(self, job: str, group: Group, shape: Shape, *, can_leave: bool = False) -> None:
+        self.job, self.group, self.shape = job, group, shape
+        self.size = group.replicas
+        self.placed = 0
+        self.counts: dict[int, int] = {}
+        self.outside: dict[str, int] = {}
+        self.cards: dict[int, dict[str, int]] = {}
+        self.limits = _bounded(group.limits)
+        self.can_leave = can_leave
+
+    @property
+    def surplus(self) -> int:
+        """How many workers there are above the minimum."""
+        return self.placed - self.group.min if self.can_leave else 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobSeats:
+    """The groups of one job.
+
+    Attributes:
+        all: In the order in which they are started.
+    """
+
+    job: Job
+    workers: Seats
+    ps: Seats | None
+    others: tuple[Seats, ...]
+    all: tuple[Seats, ...]
+
+    @property
+    def key(self) -> str:
+        """Of its job."""
+        return self.workers.job
+
+    @property
+    def fixed(self) -> tuple[Seats, ...]:
+        """What is started before the workers."""
+        return self.all[:-1]
+
+    @property
+    def has_some(self) -> bool:
+        """Whether any of it has a node."""
+        # This and the next are asked of each job many times: a generator would cost more.
+        for each in self.all:  # noqa: SIM110
+            if each.placed:
+                return True
+        return False
+
+    @property
+    def is_short(self) -> bool:
+        """Whether less than its minimum has nodes."""
+        for each in self.all:  # noqa: SIM110
+            if each.placed < each.group.min:
+                return True
+        return False
+
+
+_Move = tuple[Seats | tuple[Seats, ...], int | str, str | None, int]
+"""Replicas that were given a node, or that were taken from one: of one group or of each of several;
+its number, or the name of one that takes no pods; the card, where they have one; and how many were
+given it, below 0 for those that were taken. A plan makes very many, so that it is a plain tuple."""
+
+
+class Board:
+    """The rooms of a cluster and who is in them.
+
+    Attributes:
+        jobs: Those that are not over, in the order of their keys.
+        residents: By node, the groups that have replicas there.
+        loads: By the number of rules, what counts against the nodes that these admit, of `BOUNDED`.
+        capacities: By the number of rules, what these nodes have.
+        waiting_pods: What belongs to no job and has no node, by what it needs.
+        without_jobs: By node, what would be free without any job.
+        touched: Who was changed on nodes that take pods, in this order; also what was taken back.
+        touched_at: On which of them.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Put everything where it is.
+
+        The room of those that leave counts as free: somebody else was told to take it once they
+        have gone, and is told so again until it has.
+        """
+        self.rooms = Rooms(snapshot)
+        self.loads = [[0] * len(BOUNDED) for _ in range(self.rooms.num_rules)]
+        self.capacities = self._sum_capacities()
+        self.residents: list[dict[Seats, None]] = [{} for _ in self.rooms.nodes]
+        self.touched: list[Seats] = []
+        self.touched_at: list[int] = []
+        self._journal: list[_Move] = []
+        self.waiting_pods = self._seat_pods(snapshot)
+        self.without_jobs = self.rooms.copy()
+        jobs = sorted((j for j in snapshot.jobs if j.phase is not JobPhase.OVER), key=job_key)
+        self.jobs = [self._seat_job(job) for job in jobs]
+        self.rooms.open()
+
+    def find(
+        self, shape: Shape, near: Iterable[int] = (), skip: Collection[int] = ()
+    ) -> int | None:
+        """A node for one more: one of `near` if it can be, else the first; none of `skip`."""
+        for node in near:
+            if node not in skip and self.allows(shape, node) and self.rooms.fits(shape, node):
+                return node
+        return self.rooms.find(shape, skip=skip)
+
+    def allows(self, shape: Shape, node: int) -> bool:
+        """Whether the rules of such a pod let it run there."""
+        return self.rooms.pool_of[node][0] in shape.pools
+
+    def add(self, seats: Seats, node: int, card: str | None = None, count: int = 1) -> None:
+        """Put one more on a node, or several without cards."""
+        name = self._take(seats, node, card, count)
+        self._count(seats, node, name, count)
+        self._journal.append((seats, node, name, count))
+
+    def add_to_each(self, alike: Sequence[Seats], node: int) -> None:
+        """Put one more of each of several groups that need the same, and no cards, on a node."""
+        self.rooms.take(alike[0].shape, node, len(alike))
+        self._load(node, alike[0].limits, len(alike))
+        for seats in alike:
+            seats.placed += 1
+            seats.counts[node] = seats.counts.get(node, 0) + 1
+        self.residents[node].update(dict.fromkeys(alike))
+        self.touched += alike
+        self.touched_at += [node] * len(alike)
+        self._journal.append((tuple(alike), node, None, 1))
+
+    def remove(self, seats: Seats, node: int) -> None:
+        """Take one from a node; of several cards the one that is nearest to being free."""
+        card = None
+        if seats.group.share is not None:
+            card = self.rooms.least_used_card(node, seats.cards[node])
+        self._take_off(seats, node, card)
+        self._journal.append((seats, node, card, -1))
+
+    def remove_outside(self, seats: Seats) -> None:
+        """Take one from a node that takes no pods: its room is nobody's."""
+        name = min(seats.outside)
+        _add(seats.outside, name, -1)
+        seats.placed -= 1
+        self._journal.append((seats, name, None, -1))
+
+    def mark(self) -> int:
+        """A moment to which `undo` can return."""
+        return len(self._journal)
+
+    def changed_since(self, mark: int) -> dict[Seats, int]:
+        """How many more each group has since then; without those that have as many."""
+        changes: dict[Seats, int] = {}
+        for groups, _, _, by in self._journal[mark:]:
+            for seats in _each(groups):
+                changes[seats] = changes.get(seats, 0) + by
+        return {seats: change for seats, change in changes.items() if change}
+
+    def return_needless(self, mark: int) -> None:
+        """Put back who was taken from a node since then and has room there, the last first."""
+        for groups, node, _, by in reversed(self._journal[mark:]):
+            for seats in _each(groups) if by < 0 else ():
+                if isinstance(node, int) and self.rooms.fits(seats.shape, node):
+                    self.add(seats, node)
+
+    def undo(self, mark: int) -> None:
+        """Take back all that was added and removed since; sizes are the caller's."""
+        while len(self._journal) > mark:
+            groups, node, card, by = self._journal.pop()
+            for seats in _each(groups):
+                self._undo(seats, node, card, by)
+
+    def _undo(self, seats: Seats, node: int | str, card: str | None, by: int) -> None:
+        if isinstance(node, str):
+            _add(seats.outside, node, 1)
+            seats.placed += 1
+        elif by > 0:
+            self._take_off(seats, node, card, by)
+        else:
+            self._take(seats, node, card, 1)
+            self._count(seats, node, card, 1)
+
+    def placement(self, seats: Seats) -> Placement:
+        """By the names of nodes, in their order."""
+        named = {self.rooms.nodes[node].name: count for node, count in seats.counts.items()}
+        return dict(sorted({**named, **seats.outside}.items()))
+
+    def cards(self, seats: Seats) -> Cards:
+        """By the names of nodes and of cards, in their order."""
+        named = {self.rooms.nodes[node].name: cards for node, cards in seats.cards.items()}
+        return {name: dict(sorted(named[name].items())) for name in sorted(named)}
+
+    def _take(self, seats: Seats, node: int, card: str | None, count: int) -> str | None:
+        """Use the room of one, or of several without cards; the card."""
+        if seats.shape.share is None:
+            self.rooms.take(seats.shape, node, count)
+            return None
+        return self.rooms.take_part(seats.shape, node, _user(seats), card)
+
+    def _take_off(self, seats: Seats, node: int, card: str | None, count: int = 1) -> None:
+        self.rooms.give_back(seats.shape, node, card, count)
+        self._count(seats, node, card, -count)
+
+    def _count(self, seats: Seats, node: int, card: str | None, by: int) -> None:
+        seats.placed += by
+        # What `_add` does: this is done for each replica of a plan.
+        there = seats.counts.get(node, 0) + by
+        if there:
+            seats.counts[node] = there
+            self.residents[node][seats] = None
+        else:
+            del seats.counts[node], self.residents[node][seats]
+        if card is not None:
+            _add(seats.cards.setdefault(node, {}), card, by)
+            if not seats.cards[node]:
+                del seats.cards[node]
+        self._load(node, seats.limits, by)
+        self.touched.append(seats)
+        self.touched_at.append(node)
+
+    def _load(self, node: int, limits: tuple[int, int], times: int) -> None:
+        cpu, memory = limits
+        for number in self.rooms.pool_of[node][0].rules:
+            load = self.loads[number]
+            load[0] += cpu * times
+            load[1] += memory * times
+
+    def _sum_capacities(self) -> list[list[int]]:
+        totals = [[0] * len(BOUNDED) for _ in range(self.rooms.num_rules)]
+        for pool in self.rooms.pools:
+            for at, name in enumerate(BOUNDED):
+                total = sum(self.rooms.nodes[node].allocatable.get(name, 0) for node in pool.nodes)
+                for number in pool.rules:
+                    totals[number][at] += total
+        return totals
+
+    def _seat_pods(self, snapshot: Snapshot) -> list[Seats]:
+        """Hold the room of what belongs to no job, and gather those that have no node."""
+        waiting: dict[tuple[Shape, tuple[int, ...]], list[Pod]] = {}
+        for pod in sorted(snapshot.pods, key=self._pod_order):
+            shape = self.rooms.shape(pod.requests, pod.share, pod.rules)
+            limits = _bounded(pod.limits)
+            if pod.node is None:
+                waiting.setdefault((shape, limits), []).append(pod)
+            elif (node := self.rooms.numbers.get(pod.node)) is not None:
+                self.rooms.hold(shape, node, 1, pod.card)
+                self._load(node, limits, 1)
+        return [Seats("", _as_group(pods), shape) for (shape, _), pods in waiting.items()]
+
+    def _pod_order(self, pod: Pod) -> tuple[object, ...]:
+        """Pods have no names here; those with parts of unknown cards are packed in this order."""
+        share = (pod.share.milli, pod.share.memory_bytes) if pod.share is not None else (0, 0)
+        needs, rules = sorted(pod.requests.items()), self.rooms.rules_number(pod.rules)
+        return (pod.node or "", pod.card or "~", share, needs, _bounded(pod.limits), rules)
+
+    def _seat_job(self, job: Job) -> JobSeats:
+        seats = [self._seat_group(job, group) for group in job.groups]
+        num_others = len(job.others)
+        ps = seats[num_others] if job.ps is not None else None
+        return JobSeats(job, seats[-1], ps, tuple(seats[:num_others]), tuple(seats))
+
+    def _seat_group(self, job: Job, group: Group) -> Seats:
+        shape = self.rooms.shape(group.requests, group.share, group.rules)
+        seats = Seats(job.key, group, shape, can_leave=group is job.workers)
+        seats.placed = group.placed
+        for name, count in sorted(group.placement.items()):
+            if (node := self.rooms.numbers.get(name)) is None:
+                seats.outside[name] = count
+                continue
+            seats.counts[node] = count
+            self.residents[node][seats] = None
+            self._load(node, seats.limits, count)
+            if group.share is None:
+                self.rooms.hold(shape, node, count)
+                continue
+            for card, users in _cards_of(group, name, count):
+                for used in self.rooms.hold(shape, node, users, card):
+                    _add(seats.cards.setdefault(node, {}), used, 1)
+        return seats
+
+
+def _each(groups: Seats | tuple[Seats, ...]) -> tuple[Seats, ...]:
+    return groups if isinstance(groups, tuple) else (groups,)
+
+
+K = TypeVar("K")
+
+
+def job_key(job: Job) -> str:
+    """For sorting."""
+    return job.key
+
+
+def _user(seats: Seats) -> str:
+    """After whom cards are named."""
+    return f"{seats.job}/{seats.group.role}"
+
+
+def _bounded(limits: Amounts) -> tuple[int, int]:
+    return limits.get(CPU, 0), limits.get(MEMORY, 0)
+
+
+def _as_group(pods: Sequence[Pod]) -> Group:
+    """Pods that need the same, and belong to no job."""
+    first, count = pods[0], len(pods)
+    return Group(
+        count,
+        count,
+        count,
+        first.requests,
+        first.limits,
+        rules=first.rules,
+        share=first.share,
+        role="pod",
+    )
+
+
+def _cards_of(group: Group, node: str, count: int) -> Iterator[tuple[str | None, int]]:
+    """How many replicas on a node are on which card; None for those of which nobody has told."""
+    for name, users in sorted(group.cards.get(node, {}).items()):
+        yield name, min(users, count)
+        count -= min(users, count)
+    if count:
+        yield None, count
+
+
+def _add(counts: dict[K, int], key: K, by: int) -> None:
+    left = counts.get(key, 0) + by
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]

@@ -1,0 +1,236 @@
+"""Who has less than its minimum, and how it comes to it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import islice, permutations
+from typing import Final
+
+from elastic.policy.cluster.plan import Note
+from elastic.policy.placement.board import Board, JobSeats, Seats
+from elastic.policy.placement.keeping import Seating, seating_to_keep
+from elastic.policy.placement.load import Load
+from elastic.policy.placement.rooms import Pool, Shape
+from elastic.policy.placement.search import MaxTree
+from elastic.policy.placement.words import lacking_text, listed
+from elastic.policy.scaling.giving import Giving
+from elastic.policy.scaling.reasons import Reasons
+from elastic.policy.scaling.scores import needs_gpu, waiting_order, waiting_since_s
+
+_MOST_ORDERS: Final = 6
+"""In how many orders the groups of a job are tried: all of three."""
+
+Missing = tuple[tuple[Shape, int], ...]
+"""What a job lacks: pods of a shape, and how many."""
+
+
+class Claims:
+    """Gives minimums to jobs, and nodes to pods of others that have none.
+
+    Attributes:
+        kept: Nodes on which nobody is started and nobody grows, but the job that they are kept for.
+        seating: How they could hold that job.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        giving: Giving,
+        load: Load,
+        reasons: Reasons,
+        now_s: float,
+        starve_after_s: float,
+    ) -> None:
+        self._board, self._giving, self._load, self._reasons = board, giving, load, reasons
+        self._now_s, self._starve_after_s = now_s, starve_after_s
+        self.kept: frozenset[int] = frozenset()
+        self.seating: Seating = {}
+        self._kept_for: JobSeats | None = None
+        self._begun = {job for job in board.jobs if job.has_some}
+        self._is_one_half_begun = False
+        self._too_large: set[Missing] = set()
+
+    def missing(self, job: JobSeats) -> Missing:
+        """What it lacks of its minimum."""
+        lacking = ((each.shape, each.group.min - each.placed) for each in job.all)
+        return tuple((shape, count) for shape, count in lacking if count > 0)
+
+    def is_begun(self, job: JobSeats) -> bool:
+        """Whether it has something, or is to be started without having all of its minimum."""
+        return job in self._begun
+
+    def serve(self, is_served: Callable[[JobSeats], bool] = lambda _: True) -> None:
+        """Give room to all who lack some: pods of others first, then who waits longest.
+
+        Args:
+            is_served: Of which jobs; of all by default. For others nodes are kept, no more.
+        """
+        self.kept, self._kept_for = frozenset(), None
+        self._too_large.clear()
+        for pods in self._board.waiting_pods:
+            self._serve_pods(pods)
+        failed: set[Missing] = set()
+        waiting = self._waiting()
+        self._is_one_half_begun = any(job in self._begun for job in waiting)
+        for job in waiting:
+            missing = self.missing(job)
+            if not is_served(job):
+                self._keep_for(job, missing)
+                continue
+            # Who needs the same as somebody in vain before need not look.
+            if missing not in failed:
+                givers = self._start(job)
+                if givers is not None:
+                    if givers:
+                        failed.clear()
+                    continue
+                failed.add(missing)
+            self._keep_for(job, missing)
+            self._begin(job)
+
+    def reseat_pods(self) -> bool:
+        """Put pods without a node where they would go if they came only now; whether any moved.
+
+        Kubernetes has not placed them yet: what was found for them at first, when there was less
+        room, binds nobody, and the next plan starts from here.
+        """
+        mark, pods = self._board.mark(), self._board.waiting_pods
+        before = [dict(each.counts) for each in pods]
+        for each in pods:
+            for node in [node for node, count in each.counts.items() for _ in range(count)]:
+                self._board.remove(each, node)
+        has_given = [self._serve_pods(each) for each in pods]
+        if any(has_given) or [each.counts for each in pods] != before:
+            return True
+        self._board.undo(mark)
+        return False
+
+    def notes(self, is_served: Callable[[JobSeats], bool] = lambda _: True) -> tuple[Note, ...]:
+        """On those who still lack some, the one that waits longest first."""
+        waiting = filter(is_served, self._waiting())
+        return tuple(Note(job.key, self._note(job)) for job in waiting)
+
+    def _waiting(self) -> list[JobSeats]:
+        short = (job for job in self._board.jobs if job.is_short)
+        return sorted(short, key=lambda job: waiting_order(job.job))
+
+    def _serve_pods(self, pods: Seats) -> bool:
+        """Give nodes to pods that have none, as far as there is room; whether a job gave any."""
+        has_given = False
+        while pods.placed < pods.size:
+            room = self._giving.room(pods.shape, frozenset())
+            if room is None:
+                break
+            self._board.add(pods, room.node)
+            self._reasons.given_to_pods(room.givers)
+            has_given = has_given or bool(room.givers)
+        return has_given
+
+    def _start(self, job: JobSeats) -> list[Seats] | None:
+        """Give a job all that it lacks; who gave it. None, and nothing changed, without room."""
+        lacking = [seats for seats in job.all if seats.placed < seats.group.min]
+        # Servers that are first where they can be may take the only node that holds a worker.
+        for order in islice(permutations(lacking), _MOST_ORDERS):
+            givers = self._start_in_order(job, order)
+            if givers is not None:
+                return givers
+        return None
+
+    def _start_in_order(self, job: JobSeats, order: Sequence[Seats]) -> list[Seats] | None:
+        mark, idle = self._board.mark(), ""
+        givers: list[Seats] = []
+        skip = self._not_for(job)
+        for seats in order:
+            while seats.placed < seats.group.min:
+                room = self._giving.room(seats.shape, skip)
+                if room is None:
+                    self._board.undo(mark)
+                    return None
+                idle = idle or self._reasons.idle(seats.shape, room.node)
+                self._board.add(seats, room.node)
+                givers += room.givers
+        self._reasons.started(job, givers, idle)
+        self._begun.add(job)
+        return givers
+
+    def _not_for(self, job: JobSeats) -> frozenset[int]:
+        return frozenset() if job is self._kept_for else self.kept
+
+    def _keep_for(self, job: JobSeats, missing: Missing) -> None:
+        """From now on nobody else is started where this one can be first, if it waits too long."""
+        waited_s = self._now_s - waiting_since_s(job.job)
+        if self._kept_for is None and waited_s >= self._starve_after_s:
+            self.seating = self._seating(missing)
+            self.kept = frozenset(node for nodes in self.seating.values() for node in nodes)
+            self._kept_for = job if self.kept else None
+
+    def _seating(self, missing: Missing) -> Seating:
+        """Where it could be once others have ended; nowhere if it could never be."""
+        if missing in self._too_large:
+            return {}
+        stuck = [job for job in self._waiting() if job.has_some]
+        seating = seating_to_keep(self._board, missing, self._giving.may_leave, stuck)
+        if not seating:
+            self._too_large.add(missing)
+        return seating
+
+    @property
+    def kept_for(self) -> str | None:
+        """The key of the job that nodes are kept for."""
+        return self._kept_for.key if self._kept_for is not None else None
+
+    def _begin(self, job: JobSeats) -> None:
+        """Start a job that needs no GPU, with as much as has room.
+
+        One at a time: two that are half started could wait for each other for ever. None that could
+        never have all of it: it would hold what it has for ever. And each only where the rest can
+        join it.
+        """
+        if not self.is_begun(job) and (self._is_one_half_begun or needs_gpu(job.job)):
+            return
+        mark = -1
+        # Once a part has its place the rest may have a better one.
+        while mark != self._board.mark() and (seating := self._seating(self.missing(job))):
+            if not self.is_begun(job):
+                self._begun.add(job)
+                self._is_one_half_begun = True
+                self._reasons.begun(job)
+            mark = self._board.mark()
+            for seats in job.all:
+                self._put(seats, seating.get(seats.shape, {}), self._not_for(job))
+
+    def _put(self, seats: Seats, nodes: Mapping[int, int], skip: frozenset[int]) -> None:
+        """As many as have room; nobody has to give for what is not enough."""
+        for node, count in nodes.items():
+            for _ in range(0 if node in skip else count):
+                if seats.placed < seats.group.min and self._has_room(seats, node):
+                    self._board.add(seats, node)
+                    self._too_large.clear()
+
+    def _has_room(self, seats: Seats, node: int) -> bool:
+        rooms = self._board.rooms
+        return rooms.fits(seats.shape, node) and self._load.has_room(seats, rooms.pool(node))
+
+    def _is_too_large(self, job: JobSeats) -> bool:
+        return any(self._is_shape_too_large(shape) for shape, _ in self.missing(job))
+
+    def _is_shape_too_large(self, shape: Shape) -> bool:
+        trees = (self._without_jobs[pool] for pool in shape.pools)
+        return not any(True for tree in trees for _ in tree.all(shape.needs))
+
+    @cached_property
+    def _without_jobs(self) -> dict[Pool, MaxTree]:
+        """What nodes could hold if all jobs had ended."""
+        rooms, rows = self._board.rooms, self._board.without_jobs
+        return {pool: rooms.tree(pool, rows) for pool in rooms.pools}
+
+    def _note(self, job: JobSeats) -> str:
+        rooms = self._board.rooms
+        missing = self.missing(job)
+        waited_s = self._now_s - waiting_since_s(job.job)
+        text = f"waits for {waited_s:.0f} s; lacks {lacking_text(rooms, missing)}"
+        if self._is_too_large(job):
+            return f"{text}: no node could ever hold that, of those where its rules let it run"
+        if job is self._kept_for:
+            names = sorted(rooms.nodes[node].name for node in self.kept)
+            return f"{text}: kept for it as others end: {listed(names)}"
+        return f"{text}: not free, and nobody has so much above their minimum"

@@ -1,0 +1,211 @@
+"""The DRAGON scheduler: first come, first served where it fits; room for who starves; then growth.
+
+1. Waiting jobs are tried in the order in which they came. One that does not fit is passed over. A
+   job starts with as many workers as fit between its minimum and what its user asked for, on one
+   node if one can hold all.
+2. A job that has waited for `starve_after_s`, the one that waits longest first, gets room that
+   running jobs give: workers away from their servers first, then others; never a server, never
+   worker 0, never below the minimum; all that is needed, or nothing.
+3. When nothing was started or scaled for `grow_after_s`, running jobs grow, next to their servers
+   first.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elastic.policy.cluster.plan import Note, Plan
+from elastic.policy.cluster.snapshot import Snapshot
+from elastic.policy.placement.board import Board, JobSeats, Seats
+from elastic.policy.placement.deciding import decisions_of
+from elastic.policy.placement.starting import (
+    FreeRoom,
+    Starter,
+    lacking,
+    near_servers,
+)
+from elastic.policy.placement.words import (
+    REPLACED,
+    changed_text,
+    lacking_text,
+    listed,
+    name_of,
+    nodes_text,
+)
+from elastic.policy.scaling.scores import waiting_order, waiting_since_s
+from elastic.policy.scaling.standings import Standings, Turns
+from elastic.policy.scaling.yielding import YieldedRoom, is_lonely
+
+
+@dataclass(frozen=True, slots=True)
+class Dragon:
+    """See the module.
+
+    Attributes:
+        starve_after_s: How long a job waits before others give it room.
+        grow_after_s: How long nothing must have changed before jobs grow.
+    """
+
+    starve_after_s: float = 30.0
+    grow_after_s: float = 60.0
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """What is to change now."""
+        return _Planning(self, snapshot).plan()
+
+
+class _Planning:
+    def __init__(self, policy: Dragon, snapshot: Snapshot) -> None:
+        self._policy, self._snapshot = policy, snapshot
+        self._board = Board(snapshot)
+        self._standings = Standings(self._board)
+        self._starter = Starter(self._board)
+        self._sources = [
+            YieldedRoom(self._board, self._standings, only_lonely=only) for only in (True, False)
+        ]
+        self._why: dict[Seats, str] = {}
+
+    def plan(self) -> Plan:
+        for job in self._board.jobs:
+            self._trim(job)
+        self._serve_all()
+        if not self._board.mark() and self._is_time_to_grow():
+            self._grow()
+            # Who has grown on one node may leave another, where somebody waits.
+            self._serve_all()
+        reasons = {seats.job: changed_text(seats, why) for seats, why in self._why.items()}
+        return Plan(decisions_of(self._board, reasons), self._notes())
+
+    def _serve_all(self) -> None:
+        before = -1
+        while before != self._board.mark():
+            before = self._board.mark()
+            # Who starves comes before those that came later take what is free.
+            self._serve_starving()
+            self._start_waiting()
+
+    def _trim(self, job: JobSeats) -> None:
+        """Down to a maximum that was lowered, lonely workers first."""
+        workers = job.workers
+        while workers.placed > workers.group.max:
+            if workers.outside:
+                self._board.remove_outside(workers)
+            else:
+                node = max(workers.counts, key=lambda each: (is_lonely(job, each), each))
+                self._board.remove(workers, node)
+            self._resize(workers, f"max is {workers.group.max}")
+
+    def _start_waiting(self) -> None:
+        failed: set[object] = set()
+        for job in sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.key)):
+            if not job.has_some:
+                # Who needs the same as somebody before in vain need not look.
+                need = _need(job)
+                if need not in failed and not self._start(job):
+                    failed.add(need)
+            elif self._starter.replace_lost(job):
+                self._why.setdefault(job.workers, REPLACED)
+
+    def _start(self, job: JobSeats) -> bool:
+        if not self._starter.start(job):
+            return False
+        self._started(job, f"there is room on {nodes_text(self._board, job)}")
+        return True
+
+    def _serve_starving(self) -> None:
+        failed: set[object] = set()
+        for job in self._waiting():
+            waited_s, is_new = self._waited_s(job), not job.has_some
+            if waited_s < self._policy.starve_after_s:
+                continue
+            need = _need(job)
+            # Who needs the same as somebody before in vain need not look.
+            if is_new and (need in failed or self._start(job)):
+                continue
+            if self._serve(job, waited_s):
+                failed.clear()
+            elif is_new:
+                failed.add(need)
+
+    def _serve(self, job: JobSeats, waited_s: float) -> bool:
+        shapes = [each.shape for each, _ in lacking(job, job.workers.group.min)]
+        for source in self._sources:
+            if not all(map(source.spare.could_hold, shapes)):
+                continue
+            mark = self._board.mark()
+            if self._starter.squeeze_in(job, source):
+                changes = self._board.changed_since(mark)
+                givers = [each for each in changes if changes[each] < 0]
+                self._note_served(job, givers, waited_s)
+                return True
+        return False
+
+    def _note_served(self, job: JobSeats, givers: list[Seats], waited_s: float) -> None:
+        for giver in givers:
+            self._resize(giver, f"{name_of(job.workers)} has waited for {waited_s:.0f} s")
+        source = f"room from {listed(map(name_of, givers))}" if givers else "there is room"
+        self._started(job, f"waited for {waited_s:.0f} s, {source}")
+
+    def _grow(self) -> None:
+        """One worker at a time to who has the least of its range, next to servers first."""
+        free = FreeRoom(self._board)
+
+        def add_next_to_servers(job: JobSeats) -> bool:
+            return any(free.add_on(job.workers, node) for node in near_servers(job))
+
+        def add_anywhere(job: JobSeats) -> bool:
+            return bool(free.add(job.workers, near_servers(job)))
+
+        self._grow_by(add_next_to_servers, "next to its servers")
+        self._grow_by(add_anywhere, "the cluster has been idle")
+
+    def _grow_by(self, add: Callable[[JobSeats], bool], why: str) -> None:
+        turns = Turns(self._standings)
+        for job in self._board.jobs:
+            if not job.is_short:
+                turns.add(job.workers)
+        for workers in turns:
+            if workers.placed < workers.group.max and add(self._standings.job_of[workers]):
+                self._resize(workers, why)
+                turns.add(workers)
+
+    def _is_time_to_grow(self) -> bool:
+        """Whether nothing has changed for long enough, as far as anybody has told."""
+        told = [each.last_scaled_s for each in self._snapshot.jobs]
+        changes = [at for at in (self._snapshot.last_change_s, *told) if at is not None]
+        return self._snapshot.now_s - max(changes, default=-math.inf) >= self._policy.grow_after_s
+
+    def _started(self, job: JobSeats, why: str) -> None:
+        self._resize(job.workers, why)
+        for seats in job.fixed:
+            seats.size = seats.placed
+
+    def _resize(self, workers: Seats, why: str) -> None:
+        workers.size = workers.placed
+        self._why.setdefault(workers, why)
+
+    def _waiting(self) -> list[JobSeats]:
+        """Who has less than its minimum, the one that waits longest first."""
+        short = (job for job in self._board.jobs if job.is_short)
+        return sorted(short, key=lambda job: waiting_order(job.job))
+
+    def _waited_s(self, job: JobSeats) -> float:
+        return self._snapshot.now_s - waiting_since_s(job.job)
+
+    def _notes(self) -> tuple[Note, ...]:
+        return tuple(Note(job.key, self._note(job)) for job in self._waiting())
+
+    def _note(self, job: JobSeats) -> str:
+        missing = [(each.shape, count) for each, count in lacking(job, job.workers.group.min)]
+        waited_s = self._waited_s(job)
+        text = f"waits for {waited_s:.0f} s; lacks {lacking_text(self._board.rooms, missing)}"
+        left_s = self._policy.starve_after_s - waited_s
+        if left_s > 0:
+            return f"{text}: not free; others make room in {left_s:.0f} s if they can"
+        return f"{text}: not free, and nobody can make room for all of it"
+
+
+def _need(job: JobSeats) -> object:
+    """What a job lacks of its minimum: the same for jobs that need the same."""
+    least = lacking(job, job.workers.group.min)
+    return tuple((each.shape, count) for each, count in least)

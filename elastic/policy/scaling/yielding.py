@@ -1,0 +1,70 @@
+"""Room that running jobs leave for one that starves: lonely workers first."""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+
+from elastic.policy.placement.board import Board, JobSeats, Seats
+from elastic.policy.placement.rooms import Pool
+from elastic.policy.placement.search import Needs
+from elastic.policy.placement.spare import Spare, make_room
+from elastic.policy.placement.starting import FreeRoom, near_servers
+from elastic.policy.scaling.standings import Standings
+
+
+def is_lonely(job: JobSeats, node: int) -> bool:
+    """Whether a worker there is away from all parameter servers of its job."""
+    near = near_servers(job)
+    return bool(near) and node not in near
+
+
+class YieldedRoom:
+    """A `Source`: what is free, and what workers leave that may."""
+
+    def __init__(self, board: Board, standings: Standings, *, only_lonely: bool) -> None:
+        self._board, self._standings, self._only_lonely = board, standings, only_lonely
+        self._free = FreeRoom(board)
+
+    @cached_property
+    def spare(self) -> Spare:
+        """What each node could have free."""
+        return Spare(self._board, self.may_leave)
+
+    def may_leave(self, seats: Seats, node: int) -> int:
+        """How many leave a node: no server, not worker 0, and the minimum stays."""
+        # Asked of each who is on a node, for all nodes.
+        count, surplus = seats.counts.get(node, 0), seats.placed - seats.group.min
+        if not seats.can_leave or surplus <= 0:
+            return 0
+        if self._only_lonely and not is_lonely(self._standings.job_of[seats], node):
+            return 0
+        first = seats.group.first_node
+        if first is not None and first == self._board.rooms.nodes[node].name:
+            count -= 1
+        return count if count < surplus else surplus
+
+    def nodes_with(self, needs: Needs, pools: Sequence[Pool]) -> Iterable[int]:
+        """See `Source`."""
+        return self.spare.nodes_with(needs, pools)
+
+    def add_on(self, seats: Seats, node: int, _most: int = 1) -> int:
+        """See `Source`; one at a time, since others leave for each."""
+        givers = make_room(self._board, seats.shape, node, self.may_leave, self._rank)
+        if givers is None:
+            return 0
+        self._board.add(seats, node)
+        return 1
+
+    def add(self, seats: Seats, near: Collection[int], most: int = 1) -> int:
+        """See `Source`."""
+        if added := self._free.add(seats, near, most):
+            return added
+        able = self.spare.holders(seats.shape, near)
+        found = any(self.add_on(seats, node) for node in able) or any(
+            self.add_on(seats, node) for node in self.spare.nodes_for(seats.shape)
+        )
+        return int(found)
+
+    def _rank(self, seats: Seats, node: int) -> tuple[object, ...]:
+        """Who is lonely leaves first, then who has most of its range."""
+        job = self._standings.job_of[seats]
+        return not is_lonely(job, node), self._standings.giving_order(seats)

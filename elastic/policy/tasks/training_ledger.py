@@ -1,0 +1,202 @@
+"""The ledger of the training records: what it counts are positions of an epoch's order."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Final
+
+from elastic.policy.tasks.intervals import IntervalSet
+from elastic.policy.tasks.ledger import Ledger, LedgerConfig, LedgerError, NoTask, digest
+from elastic.policy.tasks.order import RecordOrder, Shuffle
+from elastic.policy.tasks.records import Picks, Places, RecordRange, Shard, Task
+from elastic.policy.tasks.task_sizes import cut_tasks, whole_minibatches
+
+TRAINING_FORMAT: Final = 2
+"""Of snapshots; 1 counted the records of shards, of which whole tasks were shuffled."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCut:
+    """How an epoch is cut into tasks; a cut is gone on with whatever these are.
+
+    Attributes:
+        records_per_task: At most; a multiple of the minibatch is taken.
+        minibatch_size: Records of a gradient.
+        num_workers: See `cut_tasks`.
+        drop_last: Whether an epoch's last minibatch is left out where it is short.
+    """
+
+    records_per_task: int
+    minibatch_size: int
+    num_workers: int = 1
+    drop_last: bool = False
+
+    def num_records(self, of_all: int) -> int:
+        """Those of an epoch."""
+        return of_all - of_all % self.minibatch_size if self.drop_last else of_all
+
+    def starts(self, num_records: int) -> list[int]:
+        """The positions at which tasks begin."""
+        size = whole_minibatches(self.records_per_task, self.minibatch_size)
+        return cut_tasks(num_records, size, self.minibatch_size, self.num_workers)
+
+
+class TrainingLedger(Ledger):
+    """Accounts for every position of every epoch, and says which records stand there."""
+
+    def __init__(
+        self, places: Places, order: RecordOrder, cut: TaskCut, config: LedgerConfig, seed: int = 0
+    ) -> None:
+        """Begin with the first epoch.
+
+        Args:
+            places: The records.
+            order: Of all of them.
+            cut: Into tasks.
+            config: Of it, `records_per_task` is not used.
+            seed: Of `order`, for the cuts.
+        """
+        num_records = cut.num_records(places.num_records)
+        super().__init__([Shard("positions", 0, num_records)], config)
+        self._left_out = places.num_records - num_records
+        self._places = places
+        self._order = order
+        self._seed = seed
+        self._minibatch_size = cut.minibatch_size
+        self._starts = cut.starts(num_records)
+        self._num_tasks = len(self._starts)
+
+    @property
+    def num_tasks(self) -> int:
+        """Of an epoch."""
+        return self._num_tasks
+
+    @property
+    def num_minibatches(self) -> int:
+        """Of an epoch."""
+        return -(-self.num_records // self._minibatch_size)
+
+    def lease(
+        self, worker: str, *, has_peers: bool = False, is_ahead: bool = False
+    ) -> Task | NoTask:
+        """Give a worker the next positions, with the records that stand there."""
+        task = super().lease(worker, has_peers=has_peers, is_ahead=is_ahead)
+        if not isinstance(task, Task):
+            return task
+        lease = self._leases[task.task_id]
+        lease.task = replace(task, picks=self._picks(task.records, self.epoch))
+        return lease.task
+
+    def named(self, records: RecordRange, epoch: int) -> list[tuple[str, int, int]]:
+        """The records at positions of an epoch, as ranges of sources."""
+        runs = self._picks(records, epoch).runs()
+        return [(shard.name, start, end) for shard, start, end in runs]
+
+    def _picks(self, records: RecordRange, epoch: int) -> Picks:
+        numbers = self._order.records(epoch, records.start, records.end)
+        return self._places.pick(numbers)
+
+    def _range_of(self, order: int) -> RecordRange:
+        return RecordRange(0, self._starts[order], self._begin_of(order + 1))
+
+    # -- cuts ----------------------------------------------------------------------------------
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What must be equal for a snapshot of one ledger to be continued by another."""
+        form = self._order.form.as_json()
+        # Those of a cut are taken over.
+        form.pop("chunk")
+        return {
+            "shuffle": form.pop("shuffle"),
+            "seed": self._seed,
+            "records": self.num_records,
+            # Not how files are cut: only with chunks does the order depend on it.
+            "layout": _layout(self._places.shards, self._order.has_chunks),
+            **form,
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        """The account as JSON values: what is left of the positions that were handed out."""
+        gaps = [
+            [start, end]
+            for order, task in sorted(self._open.items())
+            for start, end in _union(task.committed, task.skipped).gaps(
+                task.records.start, task.records.end
+            )
+        ]
+        reached = self._begin_of(self._position)
+        account = super().snapshot()
+        # Of the tasks of this ledger, which another one may cut otherwise.
+        del account["position"], account["open"]
+        return {
+            **account,
+            "format": TRAINING_FORMAT,
+            "chunk": self._order.form.chunk,
+            "reached": reached,
+            "gaps": gaps,
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot, whatever tasks its epoch was cut into.
+
+        Raises:
+            LedgerError: The snapshot is of other data or of another order.
+        """
+        if snapshot.get("format") == TRAINING_FORMAT - 1:
+            snapshot = self._of_last_format(snapshot)
+        if self._order.form.shuffle is Shuffle.TASKS:
+            self._order = self._order.with_chunk(snapshot["chunk"])
+        reached, gaps = snapshot["reached"], [tuple(gap) for gap in snapshot["gaps"]]
+        position = bisect_left(self._starts, reached)
+        if reached < self._begin_of(position):
+            gaps.append((reached, self._begin_of(position)))
+        super().restore({**snapshot, "position": position, "open": list(self._opened(gaps))})
+
+    def _opened(self, gaps: Sequence[tuple[int, int]]) -> Iterator[list[Any]]:
+        """The tasks that these positions are left of, as the ledger's snapshots have them."""
+        orders = {
+            order
+            for start, end in gaps
+            for order in range(
+                bisect_right(self._starts, start) - 1, bisect_left(self._starts, end)
+            )
+        }
+        for order in sorted(orders):
+            task = self._range_of(order)
+            within = [(max(start, task.start), min(end, task.end)) for start, end in gaps]
+            left = IntervalSet.from_lists(span for span in within if span[0] < span[1])
+            yield [order, [list(done) for done in left.gaps(task.start, task.end)], []]
+
+    def _begin_of(self, order: int) -> int:
+        return self._starts[order] if order < self._num_tasks else self.num_records
+
+    def _of_last_format(self, snapshot: dict[str, Any]) -> dict[str, Any]:
+        """What stands between two epochs can be gone on with: it depends on no order."""
+        if snapshot["position"] or snapshot["open"]:
+            raise LedgerError(
+                f"it was taken within epoch {snapshot['epoch']} by a version of elastic that "
+                "shuffled tasks and not records: end the epoch with that version, or begin with "
+                "this model by --init_from"
+            )
+        records = snapshot["fingerprint"].get("records")
+        if records != self._places.num_records:
+            raise LedgerError(
+                f"it was taken with records={records}, this job has "
+                f"records={self._places.num_records}"
+            )
+        chunk = self._order.form.chunk
+        known = {"fingerprint": self.fingerprint(), "chunk": chunk, "reached": 0, "gaps": []}
+        return {**snapshot, **known}
+
+
+def _layout(shards: Sequence[Shard], is_cut: bool) -> str:
+    """Tells data from other data by names and numbers of records."""
+    if is_cut:
+        return digest(f"{s.name}\0{s.start}\0{s.end}\0" for s in shards)
+    counts = groupby(shards, key=lambda shard: shard.name)
+    return digest(f"{name}\0{sum(s.num_records for s in group)}\0" for name, group in counts)
+
+
+def _union(one: IntervalSet, other: IntervalSet) -> IntervalSet:
+    return IntervalSet.from_lists([*one.as_lists(), *other.as_lists()])

@@ -1,0 +1,1 @@
+"""Rows in Redis: one server, or a Redis Cluster in parts."""
