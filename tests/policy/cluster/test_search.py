@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.random_clusters import clusters, crowded
 
+from elastic.policy.placement import search
 from elastic.policy.placement.board import Board
 from elastic.policy.placement.free_nodes import FreeNodes
 from elastic.policy.placement.search import MaxTree
 from elastic.policy.scaling import fulfillment
 from elastic.policy.scaling.standings import Standings, Turns
-from elastic.policy.server_shares import search
 
 FEW = settings(max_examples=50, derandomize=True)
 MORE = settings(max_examples=500, derandomize=True)

@@ -125,7 +125,8 @@ class TestLogs:
         assert lines[:2] == ["master does crash", "these are its last words"]
         assert lines[2].endswith("ended with exit code 1 and is started again")
         assert lines[-2:] == lines[:2]
-        assert lines.count("master does crash") == MAX_SHORT_LIVES
+        # One that lasts, as on a node without CPU to spare, begins their count anew.
+        assert lines.count("master does crash") >= MAX_SHORT_LIVES
 
     def test_of_a_replaced_worker_there_are_its_last_words(self, jobs, job_name):
         jobs.submit(job_name, "finish")
