@@ -38,6 +38,9 @@ NUM_SMALL_PODS = 3
 
 # A process takes 20 s of a core to collect all tests, and a fraction of that for these.
 ALONE = ("tests/cluster",)
+ELSEWHERE = tuple(f"--ignore={folder}" for folder in ALONE)
+"""All that is there needs the cluster, which is asked for its nodes as soon as it is imported: not
+by those who run while others stop its API server."""
 SMALL_PODS = (
     "tests/controller",
     "tests/platforms/kubernetes",
@@ -191,7 +194,7 @@ def parts():
     return [
         # Each process of the tests would compile all of them anew.
         Part("compiling tests", ["sh", "-c", COMPILE_TESTS]),
-        Part("tests", _pytest(LOCAL, "-n", str(NUM_LOCAL), "--dist", "worksteal")),
+        Part("tests", _pytest(LOCAL, *ELSEWHERE, "-n", str(NUM_LOCAL), "--dist", "worksteal")),
         Part("lint", ["make", "--no-print-directory", "lint"], lane="lint"),
         # Both wait for pods nearly all the time.
         Part("the cluster alone", _pytest(WHOLE_CLUSTER, *ALONE), lane="cluster"),

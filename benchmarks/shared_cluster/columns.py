@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Final
 
 from benchmarks.shared_cluster.jobs import (
@@ -81,19 +80,11 @@ class GoodputColumn:
         if not self.is_alike_known:
             return {}
         measured: dict[str, dict[tuple[int, int, int], Measured]] = {}
-        totals: dict[str, list[float]] = {}
         for job in jobs:
             if job.ended_s is not None:
                 application = job.request.application
                 measured.setdefault(application, {}).update(job.measured)
-                if self.knows_work:
-                    totals.setdefault(application, []).append(self._total(job))
-        return {
-            application: Shown(
-                _speeds(each), fmean(totals[application]) if application in totals else None
-            )
-            for application, each in measured.items()
-        }
+        return {application: Shown(_speeds(each)) for application, each in measured.items()}
 
     def _total(self, job: SimulatedJob) -> float:
         """Samples of a whole job, at what they are worth now."""

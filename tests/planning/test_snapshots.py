@@ -54,7 +54,6 @@ pods:
 last_change_s: 90
 shown:
   resnet:
-    total_samples: 4000
     speeds: [{replicas: 4, nodes: 1, samples_per_s: 40}]
 """
 

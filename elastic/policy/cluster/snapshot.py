@@ -194,11 +194,9 @@ class Shown:
 
     Attributes:
         speeds: What was seen, in any order.
-        total_samples: Samples of a whole job, in the mean; None where nobody has told.
     """
 
     speeds: tuple[Speed, ...] = ()
-    total_samples: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

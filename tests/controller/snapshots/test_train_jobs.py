@@ -180,7 +180,7 @@ def test_what_jobs_told_that_have_succeeded_is_known_of_their_program():
     }
     over = seen(told={"phase": JobPhase.SUCCEEDED, **told})
     assert over.jobs == ()
-    assert over.shown == {program(): Shown((Speed(2, 1, 70.0, 48),), 400.0)}
+    assert over.shown == {program(): Shown((Speed(2, 1, 70.0, 48),))}
     assert seen(told={"phase": JobPhase.FAILED, **told}).shown == {}
 
 

@@ -162,7 +162,7 @@ ONE_SIZE = {"speeds": (Speed(2, 1, 20.0, 64),)}
 )
 def test_a_job_goes_by_what_those_of_the_same_program_have_shown(new, by_itself):
     """All 16 make it faster: it need not try sizes up to there."""
-    shown = {"p": Shown(speeds(10.0, 1.0), 1e6)}
+    shown = {"p": Shown(speeds(10.0, 1.0))}
     assert planned([new], shown=shown) == {"a": by_itself}
     assert planned([replace(new, program="q")], shown=shown) == {"a": by_itself}
     assert planned([replace(new, program="p")], shown=shown) == {"a": 16}
@@ -177,14 +177,6 @@ def test_what_is_known_of_those_alike_does_not_depend_on_the_order_of_jobs():
     jobs = [job(f"j{i}", rate=1 + i / 7, program="p") for i in range(20)]
     assert alike_of(jobs, {}) == alike_of(jobs[::-1], {})
     assert alike_of(jobs[:1], {}) == alike_of([], {"p": Shown(speeds(1.0, 1.0))})
-
-
-def test_one_that_has_not_begun_has_as_much_to_do_as_those_alike_had():
-    """Of two new ones the shorter is served first."""
-    shown = {"long": Shown(speeds(10.0, 1.0), 1e7), "short": Shown(speeds(10.0, 1.0), 1e4)}
-    new = [job(f"{name}-1", program=name, telling=UNSEEN) for name in ("long", "short")]
-    sizes = planned(new, count=1, shown=shown)
-    assert sizes == {"long-1": 0, "short-1": 4}
 
 
 def test_who_is_weighed_by_what_those_alike_have_shown_is_not_said_to_be_unknown():

@@ -25,19 +25,13 @@ class Alike:
 
     Attributes:
         pools: Of those that anybody has told speeds of.
-        total_samples: Of a whole job, in the mean.
     """
 
     pools: Mapping[str, Pool] = field(default_factory=dict)
-    total_samples: Mapping[str, float] = field(default_factory=dict)
 
     def pool_of(self, job: Job) -> Pool | None:
         """None where a job is of no program, or nobody has told speeds of it."""
         return None if job.program is None else self.pools.get(job.program)
-
-    def total_of(self, job: Job) -> float | None:
-        """Samples of such a job, as told by those alike."""
-        return None if job.program is None else self.total_samples.get(job.program)
 
 
 NOBODY: Final = Alike()
@@ -65,35 +59,28 @@ def alike_of(jobs: Iterable[Job], shown: Mapping[str, Shown]) -> Alike:
         if job.program is not None:
             by_program.setdefault(job.program, []).append(job)
     pools: dict[str, Pool] = {}
-    totals: dict[str, float] = {}
     for program, members in by_program.items():
         others = shown.get(program)
         # One that is the only one of its program has nothing to learn of others.
         if others is None and len(members) == 1:
             continue
-        sizes, told = _gathered([*([others] if others else ()), *(job.telling for job in members)])
+        sizes = _gathered([*([others] if others else ()), *(job.telling for job in members)])
         if sizes:
             pools[program] = _pool(sizes)
-        if told:
-            totals[program] = _mean(told)
-    return Alike(pools, totals)
+    return Alike(pools)
 
 
 def shown_by(tellings: Iterable[Telling]) -> Shown:
     """What jobs of one program told, each size once."""
-    sizes, totals = _gathered(tellings)
-    return Shown(_speeds(sizes), _mean(totals) if totals else None)
+    return Shown(_speeds(_gathered(tellings)))
 
 
-def _gathered(tellings: Iterable[Telling | Shown]) -> tuple[dict[_Size, _Seen], list[float]]:
-    """What was seen, by size, and the samples of whole jobs."""
+def _gathered(tellings: Iterable[Telling | Shown]) -> dict[_Size, _Seen]:
+    """What was seen, by size."""
     sizes: dict[_Size, _Seen] = {}
-    totals: list[float] = []
     for each in tellings:
         _note(sizes, each.speeds)
-        if each.total_samples is not None:
-            totals.append(each.total_samples)
-    return sizes, totals
+    return sizes
 
 
 def _note(sizes: dict[_Size, _Seen], speeds: Iterable[Speed]) -> None:

@@ -124,19 +124,15 @@ def offers_of(
     """
     told = [_told(job, most, alike.pool_of(job)) for job, most in zip(jobs, per_node, strict=True)]
     weighed = zip(jobs, _weighed(told), strict=True)
-    return [_offer(job, each, now_s, alike.total_of(job)) for job, each in weighed]
+    return [_offer(job, each, now_s) for job, each in weighed]
 
 
-def _offer(job: Job, weighed: _Weighed | None, now_s: float, total: float | None) -> Offer:
+def _offer(job: Job, weighed: _Weighed | None, now_s: float) -> Offer:
     if weighed is None:
         return Offer(job, None, Sizes(), 0.0, 0.0, job.workers.min)
-    least, telling = weighed.least, job.telling
-    left = telling.remaining_samples
-    if left is None and telling.trained_samples is None and not telling.speeds:
-        # It has not begun, and has to do what others had to.
-        left = total
-    if left is not None:
-        remaining = max(0.0, left)
+    least = weighed.least
+    if job.telling.remaining_samples is not None:
+        remaining = max(0.0, job.telling.remaining_samples)
         work_s = remaining * least
     else:
         # By way of samples two jobs of the same guess would differ by rounding, and take turns.
