@@ -2,8 +2,8 @@
 
 A part is one command. One that fails does not keep the next from running; a part that has a
 limit of time for the whole run behind it fails where the run took longer. Parts run in lanes, one
-after the other in each, so that no core is idle: lint, which uses one, and what waits most of its
-time for the cluster run beside the tests that compute.
+after the other in each, so that no core is idle: lint, which uses one, runs beside what compiles
+the tests, and what waits most of its time for the cluster beside those that compute.
 
 On two cores that do twice as much as they can, a test now and then meets a moment that its author
 did not think of. A few such failures are looked at again when all is quiet: what passes by itself,
@@ -192,10 +192,10 @@ def parts():
     """All parts, in the order in which they are run."""
     small_pods = _pytest(SHARED_CLUSTER, *_in_cluster(NUM_SMALL_PODS), *SMALL_PODS)
     return [
-        # Each process of the tests would compile all of them anew.
+        # Each process of the tests would compile all of them anew. Lint leaves a core free for it.
         Part("compiling tests", ["sh", "-c", COMPILE_TESTS]),
-        Part("tests", _pytest(LOCAL, *ELSEWHERE, "-n", str(NUM_LOCAL), "--dist", "worksteal")),
         Part("lint", ["make", "--no-print-directory", "lint"], lane="lint"),
+        Part("tests", _pytest(LOCAL, *ELSEWHERE, "-n", str(NUM_LOCAL), "--dist", "worksteal")),
         # Both wait for pods nearly all the time.
         Part("the cluster alone", _pytest(WHOLE_CLUSTER, *ALONE), lane="cluster"),
         Part("small pods", small_pods, lane="cluster"),

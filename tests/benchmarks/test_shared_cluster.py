@@ -166,7 +166,7 @@ def _workloads():
 @needs_shared_cluster
 @pytest.mark.parametrize(("load", "number"), list(_workloads()))
 def test_goodput_stays_where_it_is_beside_the_published_ones(load, number):
-    """From 1 to 20 s; the whole table is `python -m benchmarks.shared_cluster`."""
+    """From 3 to 60 s; the whole table is `python -m benchmarks.shared_cluster`."""
     workload = read_workload(SHARED_CLUSTER / FOLDERS[load] / f"workload-{number}.csv")
     profiles = read_profiles(SHARED_CLUSTER / "traces")
     means = {
