@@ -121,6 +121,7 @@ class MasterExchange:
         """See `Exchange`."""
         narrows = self._narrows and not self._current.shares_memory
         is_shared = self._current.shares_memory
+        num_retries = self._client.num_retries
         with (
             self._memory.behind(header, rows, is_shared=is_shared, narrows=narrows),
             self._wanting(header, wanted if is_shared else ()) as memory,
@@ -128,7 +129,10 @@ class MasterExchange:
             reply = self._client.report_gradient(
                 self._current, header, gradients, state, narrows=narrows
             )
-            if memory is not None and reply.HasField("rows_version"):
+            if memory is not None and self._client.num_retries != num_retries:
+                # The try that was given up may still lay rows there, be it of another version.
+                self._memory_ahead = RowsMemory()
+            elif memory is not None and reply.HasField("rows_version"):
                 laid = rows_laid(wanted, memory)
                 self._ahead = RowsAhead(reply.rows_version, wanted, laid)
         return reply
@@ -151,14 +155,10 @@ class MasterExchange:
         if not wanted:
             yield None
             return
-        num_retries = self._client.num_retries
         with self._memory_ahead.lent(size_of(wanted)) as memory:
             if memory is not None:
                 header.rows_ahead.CopyFrom(ahead_to_proto(wanted, memory))
             yield memory
-        if self._client.num_retries != num_retries:
-            # The call that was given up may still come to it.
-            self._memory_ahead = RowsMemory()
 
     @property
     def _current(self) -> Session:

@@ -170,7 +170,11 @@ def test_memory_that_a_call_which_was_given_up_may_still_come_to_is_not_used_aga
     for client.is_away in (False, True, False):
         wanted = [WantedIds(ITEMS, np.array([1, 2]))]
         exchange.report_gradient(pb.GradientHeader(), {}, {}, {}, wanted)
-        assert (exchange.ahead.version, exchange.ahead.rows[0].shape) == (3, (2, 1))
+        if client.is_away:
+            # Two tries may have laid rows, each of another version.
+            assert exchange.ahead is None
+        else:
+            assert (exchange.ahead.version, exchange.ahead.rows[0].shape) == (3, (2, 1))
     first, second, third = client.memory
     assert first == second != third
     exchange.report_gradient(pb.GradientHeader(), {}, {})
