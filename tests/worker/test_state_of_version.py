@@ -19,6 +19,8 @@ TASK = Task(1, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 8), Shard("s", 0, 8))
 class Client:
     """A master whose version never changes, and where every lease is lost."""
 
+    num_retries = 0
+
     def get_model(self, session, have_version, version=None):
         if have_version == 0:
             return None
