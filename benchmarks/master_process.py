@@ -24,11 +24,11 @@ from elastic.master.parameters.strategy import AnyStrategy
 from elastic.master.reception import Reception
 from elastic.master.servicer import MasterServicer
 from elastic.platforms.certificates import make_certificate
-from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import Ledger, LedgerConfig
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
+from elastic.policy.updates.aggregation import UpdateRule
 from elastic.rpc.channels import add_port
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.rpc.wire import SERVICE

@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.master_process import TOKEN
 from benchmarks.processes import Server
 from benchmarks.server_process import share_builder
+from elastic.rows.arithmetic.kernels import RowRule
 from elastic.rows.base import Ids, RowGradient, Values
-from elastic.rows.kernels import RowRule
 from elastic.rows.store import Change, TableForm
 from elastic.rpc.layout import Layout
 from elastic.rpc.server_client import (

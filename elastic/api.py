@@ -40,8 +40,8 @@ from elastic.platforms.base import LogLine, Platform
 from elastic.policy.time_account import as_of
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
-from elastic.spec.since import Since, parse_since
 from elastic.spec.status import JobPhase, JobStatus
+from elastic.spec.values.since import Since, parse_since
 from elastic.telemetry.progress import open_display
 
 __all__ = [

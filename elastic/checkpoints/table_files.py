@@ -23,11 +23,11 @@ from elastic.checkpoints.cuts import list_cuts, no_cut_at
 from elastic.checkpoints.manifest import MANIFEST, read_manifest
 from elastic.checkpoints.rows import CutRows, read_rows
 from elastic.errors import CheckpointError, JobSpecError
+from elastic.rows.arithmetic.precision import unpacked
 from elastic.rows.base import Ids, Table, Values
 from elastic.rows.index import IdIndex
-from elastic.rows.precision import unpacked
 from elastic.rows.store import Change, TableForm, no_ids
-from elastic.spec.packages import pip_install
+from elastic.spec.values.packages import pip_install
 
 PARQUET: Final = ".parquet"
 NPZ: Final = ".npz"

@@ -16,7 +16,8 @@ from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, platform_option
 from elastic.platforms.registry import Check, CheckRequest, Outcome, entry_of
 from elastic.spec.job import JobSpec
-from elastic.spec.packages import (
+from elastic.spec.platforms import HERE, PlatformName, Traits
+from elastic.spec.values.packages import (
     DISTRIBUTION,
     FORMER_DISTRIBUTION,
     PACKAGES,
@@ -24,7 +25,6 @@ from elastic.spec.packages import (
     installed_version,
     pip_install,
 )
-from elastic.spec.platforms import HERE, PlatformName, Traits
 from elastic.telemetry.display import takes_colours
 
 _COLOURS: Final = {

@@ -62,12 +62,15 @@ TOPICS: Final = {
     "What they need": ("zoo", "data", "install", "controller", "doctor"),
     "This command": ("completion", "version"),
 }
-_SHARED: Final = {
-    **dict.fromkeys(("train", "evaluate", "predict"), "job_command"),
-    **dict.fromkeys(("scale", "kill"), "control"),
+_MODULES: Final = {
+    **dict.fromkeys(("train", "evaluate", "predict"), "jobs.job_command"),
+    **dict.fromkeys(("scale", "kill"), "jobs.control"),
+    **{name: f"jobs.{name}" for name in ("status", "logs", "tensorboard", "prune", "rows")},
+    **{name: f"clusters.{name}" for name in ("plan", "simulate", "install", "controller")},
+    **{name: name for name in ("zoo", "data", "doctor")},
     **dict.fromkeys(("completion", "version"), "about"),
 }
-"""Command → the module that has it by its name; any other is `command` of a module of its own."""
+"""Command → its module, which has it by its name, or as `command` where that is its own."""
 ALIASES: Final = {"cancel": "kill", "stop": "kill"}
 
 EPILOG: Final = """\b
@@ -88,8 +91,9 @@ class LazyGroup(click.Group):
         name = ALIASES.get(cmd_name, cmd_name)
         if name not in SUMMARIES:
             return None
-        module = importlib.import_module(f"elastic.cli.{_SHARED.get(name, name)}")
-        command: click.Command = getattr(module, name if name in _SHARED else "command")
+        path = _MODULES[name]
+        attribute = "command" if path.rpartition(".")[2] == name else name
+        command: click.Command = getattr(importlib.import_module(f"elastic.cli.{path}"), attribute)
         return command
 
     def resolve_command(

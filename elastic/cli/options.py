@@ -16,7 +16,7 @@ from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice
 from elastic.errors import ElasticError, JobNotFoundError, JobSpecError
 from elastic.platforms.base import Platform, unheard
 from elastic.spec.platforms import PlatformName, traits_of
-from elastic.spec.since import Since, parse_since
+from elastic.spec.values.since import Since, parse_since
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -34,10 +34,10 @@ from elastic.spec.job_file import FOLDER_FILE
 from elastic.spec.model_def import SymbolNames
 from elastic.spec.model_def.contract import RULES
 from elastic.spec.names import nearest
-from elastic.spec.packages import installed_version, pip_install
-from elastic.spec.paths import is_dir, is_file
 from elastic.spec.platforms import HERE
 from elastic.spec.settings.work import MAX_JOB_NAME_LENGTH
+from elastic.spec.values.packages import installed_version, pip_install
+from elastic.spec.values.paths import is_dir, is_file
 from elastic.spec.yaml_text import dump_value, load_value
 from elastic.telemetry.preparation import open_image_display
 

@@ -23,9 +23,9 @@ from elastic.spec.job_file import FOLDER_FILE
 from elastic.spec.kinds import JobKind
 from elastic.spec.model_def import SymbolNames
 from elastic.spec.model_def.check import find_model_def
-from elastic.spec.packages import pip_install
-from elastic.spec.paths import exists, is_dir, is_file
 from elastic.spec.platforms import HERE, MODEL_ZOO_PATH, traits_of
+from elastic.spec.values.packages import pip_install
+from elastic.spec.values.paths import exists, is_dir, is_file
 
 MINIBATCH_SIZE: Final = 32
 _DATA: Final = "data"
@@ -321,8 +321,8 @@ def nothing_to_resume(platform: Platform, spec: JobSpec) -> str:
 def _check_model(spec: JobSpec) -> None:
     """Find what is wrong with the user's module."""
     # Not needed for --help and --dry_run.
-    from elastic.spec.export_form import export_target
     from elastic.spec.model_def.check import check_source, is_in_image, written_for
+    from elastic.spec.values.export_form import export_target
 
     if is_in_image(spec.image, spec.model_zoo):
         return

@@ -11,7 +11,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from elastic.errors import DataError, JobSpecError
-from elastic.spec import paths
 from elastic.spec.describe import (
     INSTEAD,
     Setting,
@@ -27,6 +26,7 @@ from elastic.spec.origins import absolute_origin
 from elastic.spec.settings import Place
 from elastic.spec.settings.cluster_forms import parse_volumes, state_volume
 from elastic.spec.settings.work import MAX_JOB_NAME_LENGTH
+from elastic.spec.values import paths
 
 _NAME_SUFFIX_LENGTH: Final = 4
 _ASYNC_ONLY: Final = ("lr_staleness_modulation", "max_staleness")

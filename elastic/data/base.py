@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Columns, Picks, Shard, Task
-from elastic.spec.packages import pip_install
+from elastic.spec.values.packages import pip_install
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from elastic.data.storage.files import (
 from elastic.data.storage.remote import RemoteFile, RemoteVersions, is_remote_folder, list_remote
 from elastic.errors import DataError, legible
 from elastic.spec.origins import file_name, hidden_from, is_address, split_origin
-from elastic.spec.paths import is_dir
+from elastic.spec.values.paths import is_dir
 
 UNFINISHED: Final = ".unfinished"
 """Is in a folder that `elastic data convert` has not filled yet."""

@@ -21,8 +21,8 @@ from safetensors import SafetensorError
 from elastic.callbacks import Callback
 from elastic.errors import CheckpointError
 from elastic.policy.tasks.records import Columns
+from elastic.rows.arithmetic.kernels import RowRule
 from elastic.rows.base import RowGradients, RowReader, Table
-from elastic.rows.kernels import RowRule
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 
@@ -177,7 +177,7 @@ class Model(Values, Protocol):
         """Write the model for use without this project; returns what was written.
 
         Keras: a `.keras` file or a SavedModel; torch: the state_dict as safetensors. See
-        `elastic.spec.export_form` for what `path` says.
+        `elastic.spec.values.export_form` for what `path` says.
         """
 
 

@@ -14,8 +14,8 @@ from elastic.master.hang_watch import LEAST_S, HangWatch
 from elastic.platforms.registry import add_platform_flags, entry_of_program
 from elastic.platforms.surroundings import MasterEnvironment, Surroundings
 from elastic.platforms.traces import start_logging
-from elastic.policy.aggregation import num_computing_beside_update
 from elastic.policy.replicas import ExitReason
+from elastic.policy.updates.aggregation import num_computing_beside_update
 
 log = logging.getLogger(__name__)
 

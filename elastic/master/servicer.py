@@ -20,12 +20,12 @@ from elastic.master.coordination.updates import GradientReport
 from elastic.master.kinds.one_pass import PredictionRound
 from elastic.master.parameters.strategy import Incoming, ParametersLostError, ServerPlace
 from elastic.master.parameters.versions import PackedModel
-from elastic.policy.aggregation import RefuseStale
 from elastic.policy.oddities import Oddity
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import NoTask
 from elastic.policy.tasks.records import Task
-from elastic.policy.update_group import Outcome
+from elastic.policy.updates.aggregation import RefuseStale
+from elastic.policy.updates.update_group import Outcome
 from elastic.rows.base import RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import iter_chunks

@@ -34,7 +34,7 @@ from elastic.policy.cluster.snapshot import (
     Snapshot,
     Telling,
 )
-from elastic.spec.quantities import nanos_of
+from elastic.spec.values.quantities import nanos_of
 
 
 def _of_mapping(read: Any) -> BeforeValidator:

@@ -9,8 +9,8 @@ import grpc
 
 from elastic.errors import TrainingError
 from elastic.master.parameters.tables import Share, Tables
+from elastic.rows.arithmetic.kernels import kernel_of
 from elastic.rows.base import Ids, RowGradients, Table, Values
-from elastic.rows.kernels import kernel_of
 from elastic.rows.life import Gone
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import Rows, TableForm

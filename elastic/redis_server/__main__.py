@@ -16,8 +16,8 @@ from elastic.platforms.surroundings import Surroundings
 from elastic.policy.replicas import ReplicaId
 from elastic.redis_server.program import can_keep_environment, configuration, find_server
 from elastic.spec.job import JobSpec
-from elastic.spec.redis_url import RedisAddress, own_password
 from elastic.spec.roles import REDIS
+from elastic.spec.values.redis_url import RedisAddress, own_password
 
 LIMIT_PATH: Final = Path("/sys/fs/cgroup/memory.max")
 LOOPBACK: Final = "127.0.0.1"

@@ -30,8 +30,8 @@ from elastic.rows.redis.link import connect
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 from elastic.spec.certificate import Certificate
-from elastic.spec.redis_url import RedisAddress
 from elastic.spec.roles import REDIS
+from elastic.spec.values.redis_url import RedisAddress
 
 log = logging.getLogger(__name__)
 

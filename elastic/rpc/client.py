@@ -12,8 +12,8 @@ from typing import Any, Final
 import grpc
 
 from elastic.errors import RpcError, SupersededError
-from elastic.policy.server_shares import Share
 from elastic.policy.tasks.records import Task
+from elastic.policy.updates.server_shares import Share
 from elastic.rows.base import WORD_BYTES, Ids, Table, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import misfit, open_channel

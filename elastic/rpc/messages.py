@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from elastic.policy.server_shares import Share, Slice
 from elastic.policy.tasks.records import Picks, RecordRange, Shard, Task, TaskKind
+from elastic.policy.updates.server_shares import Share, Slice
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import (
     DTYPES,

@@ -16,8 +16,8 @@ import grpc
 import numpy as np
 
 from elastic.errors import RpcError
+from elastic.rows.arithmetic.kernels import RowRule
 from elastic.rows.base import WORD_BYTES, RowGradients, Table
-from elastic.rows.kernels import RowRule
 from elastic.rows.life import Gone
 from elastic.rows.store import Change, Rows, TableForm
 from elastic.rpc import elastic_pb2 as pb

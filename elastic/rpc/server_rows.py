@@ -6,8 +6,8 @@ from typing import Final, cast
 
 import numpy as np
 
+from elastic.rows.arithmetic.kernels import RowRule
 from elastic.rows.base import Ids, Life, RowDtype, Table, Values
-from elastic.rows.kernels import RowRule
 from elastic.rows.life import Gone
 from elastic.rows.store import Change, Rows
 from elastic.rpc import elastic_pb2 as pb

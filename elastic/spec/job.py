@@ -10,12 +10,12 @@ from typing import Final
 
 from pydantic import ConfigDict, model_validator
 
-from elastic.spec.batch_range import BatchRange, parse_batch_range
 from elastic.spec.kinds import JobKind
 from elastic.spec.model_def import SymbolNames
 from elastic.spec.settings import WorkerRange
 from elastic.spec.settings.cluster import ClusterSettings
 from elastic.spec.settings.work import WorkSettings
+from elastic.spec.values.batch_range import BatchRange, parse_batch_range
 
 __all__ = ["JobSpec", "WorkerRange"]
 
@@ -76,32 +76,36 @@ class JobSpec(ClusterSettings, WorkSettings):
                 "them out"
             )
         problems.extend(self._batch_problems())
+        problems.extend(self._place_problems())
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _place_problems(self) -> Iterator[str]:
+        """What is said of servers and stores, and has no meaning with where parameters are kept."""
         if self.strategy == "ps" and not self.num_ps:
-            problems.append("--strategy ps needs servers: give --num_ps 1 or more")
+            yield "--strategy ps needs servers: give --num_ps 1 or more"
         if self.strategy == "master" and self.num_ps:
-            problems.append(
+            yield (
                 f"--strategy master has no parameter servers, and --num_ps={self.num_ps} asks for "
                 "some: leave one of them out"
             )
         if self.embedding_store == "ps" and not self.num_ps:
-            problems.append(
+            yield (
                 "--embedding_store ps has the rows of embeddings on parameter servers, and there "
                 "are none: give --num_ps 1 or more"
             )
         if self.embedding_redis_url and self.embedding_store != "redis":
-            problems.append(
+            yield (
                 f"--embedding_redis_url={self.embedding_redis_url} has no meaning with "
                 f"--embedding_store={self.embedding_store}: give --embedding_store redis, or leave "
                 "it out"
             )
         if self.embedding_redis_ca and not self.embedding_redis_url.startswith("rediss:"):
-            problems.append(
+            yield (
                 f"--embedding_redis_ca={self.embedding_redis_ca} has no meaning without TLS: begin "
                 "--embedding_redis_url with rediss://, or leave it out"
             )
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
 
     def _batch_problems(self) -> Iterator[str]:
         """What keeps the master from choosing the batch: what it goes with, else its size."""

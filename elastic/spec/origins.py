@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import DataError
-from elastic.spec.paths import expand_user
+from elastic.spec.values.paths import expand_user
 
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _WEB: Final = re.compile(r"https?://", re.IGNORECASE)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from elastic.errors import JobSpecError
-from elastic.spec.packages import pip_install
+from elastic.spec.values.packages import pip_install
 from elastic.telemetry.meter import Point
 
 if TYPE_CHECKING:

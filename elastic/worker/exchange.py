@@ -14,7 +14,7 @@ import numpy as np
 
 from elastic.errors import RpcError
 from elastic.frameworks.base import Array, Tensors
-from elastic.policy.server_shares import Slice
+from elastic.policy.updates.server_shares import Slice
 from elastic.rows.base import Ids, RowGradient, RowGradients, Table, Values
 from elastic.rows.placement import spread_rows
 from elastic.rpc import elastic_pb2 as pb

@@ -13,8 +13,8 @@ import elastic
 from elastic import api
 from elastic.client import following
 from elastic.errors import JobNotFoundError, JobSpecError, ModelDefError, TrainingError
-from elastic.spec.since import Since
 from elastic.spec.status import JobPhase
+from elastic.spec.values.since import Since
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import json
 import pytest
 from support.api_server_in_memory import InMemoryApi
 
+from elastic.cli.clusters.policies import POLICY_NAMES
+from elastic.cli.clusters.simulate import GENERATOR_NAMES
 from elastic.cli.main import main
-from elastic.cli.policies import POLICY_NAMES
-from elastic.cli.simulate import GENERATOR_NAMES
 from elastic.controller.snapshots.reading import RESOURCES
 from elastic.platforms.kubernetes.api.resources import NODES as ALL_NODES
 from elastic.simulation.generators import GENERATORS

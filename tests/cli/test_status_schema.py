@@ -8,7 +8,7 @@ from support.schema import problems
 from support.statuses import failed, running, succeeded
 
 import elastic
-from elastic.cli.status import listed_document, schema_text, status_schema
+from elastic.cli.jobs.status import listed_document, schema_text, status_schema
 from elastic.spec.status import SCHEMA_VERSION, JobStatus
 from elastic.spec.status.document import document
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.tf_job_world import node
 
 from elastic.controller.kinds.placing import GPU, Rooms, demand_of, needs_of, place, rooms_of
-from elastic.spec.quantities import MOST, NANO, nanos_of, shown
+from elastic.spec.values.quantities import MOST, NANO, nanos_of, shown
 
 SCALES = {
     "n": Decimal("1e-9"),

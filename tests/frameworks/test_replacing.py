@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from elastic.frameworks.embeddings import initializer_of
+from elastic.rows.arithmetic.initializers import first_rows
 from elastic.rows.base import Table
-from elastic.rows.initializers import first_rows
 
 RNG = np.random.default_rng(3)
 SHAPE = (20_000, 8)

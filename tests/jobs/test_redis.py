@@ -16,8 +16,8 @@ from elastic.checkpoints.cuts import list_cuts, read_cut, version_of
 from elastic.errors import UserError
 from elastic.rows import cached
 from elastic.rows.redis.link import RedisLink
-from elastic.spec.redis_url import PASSWORD_VARIABLE, parse_redis_url
 from elastic.spec.status import JobPhase
+from elastic.spec.values.redis_url import PASSWORD_VARIABLE, parse_redis_url
 
 NUM_RECORDS = 90
 STRANGER = "somebody:else"

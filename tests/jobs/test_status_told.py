@@ -10,7 +10,7 @@ from support.local_job import LocalJob
 from support.schema import problems
 from support.thread_job import obedient_spec, write_records
 
-from elastic.cli.status import status_schema
+from elastic.cli.jobs.status import status_schema
 from elastic.policy.time_account import as_of
 from elastic.spec.status import JobPhase
 from elastic.spec.status.document import document

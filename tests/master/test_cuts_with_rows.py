@@ -28,8 +28,8 @@ from elastic.master import cutter
 from elastic.master.parameters.rows import WithRows
 from elastic.master.parameters.tables import Share, Tables
 from elastic.master.prepare.beginning import find_held, held_versions
+from elastic.rows.arithmetic.kernels import RowRule, kernel_of
 from elastic.rows.base import RowGradient, Table
-from elastic.rows.kernels import RowRule, kernel_of
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import Change, RowsLostError
 

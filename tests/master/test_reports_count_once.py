@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from support.served_master import PATIENCE_S, ServedMaster, gradient, messages
 
-from elastic.policy import aggregation
 from elastic.policy.replicas import ReplicaId
+from elastic.policy.updates import aggregation
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.wire import encode_data
 

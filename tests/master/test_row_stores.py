@@ -16,8 +16,8 @@ from elastic.policy.replicas import ReplicaId
 from elastic.rows.cached import CachedRows
 from elastic.rows.memory import MemoryRows
 from elastic.spec.certificate import Certificate
-from elastic.spec.redis_url import PASSWORD_VARIABLE, RedisAddress, own_password
 from elastic.spec.roles import REDIS
+from elastic.spec.values.redis_url import PASSWORD_VARIABLE, RedisAddress, own_password
 
 
 def env_of(spec, certificate=None):

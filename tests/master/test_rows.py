@@ -10,9 +10,9 @@ from elastic.errors import CheckpointError, TrainingError
 from elastic.master.parameters.rows import WithRows
 from elastic.master.parameters.strategy import Incoming, ParametersLostError
 from elastic.master.parameters.tables import Share, Tables
+from elastic.rows.arithmetic.initializers import first_rows
+from elastic.rows.arithmetic.kernels import RowRule, kernel_of
 from elastic.rows.base import RowGradient, Table
-from elastic.rows.initializers import first_rows
-from elastic.rows.kernels import RowRule, kernel_of
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowsLostError
 

@@ -14,8 +14,8 @@ from support.served_shares import gradient_of, store_of
 
 from elastic.checkpoints.rows import CutRows
 from elastic.master.parameters.tables import Share, Tables
+from elastic.rows.arithmetic.kernels import kernel_of
 from elastic.rows.base import Life, RowGradient, Table
-from elastic.rows.kernels import kernel_of
 from elastic.rows.memory import MemoryRows
 from elastic.rows.placement import spread_rows
 from elastic.rows.store import Change

@@ -5,8 +5,8 @@ import time
 
 from support.served_master import PATIENCE_S, ServedMaster, gradient, messages
 
-from elastic.policy import aggregation
 from elastic.policy.replicas import ReplicaId
+from elastic.policy.updates import aggregation
 from elastic.rpc import elastic_pb2 as pb
 
 ACCEPTED = pb.ReportGradientReply.VERDICT_ACCEPTED
@@ -78,7 +78,7 @@ def test_one_goes_on_in_place_of_one_that_is_silent(monkeypatch):
             is_over = group.num_staged == 3 and not group.at_work._late
             return 0.0 if is_over else PATIENCE_S
 
-        monkeypatch.setattr("elastic.policy.update_group.hold_limit_s", limit_s)
+        monkeypatch.setattr("elastic.policy.updates.update_group.hold_limit_s", limit_s)
         reports = {crew.report(index): index for index in (0, 1, 2)}
         await _until(lambda: group.num_staged == 3)
         job.updates._wake()

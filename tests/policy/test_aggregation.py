@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.policy.aggregation import (
+from elastic.policy.updates.aggregation import (
     Accept,
     LateGradients,
     RefuseStale,

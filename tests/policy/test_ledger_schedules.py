@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from support.bounds import until
 from support.orders import made_ledger
 
-from elastic.policy.aggregation import UpdateRule, is_update_due
 from elastic.policy.failing import Retry, SizeFault
 from elastic.policy.tasks.ledger import Audit, LedgerConfig, NoTask, Refusal
 from elastic.policy.tasks.order import Shuffle
+from elastic.policy.updates.aggregation import UpdateRule, is_update_due
 
 
 class Job:

@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from elastic.policy.server_shares import MIN_CUT_BYTES, Share, Sized, Slice, spread
+from elastic.policy.updates.server_shares import MIN_CUT_BYTES, Share, Sized, Slice, spread
 
 SIZED = st.lists(
     st.tuples(

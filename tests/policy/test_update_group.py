@@ -5,10 +5,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from elastic.policy.aggregation import RefuseStale, UpdateRule, hold_limit_s, should_hold_reply
 from elastic.policy.tasks.ledger import Refusal, StagedRange
 from elastic.policy.tasks.records import RecordRange
-from elastic.policy.update_group import AtWork, GiveUp, GoOn, Stay, UpdateGroup
+from elastic.policy.updates.aggregation import (
+    RefuseStale,
+    UpdateRule,
+    hold_limit_s,
+    should_hold_reply,
+)
+from elastic.policy.updates.update_group import AtWork, GiveUp, GoOn, Stay, UpdateGroup
 
 STEP_S = 0.005
 LIMIT_S = hold_limit_s(STEP_S)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic.errors import ModelDefError
+from elastic.rows.arithmetic.initializers import Initializer, first_rows, parse
 from elastic.rows.base import Table
-from elastic.rows.initializers import Initializer, first_rows, parse
 
 IDS = np.arange(-50_000, 50_000, dtype=np.int64)
 

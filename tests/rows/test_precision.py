@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from elastic.rows.arithmetic.precision import numbers_of, packed, put_numbers, repacked, unpacked
 from elastic.rows.base import ROW_DTYPES, Table
-from elastic.rows.precision import numbers_of, packed, put_numbers, repacked, unpacked
 from elastic.rows.store import Change, TableForm
 
 NARROW = ("bfloat16", "int8")

@@ -16,7 +16,7 @@ from elastic.rows.redis.cluster import NUM_PARTS, NUM_SLOTS, Cluster, tags
 from elastic.rows.redis.link import RedisLink
 from elastic.rows.redis.store import RedisRows
 from elastic.rows.store import RowsLostError
-from elastic.spec.redis_url import RedisAddress
+from elastic.spec.values.redis_url import RedisAddress
 
 PATIENCE_S = 30.0
 IDS = range(200)

@@ -10,7 +10,7 @@ from elastic.rows.base import Table
 from elastic.rows.redis.link import RedisLink
 from elastic.rows.redis.store import RedisRows
 from elastic.rows.store import RowMissingError, RowsLostError, TableForm
-from elastic.spec.redis_url import RedisAddress
+from elastic.spec.values.redis_url import RedisAddress
 
 PREFIX = "elastic:{job/run}"
 PATIENCE_S = 0.5

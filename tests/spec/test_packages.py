@@ -10,7 +10,12 @@ import pytest
 import yaml
 from hints import PROJECTS, hints
 
-from elastic.spec.packages import DISTRIBUTION, FORMER_DISTRIBUTION, install_this, pip_install
+from elastic.spec.values.packages import (
+    DISTRIBUTION,
+    FORMER_DISTRIBUTION,
+    install_this,
+    pip_install,
+)
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

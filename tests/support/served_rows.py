@@ -3,7 +3,7 @@
 from elastic.master.parameters.server_rows import ServerRows
 from elastic.master.parameters.servers_with_rows import ServersWithRows
 from elastic.master.parameters.tables import Tables
-from elastic.rows.kernels import kernel_of
+from elastic.rows.arithmetic.kernels import kernel_of
 from support.served_shares import Shares
 
 

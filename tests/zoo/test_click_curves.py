@@ -8,8 +8,8 @@ from support.local_job import LocalJob, make_spec
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
+from elastic.rows.arithmetic.initializers import first_rows
 from elastic.rows.base import Table
-from elastic.rows.initializers import first_rows
 
 MINIBATCH_SIZE = 128
 UPDATES_BETWEEN = 60

@@ -9,7 +9,7 @@ from elastic.errors import JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import LogLine
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.job.logs import Manner, follow_logs, read_logs, read_previous_logs
-from elastic.spec.since import Since
+from elastic.spec.values.since import Since
 
 
 def replicas_named(reference: Reference, role: str | None, index: int | None) -> list[str]:

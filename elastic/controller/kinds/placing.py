@@ -32,7 +32,7 @@ from elastic.controller.resources.pod_parts import (
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.pods.states import has_ended
 from elastic.policy.cluster.rules import Taint, untolerated
-from elastic.spec.quantities import NANO, nanos_of, shown
+from elastic.spec.values.quantities import NANO, nanos_of, shown
 
 _ID_LENGTH: Final = 8
 """Letters of the id of a card; it is unique on its node."""

@@ -22,7 +22,7 @@ from elastic.controller.resources.training_job import (
     TrainingJobSpec,
 )
 from elastic.platforms.kubernetes.api.resources import BATCH_JOBS, REPLICA_SETS, Manifest, Resource
-from elastic.spec.quantities import NANO, nanos_of
+from elastic.spec.values.quantities import NANO, nanos_of
 
 LABELS: Final = {
     Role.MASTER: "paddle-job-master",

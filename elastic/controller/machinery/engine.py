@@ -11,7 +11,7 @@ somebody else was faster or the API server away, is decided again.
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -117,17 +117,7 @@ class Engine:
         self._told: dict[JobKey, str] = {}
         self._named_rights: set[str] = set()
         self._naming = threading.Lock()
-        self._threads = [
-            threading.Thread(
-                target=self._work, args=(self._queue,), name=f"pass {number}", daemon=True
-            )
-            for number in range(num_workers)
-        ]
-        # Two that place pods at once would both take the same room: one thread looks at all that
-        # do, and keeps those of other kinds from nothing.
-        self._threads.append(
-            threading.Thread(target=self._work, args=(self._placing,), name="placing", daemon=True)
-        )
+        self._threads = [*self._passes(num_workers)]
         if scaler is not None:
             scaling = Scaling(
                 cluster, self._informers, self._recorder, self._meter, scaler, self._is_leaving
@@ -167,6 +157,17 @@ class Engine:
         queue.add_after(key, in_s) if in_s else queue.add(key)
 
     # -- on the threads of the passes ----------------------------------------------------------
+
+    def _passes(self, num_workers: int) -> Iterator[threading.Thread]:
+        for number in range(num_workers):
+            yield threading.Thread(
+                target=self._work, args=(self._queue,), name=f"pass {number}", daemon=True
+            )
+        # Two that place pods at once would both take the same room: one thread looks at all that
+        # do, and keeps those of other kinds from nothing.
+        yield threading.Thread(
+            target=self._work, args=(self._placing,), name="placing", daemon=True
+        )
 
     def _work(self, queue: WorkQueue[JobKey]) -> None:
         while (taken := queue.take()) is not None:

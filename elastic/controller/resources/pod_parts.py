@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from elastic.controller.resources.common import Fields
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.spec.quantities import NANO, nanos_of
+from elastic.spec.values.quantities import NANO, nanos_of
 
 CARD_ID: Final = "kubeshare/GPUID"
 """The annotation of a SharePod, and the label of the pod that holds a card, which name the card."""

@@ -25,7 +25,7 @@ from elastic.controller.resources.common import (
 )
 from elastic.controller.resources.pod_parts import CARD_ID, PodParts, parts_of
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
-from elastic.spec.quantities import NANO
+from elastic.spec.values.quantities import NANO
 
 RESOURCE: Final = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 

@@ -38,9 +38,9 @@ from elastic.platforms.kubernetes.objects.manifests import (
 from elastic.platforms.kubernetes.objects.names import TRAIN_JOBS
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.policy.cluster.snapshot import ElasticBatch, Speed, Telling
-from elastic.policy.elastic_batch import elastic_batch
 from elastic.policy.fleet import desired_workers
-from elastic.policy.gradient_noise import GradientNoise
+from elastic.policy.updates.elastic_batch import elastic_batch
+from elastic.policy.updates.gradient_noise import GradientNoise
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET, MASTER, WORKER
 from elastic.spec.status import BatchStatus, JobPhase, JobStatus

@@ -34,9 +34,9 @@ from elastic.frameworks.keras.export import load_file, load_folder, save_file, s
 from elastic.frameworks.keras.variables import VariableGroup, to_array, variable_names
 from elastic.frameworks.user_code import leaves, metric_functions, predicted_arrays
 from elastic.rows.base import RowReader, Table
-from elastic.spec.export_form import ExportForm, export_target
 from elastic.spec.model_def import ModelDef
-from elastic.spec.paths import is_file
+from elastic.spec.values.export_form import ExportForm, export_target
+from elastic.spec.values.paths import is_file
 
 _SEED_STRIDE: Final = 0x9E3779B1
 """Spreads the seeds of one model's generators over the integers."""

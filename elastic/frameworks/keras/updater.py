@@ -22,7 +22,7 @@ from elastic.frameworks.keras.variables import (
     optimizer_names,
 )
 from elastic.frameworks.user_code import asked_for
-from elastic.rows.kernels import RowRule
+from elastic.rows.arithmetic.kernels import RowRule
 from elastic.spec.model_def import ModelDef
 
 _BY_ELEMENT: Final = (

@@ -39,8 +39,8 @@ from elastic.frameworks.user_code import (
     user_code,
 )
 from elastic.rows.base import RowReader, Table
-from elastic.spec.export_form import export_target
 from elastic.spec.model_def import ModelDef
+from elastic.spec.values.export_form import export_target
 
 
 class TorchMetrics:

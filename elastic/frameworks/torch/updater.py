@@ -15,7 +15,7 @@ from elastic.frameworks.base import Array, Tensors, UpdaterState, check_fit
 from elastic.frameworks.torch.arrays import fill, pack, to_array, to_tensor, unpack
 from elastic.frameworks.torch.model import TorchModel
 from elastic.frameworks.user_code import asked_for, user_code
-from elastic.rows.kernels import RowRule
+from elastic.rows.arithmetic.kernels import RowRule
 from elastic.spec.model_def import ModelDef
 
 PARALLEL_BYTES: Final = 32 << 20

@@ -14,14 +14,14 @@ from elastic.master.coordination.rounds import FIRST_TASK_ID, Round
 from elastic.master.coordination.sessions import Sessions, WorkerSession
 from elastic.master.coordination.updates import CommitLog, Updates
 from elastic.master.parameters.strategy import AnyStrategy
-from elastic.policy.aggregation import UpdateRule
-from elastic.policy.elastic_batch import BatchChoice
 from elastic.policy.evaluation import may_evaluate
 from elastic.policy.failing import Retry
 from elastic.policy.liveness import Liveness
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import Ledger, NoTask, Refusal, SkipRecord
 from elastic.policy.tasks.records import Task, TaskKind
+from elastic.policy.updates.aggregation import UpdateRule
+from elastic.policy.updates.elastic_batch import BatchChoice
 from elastic.telemetry.meter import JobMeter
 
 log = logging.getLogger(__name__)

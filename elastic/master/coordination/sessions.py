@@ -11,7 +11,7 @@ from typing import Final
 
 from elastic.policy.liveness import Hang, Liveness
 from elastic.policy.replicas import ReplicaId
-from elastic.policy.update_group import Outcome
+from elastic.policy.updates.update_group import Outcome
 from elastic.rpc.shared import Mappings
 
 WINDOW_S: Final = 10.0

@@ -22,14 +22,14 @@ from elastic.master.coordination.failures import JobFailure
 from elastic.master.coordination.rounds import EpochMeter, MeanLoss, MetricSums
 from elastic.master.coordination.sessions import Sessions, WorkerSession
 from elastic.master.parameters.strategy import AnyStrategy
-from elastic.policy.aggregation import Accept, LateGradients, RefuseStale, UpdateRule
 from elastic.policy.cluster.snapshot import Speed
-from elastic.policy.elastic_batch import BatchChoice
 from elastic.policy.oddities import ADVICE, Oddity
 from elastic.policy.size_speeds import Size
 from elastic.policy.tasks.epochs import Ending, EpochResult, ending_at
 from elastic.policy.tasks.ledger import Audit, Ledger, Refusal, StagedRange
-from elastic.policy.update_group import GiveUp, Outcome, Stay, UpdateGroup, Wait
+from elastic.policy.updates.aggregation import Accept, LateGradients, RefuseStale, UpdateRule
+from elastic.policy.updates.elastic_batch import BatchChoice
+from elastic.policy.updates.update_group import GiveUp, Outcome, Stay, UpdateGroup, Wait
 from elastic.telemetry.meter import LEASE_LOST, STALE, JobMeter
 from elastic.telemetry.summary import account_text, left_out_text, result_text
 

@@ -29,11 +29,11 @@ from elastic.master.prepare.preparation import Sources, checkpoint_path
 from elastic.master.report.status_board import StatusBoard
 from elastic.platforms.base import Fence
 from elastic.platforms.surroundings import MasterEnvironment
-from elastic.policy.aggregation import UpdateRule
 from elastic.policy.liveness import Liveness
 from elastic.policy.tasks.fixed_ranges import FixedRangeLedger
 from elastic.policy.tasks.ledger import Ledger, LedgerConfig, Refusal, tell_difference
 from elastic.policy.tasks.records import RecordRange, Shard, TaskKind
+from elastic.policy.updates.aggregation import UpdateRule
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 

@@ -32,12 +32,12 @@ from elastic.master.prepare.preparation import (
     total_updates,
     training_ledger,
 )
-from elastic.policy.aggregation import UpdateRule
-from elastic.policy.elastic_batch import BatchChoice
 from elastic.policy.liveness import Liveness
 from elastic.policy.tasks.ledger import Ledger
 from elastic.policy.tasks.records import Shard
 from elastic.policy.tasks.task_sizes import idle_workers
+from elastic.policy.updates.aggregation import UpdateRule
+from elastic.policy.updates.elastic_batch import BatchChoice
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 

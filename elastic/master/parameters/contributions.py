@@ -9,7 +9,7 @@ import numpy as np
 
 from elastic.frameworks.base import Array
 from elastic.master.parameters.strategy import Incoming
-from elastic.policy.gradient_noise import GroupGradients
+from elastic.policy.updates.gradient_noise import GroupGradients
 from elastic.rpc.layout import (
     DTYPES,
     Assembler,

@@ -16,8 +16,8 @@ from elastic.rows.cached import CachedRows
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowsLostError, RowStore
 from elastic.spec.job import JobSpec
-from elastic.spec.packages import pip_install
-from elastic.spec.redis_url import (
+from elastic.spec.values.packages import pip_install
+from elastic.spec.values.redis_url import (
     PASSWORD_VARIABLE,
     RedisAddress,
     own_password,

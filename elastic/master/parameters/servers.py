@@ -34,7 +34,7 @@ from elastic.master.parameters.strategy import (
 )
 from elastic.master.parameters.versions import PackedModel
 from elastic.platforms.base import NO_FENCE, Fence, FencedError
-from elastic.policy.server_shares import Share, spread
+from elastic.policy.updates.server_shares import Share, spread
 from elastic.rows.base import Ids, Values
 from elastic.rpc.client import BULK_TIMEOUT_S
 from elastic.rpc.server_client import (

@@ -21,9 +21,9 @@ from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import ParametersLostError
 from elastic.master.parameters.tables import Tables
 from elastic.platforms.base import NO_FENCE, Fence
+from elastic.rows.arithmetic.precision import repacked
 from elastic.rows.base import Table
 from elastic.rows.placement import life_on, spread_rows
-from elastic.rows.precision import repacked
 from elastic.rows.store import Change
 from elastic.rpc.client import BULK_TIMEOUT_S
 from elastic.rpc.server_client import Commit, Committed, LoadedShare, ServerClient

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from elastic.frameworks.base import Array, Tensors, UpdaterState
-from elastic.policy.server_shares import Share, Sized, Slice
+from elastic.policy.updates.server_shares import Share, Sized, Slice
 from elastic.rpc.layout import Layout
 
 SLOTS: Final = "slots"

@@ -14,7 +14,7 @@ from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState
 from elastic.master.parameters.contributions import Contribution, GradientReceiver, WeightedSum
 from elastic.master.parameters.strategy import NO_SERVERS, Directions, Incoming
 from elastic.master.parameters.versions import ModelBuffer, ModelBuffers, PackedModel
-from elastic.policy.gradient_noise import GroupGradients
+from elastic.policy.updates.gradient_noise import GroupGradients
 from elastic.rows.base import Ids
 from elastic.rows.base import Values as RowValues
 from elastic.rpc.layout import Layout

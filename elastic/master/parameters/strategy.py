@@ -14,7 +14,7 @@ from elastic.checkpoints.rows import CutRows
 from elastic.errors import InfrastructureError
 from elastic.frameworks.base import Array, Model, Tensors, UpdaterState
 from elastic.master.parameters.versions import PackedModel
-from elastic.policy.server_shares import Share
+from elastic.policy.updates.server_shares import Share
 from elastic.rows.base import Ids, RowGradients, Values
 from elastic.rpc.layout import Layout
 from elastic.rpc.shared import SharedHandle

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from elastic.checkpoints.rows import CutRows
 from elastic.errors import CheckpointError
+from elastic.rows.arithmetic.initializers import first_rows
+from elastic.rows.arithmetic.kernels import Kernel
+from elastic.rows.arithmetic.precision import numbers_of, put_numbers, repacked, unpacked
 from elastic.rows.base import CANDIDATES, Ids, Life, RowGradient, RowGradients, Table, Values
 from elastic.rows.changed import Noted, merged
-from elastic.rows.initializers import first_rows
-from elastic.rows.kernels import Kernel
 from elastic.rows.life import NOTES, Gone, is_due, leaving, note, noted, notes_after, without
-from elastic.rows.precision import numbers_of, put_numbers, repacked, unpacked
 from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids, part_rows
 from elastic.spec.status import TableStatus
 

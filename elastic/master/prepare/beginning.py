@@ -31,14 +31,14 @@ from elastic.master.parameters.tables import Tables
 from elastic.master.prepare.preparation import checkpoint_path
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.tasks.ledger import Ledger, LedgerError
+from elastic.rows.arithmetic.kernels import kernel_of
 from elastic.rows.base import Table
-from elastic.rows.kernels import kernel_of
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowStore
-from elastic.spec.export_form import ExportForm, export_target
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 from elastic.spec.model_def import ModelDef
+from elastic.spec.values.export_form import ExportForm, export_target
 
 
 def restore(

@@ -27,10 +27,10 @@ from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.tasks.records import Places, RecordRange, Shard, Task, TaskKind
 from elastic.policy.tasks.task_sizes import default_records_per_task
 from elastic.policy.tasks.training_ledger import TaskCut, TrainingLedger
-from elastic.spec.export_form import export_target
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind, Mode
 from elastic.spec.model_def import ModelDef, load_model_def
+from elastic.spec.values.export_form import export_target
 
 R = TypeVar("R")
 

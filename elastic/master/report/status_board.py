@@ -21,12 +21,12 @@ from elastic.platforms.base import (
     ReplicaRunner,
     StatusRefusedError,
 )
-from elastic.policy.elastic_batch import BatchChoice
-from elastic.policy.gradient_noise import GradientNoise
 from elastic.policy.replicas import told_id, told_phase
 from elastic.policy.size_speeds import SizeSpeeds
 from elastic.policy.tasks.epochs import EpochResult
 from elastic.policy.tasks.ledger import Ledger
+from elastic.policy.updates.elastic_batch import BatchChoice
+from elastic.policy.updates.gradient_noise import GradientNoise
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET, PS, REDIS, WORKER
 from elastic.spec.status import (

@@ -29,8 +29,8 @@ import elastic
 from elastic.errors import JobSpecError, PlatformError
 from elastic.platforms.images.request import DOCKERFILE_NAME, TEMPLATE_PATH
 from elastic.spec.job_file import FOLDER_FILE
-from elastic.spec.packages import DISTRIBUTION, install_this
-from elastic.spec.paths import is_dir
+from elastic.spec.values.packages import DISTRIBUTION, install_this
+from elastic.spec.values.paths import is_dir
 
 _TAG_LENGTH: Final = 20
 _INSTRUCTION: Final = re.compile(r"^\s*(ARG|FROM)\s+(.+?)\s*$", re.IGNORECASE | re.MULTILINE)

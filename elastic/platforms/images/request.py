@@ -14,8 +14,8 @@ from typing import Final
 from elastic.errors import JobSpecError
 from elastic.spec.job import JobSpec
 from elastic.spec.model_def.contract import find_module
-from elastic.spec.packages import DISTRIBUTION
-from elastic.spec.paths import is_dir
+from elastic.spec.values.packages import DISTRIBUTION
+from elastic.spec.values.paths import is_dir
 
 _MODULE_OF_PACKAGE: Final = {"torch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow"}
 """Keras computes with TensorFlow here, so that is what has to be there."""

@@ -35,8 +35,8 @@ from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 from elastic.spec.names import other_jobs
 from elastic.spec.roles import MASTER, ROLES
-from elastic.spec.since import Since
 from elastic.spec.status import JobPhase, JobStatus, with_present_speed
+from elastic.spec.values.since import Since
 
 COMMANDS: Final = {
     # -P: a file of the working folder must not stand in for one of our imports.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from elastic.spec.quantities import NANO, nanos_of, shown
+from elastic.spec.values.quantities import NANO, nanos_of, shown
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

@@ -15,7 +15,7 @@ import redis
 from redis.crc import key_slot
 
 from elastic.rows.redis.link import AWAY, CONNECT_S, RedisLink, connect
-from elastic.spec.redis_url import RedisAddress
+from elastic.spec.values.redis_url import RedisAddress
 
 NUM_PARTS: Final = 16
 """Of a job's rows: as many servers may have some. It is part of a job, as its keys are."""

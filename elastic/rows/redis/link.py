@@ -27,7 +27,7 @@ from elastic.errors import TrainingError, UserError
 from elastic.rows.redis.packing import PackedConnection, PackedSslConnection
 from elastic.rows.store import RowsLostError
 from elastic.spec.certificate import CERTIFICATE_NAME
-from elastic.spec.redis_url import PASSWORD_VARIABLE, RedisAddress
+from elastic.spec.values.redis_url import PASSWORD_VARIABLE, RedisAddress
 
 log = logging.getLogger(__name__)
 

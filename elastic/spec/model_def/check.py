@@ -14,7 +14,7 @@ from typing import Final
 from elastic.errors import ModelDefError
 from elastic.spec.model_def import SymbolNames, contract, is_needed
 from elastic.spec.model_def.contract import ModuleFile, Parameters, SymbolRule
-from elastic.spec.paths import exists
+from elastic.spec.values.paths import exists
 
 _LITERALS: Final = {
     ast.List: "list",

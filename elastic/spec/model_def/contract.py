@@ -10,9 +10,9 @@ from typing import Final
 
 from elastic.errors import ModelDefError
 from elastic.spec.names import nearest
-from elastic.spec.packages import pip_install
-from elastic.spec.paths import is_dir
 from elastic.spec.user_frames import read_only_advice
+from elastic.spec.values.packages import pip_install
+from elastic.spec.values.paths import is_dir
 
 
 @dataclass(frozen=True, slots=True)

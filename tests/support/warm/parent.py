@@ -32,7 +32,7 @@ from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.processes import ReplicaProcess, birth_of
 from support import warm
 
-COMMANDS = ["elastic.api", "elastic.cli.job_command", "elastic.cli.status"]
+COMMANDS = ["elastic.api", "elastic.cli.jobs.job_command", "elastic.cli.jobs.status"]
 COMMON = ["elastic.master.run", "elastic.worker.loop", "elastic.worker.assembly", *COMMANDS]
 MODULES = {
     # The first optimizer imports torch._dynamo.

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from elastic.embedding import KerasEmbedding
+from elastic.rows.arithmetic.initializers import first_rows
 from elastic.rows.base import Table
-from elastic.rows.initializers import first_rows
 
 NUM_IDS = 30
 TABLE = Table("items", 4, "normal(0.5)")

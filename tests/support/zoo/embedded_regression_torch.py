@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from elastic.embedding import Embedding
+from elastic.rows.arithmetic.initializers import first_rows
 from elastic.rows.base import Table
-from elastic.rows.initializers import first_rows
 
 NUM_IDS = 30
 TABLE = Table("items", 4, "normal(0.5)")

@@ -21,8 +21,8 @@ from elastic.platforms.kubernetes.pods import states
 from elastic.platforms.kubernetes.pods.observation import why_pending
 from elastic.policy.ended_jobs import only_here
 from elastic.spec.job import JobSpec
-from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
+from elastic.spec.values.since import Since
 
 
 def find_board(objects: JobObjects) -> BoardInCluster:

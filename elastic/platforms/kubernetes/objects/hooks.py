@@ -18,7 +18,7 @@ from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
 from elastic.spec.names import nearest
-from elastic.spec.paths import expand_user
+from elastic.spec.values.paths import expand_user
 
 _MERGE_KEYS: Final = ("name", "mountPath", "containerPort", "ip")
 """By which items of a list are recognised, as Kubernetes does in its own merges."""

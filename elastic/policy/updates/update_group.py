@@ -10,7 +10,8 @@ A pure machine: it is told what happens, and says what is to be done. The time c
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from elastic.policy.aggregation import (
+from elastic.policy.tasks.ledger import Refusal, StagedRange
+from elastic.policy.updates.aggregation import (
     Accept,
     RefuseStale,
     UpdateRule,
@@ -20,7 +21,6 @@ from elastic.policy.aggregation import (
     should_hold_reply,
     should_wait_to_begin,
 )
-from elastic.policy.tasks.ledger import Refusal, StagedRange
 
 
 class AtWork:

@@ -18,7 +18,7 @@ from elastic.controller.settings import (
     Autoscaling,
 )
 from elastic.errors import DescriptionError
-from elastic.spec.since import parse_since
+from elastic.spec.values.since import parse_since
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 

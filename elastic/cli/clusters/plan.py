@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elastic.cli.exit_codes import ExitCode
-from elastic.cli.options import cluster_choice, cluster_options, kinds_option, namespace_option
-from elastic.cli.policies import (
+from elastic.cli.clusters.policies import (
     POLICY_NAMES,
     policy_options,
     read_text,
     refuse_cluster_options,
     write_text,
 )
+from elastic.cli.exit_codes import ExitCode
+from elastic.cli.options import cluster_choice, cluster_options, kinds_option, namespace_option
 
 if TYPE_CHECKING:
     from elastic.policy.cluster.snapshot import Snapshot

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from elastic.policy.cluster.snapshot import ElasticBatch, Speed
-from elastic.policy.gradient_noise import GradientNoise, GroupGradients
 from elastic.policy.scaling.speeds.offers import efficiency, size_at
 from elastic.policy.scaling.speeds.speed import FREE_TRIALS, Seen, SpeedModel, fit
-from elastic.spec.batch_range import BatchRange
+from elastic.policy.updates.gradient_noise import GradientNoise, GroupGradients
+from elastic.spec.values.batch_range import BatchRange
 
 LEAST_GAIN: Final = 0.05
 """What another batch has to promise: speeds that are measured twice differ by a few percent."""

@@ -21,8 +21,8 @@ from elastic.cli.options import (
 from elastic.client.following import replica_names
 from elastic.platforms.base import LogLine, Platform
 from elastic.spec.roles import ROLES
-from elastic.spec.since import Since
 from elastic.spec.status import JobPhase
+from elastic.spec.values.since import Since
 from elastic.telemetry.display import takes_colours
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green")

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from elastic.cli.clusters.policies import OPTIONS as AUTOSCALING
+from elastic.cli.clusters.policies import autoscaling_of, autoscaling_options
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, cluster_options, kinds_option, namespace_option
-from elastic.cli.policies import OPTIONS as AUTOSCALING
-from elastic.cli.policies import autoscaling_of, autoscaling_options
 from elastic.controller.settings import IMAGE
 from elastic.errors import PlatformError
 

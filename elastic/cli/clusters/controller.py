@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
+from elastic.cli.clusters.policies import autoscaling_of, autoscaling_options
 from elastic.cli.exit_codes import ExitCode
 from elastic.cli.options import cluster_choice, cluster_options, kinds_option
-from elastic.cli.policies import autoscaling_of, autoscaling_options
 from elastic.controller.settings import DEFAULTS, Settings
 
 _EPILOG = """\b

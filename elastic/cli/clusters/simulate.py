@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from elastic.cli.exit_codes import ExitCode
-from elastic.cli.options import cluster_choice, cluster_options, namespace_option
-from elastic.cli.policies import (
+from elastic.cli.clusters.policies import (
     POLICY_NAMES,
     policy_options,
     read_text,
     refuse_cluster_options,
     write_text,
 )
+from elastic.cli.exit_codes import ExitCode
+from elastic.cli.options import cluster_choice, cluster_options, namespace_option
 from elastic.errors import DescriptionError
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def _check_plotting() -> None:
     """Say what is missing before anything is simulated."""
     from importlib.util import find_spec
 
-    from elastic.spec.packages import pip_install
+    from elastic.spec.values.packages import pip_install
 
     if find_spec("matplotlib") is None:
         raise DescriptionError(

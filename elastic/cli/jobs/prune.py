@@ -10,8 +10,8 @@ from elastic.cli.options import open_platform, platform_option, read_moment
 from elastic.errors import ElasticError, JobExistsError, JobNotFoundError, PlatformError
 from elastic.platforms.base import Platform
 from elastic.policy.ended_jobs import ended_before, ended_s
-from elastic.spec.since import Since
 from elastic.spec.status import JobStatus
+from elastic.spec.values.since import Since
 from elastic.telemetry.summary import duration_text
 
 _EPILOG = """\b
