@@ -90,7 +90,8 @@ class ClusterJobs:
 
     def spec(self, name="job", does="obey", **changes):
         """A job whose scripted master does something, with little to ask of the node."""
-        small = "cpu=0.05,memory=32Mi"
+        # What asks for a twentieth of a core, and gets no more, takes seconds to start Python.
+        small, most = "cpu=0.05,memory=32Mi", "cpu=1,memory=64Mi"
         values = {
             "job_name": name,
             "model_zoo": "zoo",
@@ -102,7 +103,9 @@ class ClusterJobs:
             "image": IMAGE,
             "image_pull_policy": "Never",
             "master_resource_request": "cpu=0.05,memory=64Mi",
+            "master_resource_limit": most,
             "worker_resource_request": small,
+            "worker_resource_limit": most,
             "envs": {"MASTER_DOES": does},
         }
         return JobSpec(**values | changes)
