@@ -199,7 +199,10 @@ def _nonnegative_least_squares(rows: Floats, start: Floats, scales: Floats) -> F
     """
     x = np.where(scales > 0, start, 0.0)
     used = np.flatnonzero(scales.any(axis=1)).tolist()
-    normal = np.array([[_sum(rows[:, one] * rows[:, other]) for other in used] for one in used])
+    normal = np.empty((len(used), len(used), rows.shape[2]))
+    for at, one in enumerate(used):
+        for beside, other in enumerate(used[: at + 1]):
+            normal[at, beside] = normal[beside, at] = _sum(rows[:, one] * rows[:, other])
     for at, part in enumerate(used):
         held = PRIOR[part] * scales[part]
         normal[at, at] += held * held
@@ -210,7 +213,9 @@ def _nonnegative_least_squares(rows: Floats, start: Floats, scales: Floats) -> F
 
 
 def _sum(rows: Floats) -> Floats:
-    """From the first to the last."""
+    """From the first to the last, which NumPy's own sum does not promise."""
+    if rows[0].size <= _FEW:
+        return np.asarray(np.add.accumulate(rows)[-1])
     total: Floats = rows[0]
     for row in rows[1:]:
         total = total + row
