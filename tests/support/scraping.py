@@ -5,9 +5,12 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
+_GIVEN = set()
+"""Ports that somebody here is about to listen at, though nobody does yet."""
+
 
 def free_ports(count=1):
-    """The first of so many ports in a row that nobody listens at."""
+    """The first of so many ports in a row that nobody listens at, nor was told to."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as first:
             port = first.getsockname()[1]
@@ -16,6 +19,10 @@ def free_ports(count=1):
                     socket.create_server(("127.0.0.1", number)).close()
             except (OSError, OverflowError):
                 continue
+            ports = set(range(port, port + count))
+            if ports & _GIVEN:
+                continue
+            _GIVEN.update(ports)
             return port
 
 
