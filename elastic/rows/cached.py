@@ -91,6 +91,9 @@ class CachedRows:
     def close(self) -> None:
         """See `RowStore`: what is pending is left out, since nothing rests on it."""
         self._store.close()
+        with self._lock:
+            # Before who waits goes on: what was closed has nothing more to tell.
+            self._failure = RowsLostError("its rows were closed while they were asked for")
         if self._thread is not None:
             self._pending.put(None)
             self._thread.join()
@@ -229,10 +232,12 @@ class CachedRows:
     # -- what is pending -----------------------------------------------------------------------
 
     def _write_behind(self) -> None:
+        commit: _Commit | None
         while (commit := self._pending.get()) is not None:
             if self._failure is None:
                 self._make(commit)
             self._pending.task_done()
+        self._pending.task_done()
 
     def _make(self, commit: _Commit) -> None:
         try:

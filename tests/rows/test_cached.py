@@ -1,5 +1,8 @@
 """What a commit behind the caller comes to: it is made, or whoever asks next is told."""
 
+import threading
+from concurrent.futures import Future
+
 import numpy as np
 import pytest
 from support.redis_servers import redis_server
@@ -98,6 +101,25 @@ def test_a_fault_of_the_store_is_told_to_who_asks_next_and_nobody_waits(store, i
     make(store, deep=rows_of([1], 1))
     with pytest.raises(IndexError, match="a fault"):
         store.hold(1)
+
+
+@pytest.mark.parametrize("asks", ["num_rows", "read", "hold"])
+def test_what_was_closed_keeps_nobody_waiting(asks, store):
+    """An update that measures the tables while the job goes back, and so closes them."""
+    make(store, deep=rows_of([1], 1))
+    store.close()
+    words = {"num_rows": ("deep",), "read": ("deep", np.asarray([2])), "hold": (1,)}[asks]
+    told = Future()
+
+    def ask():
+        try:
+            told.set_result(getattr(store, asks)(*words))
+        except RowsLostError as error:
+            told.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    with pytest.raises(RowsLostError, match="closed"):
+        told.result(20)
 
 
 def test_no_more_is_remembered_than_there_is_room_for(store, monkeypatch):
