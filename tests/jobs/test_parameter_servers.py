@@ -57,8 +57,10 @@ def test_a_server_that_dies_costs_no_other_process_its_life(tmp_path):
         # What is evaluated is a cut, which may be written after it counts as done.
         cuts = job.directory.path / "cuts"
         job.wait_until(
-            lambda status: status.progress.records_done >= NUM_RECORDS
-            and version_of(list_cuts(cuts)[0]) == status.progress.model_version
+            lambda status: (
+                status.progress.records_done >= NUM_RECORDS
+                and version_of(list_cuts(cuts)[0]) == status.progress.model_version
+            )
         )
         others = job.pids("worker"), job.pids("master"), job.pids("ps")[0]
         end_and_wait(job.pids("ps")[1])
