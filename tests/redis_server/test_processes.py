@@ -1,6 +1,7 @@
 """The process of a job's own Redis is one of the job's, whoever else is left."""
 
 import contextlib
+import re
 
 import psutil
 import pytest
@@ -26,6 +27,21 @@ def test_a_redis_that_has_outlived_all_others_ends_with_its_job(tmp_path):
         assert job.processes() == [server]
         job.platform.kill(job.spec.job_name, 60.0)
         eventually(lambda: not server.is_running())
+
+
+def test_a_resumed_job_has_no_rows_of_the_run_before_in_its_redis(tmp_path):
+    gate = Gate(tmp_path / "gate")
+    gate.open()
+    for num_epochs in (1, 2):
+        settings = {"num_epochs": num_epochs, "resume": num_epochs > 1}
+        spec = gated_spec(gate, 0, embedding_store="redis").model_copy(update=settings)
+        with LocalJob(spec, tmp_path) as job:
+            job.succeed()
+            run = job.directory.submission().uid
+            [kept] = job.directory.all_kept_paths()
+        written = b"".join(path.read_bytes() for path in kept.rglob("*.aof"))
+        runs = set(re.findall(rb"job/([0-9a-f-]+)", written))
+        assert runs == {run.encode()}
 
 
 @pytest.mark.parametrize(

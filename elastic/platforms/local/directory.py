@@ -24,6 +24,7 @@ from elastic.platforms.local.files import (
 from elastic.platforms.traces import STEP_NAME
 from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
+from elastic.spec.roles import ROLES
 from elastic.spec.status import JobStatus, StoredStatus
 
 logger = logging.getLogger(__name__)
@@ -129,6 +130,10 @@ class JobDirectory:
     def kept_path(self, replica: ReplicaId) -> Path:
         """The folder of what all launches of a replica keep."""
         return self.path / replica.name
+
+    def all_kept_paths(self) -> list[Path]:
+        """What is kept now of replicas of any role."""
+        return [path for role in ROLES for path in self.path.glob(f"{role}-*") if path.is_dir()]
 
     def log_path(self, replica: ReplicaId) -> Path:
         return self.logs_path / f"{replica.name}.log"
