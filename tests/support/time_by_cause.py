@@ -100,24 +100,31 @@ class Observer:
         used_ticks, self._is_runnable = {}, False
         for pid in pids:
             if self._strangers[pid] < _SURE_AFTER_LOOKS:
-                # It has ended, or is another user's.
+                # One that cannot be read is one as well: it has ended, is another user's, or the
+                # kernel's, of which there are a hundred.
+                self._strangers[pid] += 1
                 with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                     self._look_at(pid, used_ticks)
         before, self._used_ticks = self._used_ticks, used_ticks
         return sum(ticks - before.get(pid, 0) for pid, ticks in used_ticks.items())
 
     def _look_at(self, pid, used_ticks):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        # Looked at more than once: it may be one of ours that is about to become another program.
         if pid in self._ours or int(fields[1]) in self._ours or self._has_mark(pid):
             self._ours.add(pid)
-            self._is_runnable |= fields[0] == "R"
+            self._strangers[pid] = 0
+            self._is_runnable |= fields[0] == b"R"
             used_ticks[pid] = int(fields[11]) + int(fields[12])
-        else:
-            # It may be one of ours that is about to become another program.
-            self._strangers[pid] += 1
 
     def _has_mark(self, pid):
-        return self._mark in Path(f"/proc/{pid}/environ").read_bytes()
+        return self._mark in _read(f"/proc/{pid}/environ")
+
+
+def _read(path):
+    # What a `Path` makes of it takes longer than to read it.
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read()
 
 
 def _merged(spans):
