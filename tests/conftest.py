@@ -31,11 +31,17 @@ PURE_TIMEOUT_S = 60
 USUAL_EXAMPLES = 100
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Nothing starts in tests of pure code, so that one which takes long goes on for ever.
+    """Say which tests are of this run, and how long those of pure code may take.
 
-    Those of soak play many cases, and are meant to.
+    Nothing starts in these, so that one which takes long goes on for ever; those of soak play many
+    cases, and are meant to.
     """
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None and not seeds.is_drawn(item.nodeid, *sampled.args):
+            item.add_marker("soak")
     timeout_s = PURE_TIMEOUT_S * settings.default.max_examples / USUAL_EXAMPLES
     for item in items:
         if not PURE.isdisjoint(item.path.parents) and item.get_closest_marker("soak") is None:

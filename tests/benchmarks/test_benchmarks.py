@@ -61,6 +61,7 @@ def check(ratios, num_rounds):
         assert all(1e-3 < value < 1e3 for value in ratio.ratios), ratio
 
 
+@pytest.mark.sampled(3)
 def test_dispatch():
     ratios = dispatch.run(TINY)
     assert [ratio.name for ratio in ratios] == [
@@ -71,6 +72,7 @@ def test_dispatch():
     check(ratios, TINY.rounds)
 
 
+@pytest.mark.sampled(3)
 def test_plans():
     ratios = plans.run(TINY)
     assert len(ratios) == 4 * len(POLICIES)
@@ -80,12 +82,14 @@ def test_plans():
     assert all(value > 0 for ratio in seconds for value in ratio.numerator.values)
 
 
+@pytest.mark.sampled(3)
 def test_a_simulated_day():
     ratios = simulated_day.run(TINY)
     assert [ratio.name.partition(", ")[2] for ratio in ratios] == list(POLICIES)
     assert all(len(ratio.ratios) == 1 and ratio.median > 0 for ratio in ratios)
 
 
+@pytest.mark.sampled(3)
 def test_fractions():
     ratios = fractions.run(TINY)
     assert len(ratios) == 6
@@ -101,12 +105,14 @@ def test_plans_are_of_clusters_in_which_jobs_come_and_go():
     assert sum(each.is_waiting for each in later.jobs) == 2
 
 
+@pytest.mark.sampled(3)
 def test_push():
     ratios = push.run(TINY)
     assert len(ratios) == 8
     check(ratios, TINY.rounds)
 
 
+@pytest.mark.sampled(3)
 def test_servers(monkeypatch):
     monkeypatch.setattr(servers, "NUMBERS", (1,))
     ratios = servers.run(TINY)
@@ -114,10 +120,12 @@ def test_servers(monkeypatch):
     check(ratios, TINY.rounds)
 
 
+@pytest.mark.sampled(3)
 def test_apply():
     check([measure_apply(TINY, "torch", "sgd", threads=1)], TINY.rounds)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", reading.SOURCES, ids=[each.name for each in reading.SOURCES])
 def test_reading(source):
     ratio = reading.measure_reading(TINY, source)
@@ -126,6 +134,7 @@ def test_reading(source):
     assert all(value > 0 for value in ratio.ratios)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", shuffling.SOURCES, ids=lambda source: source.path)
 def test_shuffling(source):
     *batches, alone = shuffling.measure(TINY, source)
@@ -134,29 +143,35 @@ def test_shuffling(source):
     check([alone], TINY.rounds)
 
 
+@pytest.mark.sampled(3)
 def test_startup():
     check(startup.run(TINY), TINY.rounds)
 
 
+@pytest.mark.sampled(3)
 def test_one_worker():
     with prepared(TINY.num_records) as folder:
         check([one_worker.measure_job(TINY, folder, "torch", threads=1)], TINY.job_rounds)
 
 
+@pytest.mark.sampled(3)
 def test_two_workers():
     check(two_workers.run(TINY), TINY.pair_rounds)
 
 
+@pytest.mark.sampled(3)
 def test_recovery():
     check(recovery.run(TINY), TINY.job_rounds)
 
 
+@pytest.mark.sampled(3)
 def test_columns():
     ratios = columns.run(TINY)
     assert len(ratios) == 7
     check(ratios, TINY.rounds)
 
 
+@pytest.mark.sampled(3)
 def test_rows(monkeypatch):
     monkeypatch.setattr(rows, "DIMS", (16,))
     monkeypatch.setattr(redis_program, "find_program", lambda: None)
@@ -200,6 +215,7 @@ def test_the_ids_of_a_step_are_as_often_as_their_kind_says():
     assert len(zipf[0]) < 0.7 * len(uniform[0])
 
 
+@pytest.mark.sampled(3)
 def test_clicks(tmp_path, monkeypatch):
     prepare(tmp_path, TINY.num_clicks, num_test_records=1)
     small, large = clicks.MINIBATCH_SIZE, clicks.LARGE_MINIBATCH_SIZE
@@ -210,11 +226,13 @@ def test_clicks(tmp_path, monkeypatch):
         check([measured], TINY.job_rounds)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", epoch_input.INPUTS, ids=lambda source: source.name)
 def test_epoch_input(tmp_path, source):
     check([epoch_input._measure(TINY, tmp_path, source)], TINY.rounds)
 
 
+@pytest.mark.sampled(3)
 def test_controller():
     ratios = controller.run(TINY)
     silent = [ratio for ratio in ratios if "unchanged" in ratio.name]

@@ -43,6 +43,7 @@ def test_a_record_that_fails_can_be_skipped(tmp_path):
     assert "record 11 of" in message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("framework", "name"), [("torch", "model"), ("keras", "model"), ("keras", "model.savedmodel")]
 )

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from support.local_job import make_spec
 from support.thread_job import obedient_spec, run_job, write_records
 
@@ -132,6 +133,7 @@ def _normed(hidden, scale, shift, mean, variance, epsilon):
     return (hidden - mean) / np.sqrt(variance + epsilon) * scale + shift
 
 
+@pytest.mark.sampled(2)
 def test_keras_models_are_read_without_this_project(tmp_path):
     """Each form of them, by one process."""
     outputs = [tmp_path / str(at) / "out" / name for at, name in enumerate(KERAS_FORMS)]

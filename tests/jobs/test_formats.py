@@ -109,6 +109,7 @@ def test_training_with_evaluation(tmp_path, expected, case, framework, form):
     assert metrics_of(status) == pytest.approx(expected(framework).metrics, rel=1e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("case", "framework", "form"), TAKEN)
 def test_evaluating(tmp_path, expected, case, framework, form):
     _, test = write(case, tmp_path)
@@ -121,6 +122,7 @@ def test_evaluating(tmp_path, expected, case, framework, form):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("case", "framework", "form"), TAKEN)
 def test_predicting(tmp_path, expected, case, framework, form):
     _, test = write(case, tmp_path)

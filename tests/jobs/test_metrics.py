@@ -92,6 +92,7 @@ def test_they_say_how_the_job_stands(exported):
     assert value(worker, "elastic_worker_received_bytes_total") > 0
 
 
+@pytest.mark.sampled(2)
 def test_the_dashboard_asks_for_nothing_else(exported):
     names = OF_A_CHOSEN_BATCH.union(*exported)
     queried = queried_names()

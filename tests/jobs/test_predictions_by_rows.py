@@ -39,6 +39,7 @@ FRAMEWORKS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("framework", "store"), [("torch", "redis"), ("keras", "servers, encrypted")]
 )

@@ -1,4 +1,5 @@
-"""Which of many seeds a run takes: some, drawn by the date, so that every day sees others."""
+"""Which of many seeds, or long tests, a run takes: some, drawn by the date, so that every day sees
+others."""
 
 import os
 import random
@@ -16,3 +17,8 @@ def drawn_by():
 def drawn(seeds, count, name):
     """Some of the seeds; `name` tells one draw from the others of a run."""
     return frozenset(random.Random(f"{drawn_by()} {name}").sample(sorted(seeds), count))
+
+
+def is_drawn(name, every):
+    """Whether this run is one of so many that take what has this name."""
+    return random.Random(f"{drawn_by()} {name}").randrange(every) == 0

@@ -23,6 +23,7 @@ def run_baseline(command, model_def, data, *options):
     return json.loads(done.stdout)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("command", "model_def"),
     [

@@ -64,6 +64,7 @@ def plain_curve(train, test, versions, seed=0):
     return losses
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_the_curve_is_that_of_a_plain_loop(num_workers, tmp_path):
     data_dir = prepared_dir("clicks")

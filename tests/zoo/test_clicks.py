@@ -208,6 +208,7 @@ def test_twins_compute_the_same(name):
 
 
 # The curve of the first shows more, in `test_click_curves`.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODULES[1:])
 def test_two_workers_learn_more_than_from_numbers_alone(name, tmp_path):
     """A linear model of the 13 numbers reaches an area of 0.61."""

@@ -7,6 +7,7 @@ from support.local_job import LocalJob, make_spec
 SMALL_LM = {"d_model": 64, "n_layers": 2, "n_heads": 4, "context": 32}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("framework", ["torch", "keras"])
 def test_language_model_learns_more_than_byte_frequencies(framework, tmp_path):
     data_dir = prepared_dir("char_lm", context=32, num_windows=3200, num_test_windows=320)
