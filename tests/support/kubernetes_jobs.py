@@ -90,8 +90,7 @@ class ClusterJobs:
 
     def spec(self, name="job", does="obey", **changes):
         """A job whose scripted master does something, with little to ask of the node."""
-        # What asks for a twentieth of a core, and gets no more, takes seconds to start Python.
-        small, most = "cpu=0.05,memory=32Mi", "cpu=1,memory=64Mi"
+        small = "cpu=0.05,memory=32Mi"
         values = {
             "job_name": name,
             "model_zoo": "zoo",
@@ -103,11 +102,13 @@ class ClusterJobs:
             "image": IMAGE,
             "image_pull_policy": "Never",
             "master_resource_request": "cpu=0.05,memory=64Mi",
-            "master_resource_limit": most,
             "worker_resource_request": small,
-            "worker_resource_limit": most,
             "envs": {"MASTER_DOES": does},
         }
+        for role in ("master", "worker"):
+            if f"{role}_resource_request" not in changes:
+                # By a twentieth of a core, which is a limit too, Python takes seconds to start.
+                values[f"{role}_resource_limit"] = "cpu=1,memory=64Mi"
         return JobSpec(**values | changes)
 
     def submit(self, name="job", does="obey", **changes):
