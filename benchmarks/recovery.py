@@ -88,6 +88,8 @@ def run(size: Size) -> list[Ratio]:
             commit_log=str(folder / "commits"),
             envs=threads_environment(1),
             recovery_interval=0.5,
+            # To be paused is no hang.
+            hang_timeout=3600,
         )
         with job:
             victim = VictimJob(job)

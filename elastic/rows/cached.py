@@ -244,7 +244,8 @@ class CachedRows:
             with self._writing:
                 self._store.commit(commit.version, commit.changes, commit.before)
         except Exception as error:  # noqa: BLE001 - who asks next raises it; else all would wait
-            self._failure = error
+            if self._failure is None:
+                self._failure = error
 
     @contextmanager
     def _settled(self) -> Iterator[None]:
