@@ -1,6 +1,6 @@
 """A plugin of pytest that tells where a run's time went, by folder and by cause.
 
-Twice a second it looks at what the processes of a test are doing, its own and all that it
+Several times a second it looks at what the processes of a test are doing, its own and all that it
 has started. What it finds is the cause of the time since it looked last:
 
 - *starting*: one of them is an interpreter that starts, or imports modules;
@@ -35,7 +35,7 @@ REPORT_VARIABLE = "ELASTIC_TEST_REPORT"
 
 NUM_LONGEST = 20
 LONG_S = 1.0
-PERIOD_S = 0.5
+PERIOD_S = 0.2
 BUSY = 0.2
 """Cores in use from which on processes compute, and do not just look whether there is news."""
 _SURE_AFTER_LOOKS = 5
