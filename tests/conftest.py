@@ -26,7 +26,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 PURE = {Path(__file__).with_name(name) for name in ("policy", "spec", "rpc", "telemetry")}
-PURE_TIMEOUT_S = 120
+PURE_TIMEOUT_S = 60
 """For the examples of the usual profile."""
 USUAL_EXAMPLES = 100
 

@@ -38,7 +38,7 @@ def test_a_resumed_job_has_no_rows_of_the_run_before_in_its_redis(tmp_path):
         with LocalJob(spec, tmp_path) as job:
             job.succeed()
             run = job.directory.submission().uid
-            [kept] = job.directory.all_kept_paths()
+            [kept] = job.directory.replica_paths()
         written = b"".join(path.read_bytes() for path in kept.rglob("*.aof"))
         runs = set(re.findall(rb"job/([0-9a-f-]+)", written))
         assert runs == {run.encode()}

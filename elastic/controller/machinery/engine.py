@@ -156,8 +156,6 @@ class Engine:
         queue = self._placing if self._kinds[key.resource].sees_cluster else self._queue
         queue.add_after(key, in_s) if in_s else queue.add(key)
 
-    # -- on the threads of the passes ----------------------------------------------------------
-
     def _passes(self, num_workers: int) -> Iterator[threading.Thread]:
         for number in range(num_workers):
             yield threading.Thread(
@@ -168,6 +166,8 @@ class Engine:
         yield threading.Thread(
             target=self._work, args=(self._placing,), name="placing", daemon=True
         )
+
+    # -- on the threads of the passes ----------------------------------------------------------
 
     def _work(self, queue: WorkQueue[JobKey]) -> None:
         while (taken := queue.take()) is not None:

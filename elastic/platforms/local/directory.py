@@ -131,8 +131,8 @@ class JobDirectory:
         """The folder of what all launches of a replica keep."""
         return self.path / replica.name
 
-    def all_kept_paths(self) -> list[Path]:
-        """What is kept now of replicas of any role."""
+    def replica_paths(self) -> list[Path]:
+        """The folders that replicas of any role keep now; see `kept_path`."""
         return [path for role in ROLES for path in self.path.glob(f"{role}-*") if path.is_dir()]
 
     def log_path(self, replica: ReplicaId) -> Path:

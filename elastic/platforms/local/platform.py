@@ -473,7 +473,7 @@ def _resume(directory: JobDirectory, staged: JobDirectory, kind: JobKind) -> Non
         for path in (directory.desired_path, directory.observed_path, directory.exits_path):
             shutil.rmtree(path, ignore_errors=True)
             path.mkdir(mode=0o700)
-        for path in directory.all_kept_paths():
+        for path in directory.replica_paths():
             # Rows of a run have its name, and the next one begins with those of a checkpoint.
             shutil.rmtree(path, ignore_errors=True)
         for path in (
