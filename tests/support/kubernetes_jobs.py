@@ -91,8 +91,6 @@ class ClusterJobs:
     def spec(self, name="job", does="obey", **changes):
         """A job whose scripted master does something, with little to ask of the node."""
         small = "cpu=0.05,memory=32Mi"
-        # One that takes 2 s to crash has no short life, and its container no end to tell of.
-        cores = 0.5 if does == "crash" else 0.05
         values = {
             "job_name": name,
             "model_zoo": "zoo",
@@ -103,7 +101,7 @@ class ClusterJobs:
             "namespace": self.namespace,
             "image": IMAGE,
             "image_pull_policy": "Never",
-            "master_resource_request": f"cpu={cores},memory=64Mi",
+            "master_resource_request": "cpu=0.05,memory=64Mi",
             "worker_resource_request": small,
             "envs": {"MASTER_DOES": does},
         }

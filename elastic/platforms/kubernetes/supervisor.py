@@ -40,12 +40,13 @@ MAX_WORDS: Final = 4096
 MAX_PRINTED: Final = 2048
 """Of a log, as much as the kubelet would keep of a container that has left no last words."""
 
-SHORT_LIFE_S: Final = 2.0
-"""Shorter than a master takes to come to its work: one that is killed at it again and again is not
-meant."""
-MAX_SHORT_LIVES: Final = 10
-"""Then the kubelet is left to wait and try: it tells people of a container, and not of a process.
-More than a job may have crashes, so that this only happens where nobody comes to count them."""
+ACCOUNT_NAME: Final = "masters.json"
+"""Written by each life of a master when it has looked how those before it have ended, before its
+work."""
+MAX_UNCOUNTED: Final = 10
+"""Lives in a row that did not come so far, after which the kubelet is left to wait and try: it
+tells people of a container, and not of a process. More than a job may have crashes, so that a
+master that is killed at its beginning by chance is no such case."""
 
 _READ_BYTES: Final = 65536
 _LEFT_S: Final = 5.0
@@ -112,6 +113,12 @@ class LifeLog:
                 lives[-1] = Life(last.number, last.container, entry, ended_s)
         return lives
 
+    def counted_ns(self) -> int:
+        """When a life last counted those before it; 0 where none has."""
+        with suppress(OSError):
+            return (self._path.parent / ACCOUNT_NAME).stat().st_mtime_ns
+        return 0
+
     def _entries(self) -> Iterator[dict[str, Any]]:
         with suppress(FileNotFoundError):
             for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -155,12 +162,12 @@ class Supervisor:
         """Returns the exit code of the container."""
         for number in _PASSED_ON:
             signal.signal(number, self._pass_on)
-        num_short = 0
+        num_uncounted = 0
         while True:
-            began_s = time.monotonic()
+            counted_ns = self._log.counted_ns()
             code = self._live()
-            num_short = num_short + 1 if time.monotonic() - began_s < SHORT_LIFE_S else 0
-            if code == 0 or self._asked_by is not None or num_short == MAX_SHORT_LIVES:
+            num_uncounted = num_uncounted + 1 if self._log.counted_ns() == counted_ns else 0
+            if code == 0 or self._asked_by is not None or num_uncounted == MAX_UNCOUNTED:
                 return code
             logger.warning("the program ended with exit code %d and is started again", code)
 

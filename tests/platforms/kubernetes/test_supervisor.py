@@ -5,14 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 from support.kubernetes_jobs import FIRST_PROCESS
 from support.local_jobs import eventually
 
-from elastic.platforms.kubernetes.supervisor import MAX_SHORT_LIVES, LifeLog
+from elastic.platforms.kubernetes.supervisor import ACCOUNT_NAME, MAX_UNCOUNTED, LifeLog
 
 PROGRAM = """
 import os, pathlib, signal, subprocess, sys, time
@@ -36,9 +35,15 @@ match does:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
         (folder / "ready").touch()
         time.sleep(60)
+    case "late":
+        time.sleep(2.5)
+        sys.exit(4)
+    case "count":
+        (folder / "ACCOUNT_NAME").touch()
+        sys.exit(4)
     case code:
         sys.exit(int(code))
-"""
+""".replace("ACCOUNT_NAME", ACCOUNT_NAME)
 
 
 class Container:
@@ -146,12 +151,18 @@ def test_who_asks_for_an_end_gets_that_of_the_program(start):
     assert len(container.log.read()) == 1
 
 
-def test_a_program_that_never_lives_long_is_left_to_the_kubelet(start):
-    container = start("4")
-    began_s = time.monotonic()
+@pytest.mark.parametrize("does", ["4", "late"])
+def test_a_program_that_never_comes_to_count_its_lives_is_left_to_the_kubelet(start, does):
+    """However long it takes to fail."""
+    container = start(does)
     assert container.wait()[0] == 4
-    assert len(container.log.read()) == MAX_SHORT_LIVES
-    assert time.monotonic() - began_s < 60.0
+    assert len(container.log.read()) == MAX_UNCOUNTED
+
+
+def test_a_program_that_counts_its_lives_decides_itself_when_it_ends(start):
+    container = start(*["4"] * (MAX_UNCOUNTED - 1), "count", *["4"] * MAX_UNCOUNTED)
+    assert container.wait()[0] == 4
+    assert len(container.log.read()) == 2 * MAX_UNCOUNTED
 
 
 def test_it_stays_small():

@@ -19,7 +19,7 @@ from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects.manifests import MASTER_REPLICA
 from elastic.platforms.kubernetes.pods import masters, observation
 from elastic.platforms.kubernetes.pods.states import last_terminated, own_status
-from elastic.platforms.kubernetes.supervisor import ERROR, Life, LifeLog
+from elastic.platforms.kubernetes.supervisor import ACCOUNT_NAME, ERROR, Life, LifeLog
 from elastic.platforms.traces import STEP_NAME, read_step
 from elastic.policy.masters import EndJob, RestartMaster, on_exit
 from elastic.policy.replicas import exit_text
@@ -28,7 +28,6 @@ from elastic.spec.status import JobPhase, JobStatus, MasterHistory
 
 logger = logging.getLogger(__name__)
 
-ACCOUNT_NAME: Final = "masters.json"
 NODE_TELLS_S: Final = 5.0
 """How long a node may take to tell of a container's end after it has started the next."""
 

@@ -11,7 +11,7 @@ from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes import supervisor
 from elastic.platforms.kubernetes.master import restarts
 from elastic.platforms.kubernetes.master.restarts import Account, begin_life, take_account
-from elastic.platforms.kubernetes.supervisor import LifeLog
+from elastic.platforms.kubernetes.supervisor import ACCOUNT_NAME, LifeLog
 from elastic.platforms.traces import STEP_NAME
 from elastic.policy.masters import MAX_MASTER_CRASHES, EndJob, RestartMaster
 from elastic.spec.job import JobSpec
@@ -226,7 +226,7 @@ class TestBeginning:
         assert account.history.crashes == 1
 
     def test_a_damaged_account_costs_counts_alone(self, tmp_path, runner):
-        (tmp_path / restarts.ACCOUNT_NAME).write_text("{")
+        (tmp_path / ACCOUNT_NAME).write_text("{")
         LifeLog(tmp_path).begin()
         assert begin_life(tmp_path, lambda: FRESH, runner, SPEC) is not None
 
