@@ -5,6 +5,9 @@ limit of time for the whole run behind it fails where the run took longer. Parts
 after the other in each, so that no core is idle: lint, which uses one, runs beside what compiles
 the tests, and what waits most of its time for the cluster beside those that compute.
 
+The limit is one of work, not of the neighbours that a virtual machine has today: minutes count by
+the speed that the cores had (see `support.machine_speed`).
+
 On two cores that do twice as much as they can, a test now and then meets a moment that its author
 did not think of. A few such failures are looked at again when all is quiet: what passes by itself,
 twice in a row, is *unsteady*. It is named, and has to be mended, but does not hide what the other
@@ -25,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support import seeds
+from support.machine_speed import MachineSpeed
 from support.time_by_cause import CAUSES, REPORT_VARIABLE, sum_of, table
 
 BIN = Path(sys.executable).parent
@@ -218,8 +222,8 @@ def _pytest(marks, *options):
     return [str(BIN / "pytest"), "--tb=short", "-m", marks, *options]
 
 
-def report(done, total_s):
-    """Lines that tell where the time of all parts went, `total_s` seconds together."""
+def report(done, total_s, speed):
+    """Lines that tell where the time of all parts went, `total_s` seconds at such a speed."""
     tests = {name: causes for part in done for name, causes in part.tests.items()}
     yield ""
     yield from table(tests)
@@ -230,19 +234,22 @@ def report(done, total_s):
     shares = ", ".join(f"{cause} {causes[cause] / (causes.total() or 1):.0%}" for cause in CAUSES)
     minutes = ", ".join(f"{part.name} {part.seconds / 60:.1f}" for part in done)
     yield f"time: {total_s / 60:.1f} min ({minutes}), {len(tests)} tests: {shares}"
+    yield f"speed of a core: {speed:.2f}, so that it counts as {total_s / 60 * speed:.1f} min"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--limit_minutes", type=float, help="fail where the run takes longer")
+    parser.add_argument("--limit_minutes", type=float, help="fail where the run is more work")
     limit_minutes = parser.parse_args().limit_minutes
     seeds.drawn_by()
     done = parts()
     began_s = time.monotonic()
-    run_all(done)
-    unsteady = look_again(done)
+    with MachineSpeed().measured() as machine:
+        run_all(done)
+        unsteady = look_again(done)
     total_s = time.monotonic() - began_s
-    for line in report(done, total_s):
+    speed = machine.mean
+    for line in report(done, total_s, speed):
         print(line)
     print(f"seeds were drawn by {seeds.VARIABLE}={seeds.drawn_by()}, which repeats them")
     for test in unsteady:
@@ -250,7 +257,7 @@ def main():
     failed = [part.name for part in done if not part.is_good]
     if failed:
         print("failed: " + ", ".join(failed))
-    minutes = total_s / 60
+    minutes = total_s / 60 * speed
     is_late = limit_minutes is not None and minutes > limit_minutes
     if is_late:
         print(f"too slow: {minutes:.1f} min, and {limit_minutes:g} are allowed: see the table")
