@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from support import warm
 
 from elastic.platforms.local.platform import LocalPlatform
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
 
 
+@pytest.mark.sampled(2)
 def test_the_examples_train_scale_wait_and_read_metrics(tmp_path):
     shutil.copytree(ROOT / "model_zoo", tmp_path / "model_zoo")
     (tmp_path / "script.py").write_text("\n".join(EXAMPLES))

@@ -130,6 +130,7 @@ def test_generated_workloads_are_those_of_their_seed():
     assert max(each.submitted_s for each in make_workload(80, 3)) < 8 * 3600
 
 
+@pytest.mark.sampled(3)
 @needs_shared_cluster
 @pytest.mark.parametrize(
     ("folder", "number", "approximation"),
@@ -166,6 +167,7 @@ def _workloads():
         yield pytest.param(load, number, marks=marks)
 
 
+@pytest.mark.sampled(2)
 @needs_shared_cluster
 @pytest.mark.parametrize(("load", "number"), list(_workloads()))
 def test_goodput_stays_where_it_is_beside_the_published_ones(load, number):

@@ -11,6 +11,7 @@ from benchmarks.sorted_sets import MODES, Bench, Outcome, cells
 (DIABETES,) = (replace(each, num_epochs=2) for each in SETS if each.name == "diabetes")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("framework", ["torch", "keras"])
 def test_sorted_tumours_are_learnt_shuffled_only(framework, tmp_path):
     bench = Bench(TUMOURS, framework, tmp_path, num_seeds=1)
@@ -22,6 +23,7 @@ def test_sorted_tumours_are_learnt_shuffled_only(framework, tmp_path):
     assert in_order.job[0] < in_order.loop[0] - 0.1
 
 
+@pytest.mark.sampled(3)
 def test_the_loop_of_a_mode_has_gradients_as_late_as_its_own(tmp_path):
     bench = Bench(DIABETES, "torch", tmp_path, num_seeds=1)
     outcomes = [bench.measure(mode, in_processes=False) for mode in MODES if "2 workers, " in mode]

@@ -57,6 +57,7 @@ ROWS = st.dictionaries(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9),
                        st.sampled_from([0.0, -0.0, 1.5, np.nan]), max_size=12)  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(ROWS, ROWS)
 def test_a_delta_makes_the_later_export_of_the_older_one(tmp_path, before, after):

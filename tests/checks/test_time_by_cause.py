@@ -83,6 +83,7 @@ def _main_causes(tests):
     return {name: max(causes, key=causes.get) for name, causes in tests.items()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["one", "two"])
 def test_the_cause_is_what_the_processes_of_a_test_do(tmp_path, options):
     (tmp_path / "slow.py").write_text(SLOW)

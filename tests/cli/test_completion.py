@@ -78,6 +78,7 @@ def test_commands_flags_and_values(words, expected):
     assert completed(words) == expected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", ["status", "logs", "kill", "scale", "stop", "tensorboard"])
 def test_the_names_of_jobs_newest_first(command):
     jobs = program("mnist=(running(),), digits=(running(),), mine=(running(),)")
@@ -127,6 +128,7 @@ def test_completing_a_command_imports_nothing_but_click():
     assert done.stdout.splitlines() == ["plain,status", "plain,scale", "plain,simulate", "[]"]
 
 
+@pytest.mark.sampled(3)
 def test_objects_of_a_kind_are_completed_after_its_name(run, tmp_path):
     path = tmp_path / "kubeconfig"
     with team_of(run, path) as team:

@@ -98,6 +98,7 @@ def test_the_command_is_shorter_where_this_machine_is_meant_anyway(run, monkeypa
     assert run("zoo", "new", "my flowers")[1].endswith("\nelastic train 'my flowers'\n")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("model", "framework"), [(m.name, f) for m in zoo_models() for f in m.entry.models]
 )

@@ -125,6 +125,7 @@ def accuracies(workers, steps):
     return [float(each) for each in re.findall(rf"accuracy (\S+) after {steps}", workers.logs())]
 
 
+@pytest.mark.sampled(2)
 def test_trains(tmp_path):
     workers = Workers(tmp_path)
     with workers.store():

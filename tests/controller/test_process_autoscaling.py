@@ -102,6 +102,7 @@ def place(resource, name=""):
     return Place(resource.group, resource.version, resource.plural, NAMESPACE, name)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "num_kills",
     [

@@ -41,6 +41,7 @@ def write_records(path, count=1200):
             writer.writerow([user, ITEMS[item], int((user % 2 == 0) == (item < 20))])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("framework", "export"), [("torch", "model.safetensors"), ("keras", "model.keras")]
 )

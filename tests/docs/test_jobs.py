@@ -35,6 +35,7 @@ def folder(tmp_path):
         platform.kill(name, 60.0)
 
 
+@pytest.mark.sampled(2)
 def test_the_commands_do_what_the_guide_says(folder):
     said = []
     environment = {"ELASTIC_HOME": str(folder / "home"), "ELASTIC_PLATFORM": "local"}

@@ -45,6 +45,7 @@ def test_all_generators_are_told_of(name):
     assert f"| `{name}` |" in PAGE
 
 
+@pytest.mark.sampled(2)
 def test_the_comparison_is_printed_so(capsys):
     policies = "fulfillment,dragon,gang,fifo"
     arguments = ["simulate", "--generate", "tfjobs", "--seed", "1", "--policy", policies]

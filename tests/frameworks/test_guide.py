@@ -37,6 +37,7 @@ def guide_model(framework, tmp_path, monkeypatch, changed=None, symbol="CustomMo
     return load_model_def(*arguments)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("framework", ["keras", "torch"])
 @pytest.mark.parametrize(
     ("changed", "symbol"),

@@ -76,6 +76,7 @@ def _keras_pair(shapes, dtype, optimizer):
     return model, framework.build_updater(model_def, model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("more", MORE.values(), ids=MORE)
 @few_for_each
 @given(
@@ -98,6 +99,7 @@ def test_keras_sgd(shapes, dtype, momentum, nesterov, learning_rate, more, seed)
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "more", [*MORE.values(), {"amsgrad": True}], ids=[*MORE, "with-the-largest-slot"]
 )

@@ -107,6 +107,7 @@ def test_what_a_hook_writes_to_the_model_is_put_back(data, tmp_path):
     assert _weight(status) == 10.0
 
 
+@pytest.mark.sampled(2)
 def test_rates_follow_the_callbacks_that_set_them(data, tmp_path):
     spec = _spec(data, tmp_path, [["schedule", {"rates": [1.0, 10.0, 100.0]}]], [1.0] * 3)
     status = run_job(spec, tmp_path)
@@ -120,6 +121,7 @@ def test_rates_follow_the_callbacks_that_set_them(data, tmp_path):
     assert float(rate) == pytest.approx(0.25)
 
 
+@pytest.mark.sampled(2)
 def test_a_schedule_goes_on_where_the_job_does(data, tmp_path):
     use = [["schedule", {"rates": [1.0, 10.0, 100.0]}]]
     run_job(_spec(data, tmp_path, use, [1.0] * 3, max_steps=7), tmp_path)

@@ -38,6 +38,7 @@ def trained(framework, data, folder, **settings):
     return status
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("framework", "parameter"), [("torch", "items.weight"), ("keras", "items/embeddings")]
 )

@@ -207,6 +207,7 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("_one_thread")
 @pytest.mark.parametrize(
     "mode",

@@ -66,6 +66,7 @@ def test_each_epoch_and_each_seed_has_an_order_of_its_own():
     assert len(orders) == 16
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("chunks", [(), range(0, 64, 2)], ids=["records", "chunks"])
 def test_every_record_comes_at_every_position_as_often(chunks):
     counts = np.zeros((64, 64))
@@ -75,6 +76,7 @@ def test_every_record_comes_at_every_position_as_often(chunks):
     assert abs(chi_square(counts)) < 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("chunk", "mixed"),
     [

@@ -116,6 +116,7 @@ def test_torch_updates_whole_tables_alike(name, every):
     np.testing.assert_allclose(ours, by_torch(optimizer, parameter, every), rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KERAS)
 @few
 @given(every=gradients)

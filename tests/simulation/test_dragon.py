@@ -32,6 +32,7 @@ def assert_better(dragon, plain):
     assert dragon.pending.p99_s < plain.pending.p99_s
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("other", ["gang", "fifo"])
 def test_dragon_uses_more_and_is_done_sooner_and_fewer_wait_long(metrics, other):
     assert_better(metrics["dragon"], metrics[other])

@@ -77,7 +77,7 @@ def test_the_readme_has_the_command_of_the_entry(name):
     assert f"`--model_def {name}.{entry.models[other]}`" in readme
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "framework"), [each for each in BOTH if each[0] in LEAST_ACCURACY]
 )

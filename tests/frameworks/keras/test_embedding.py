@@ -101,6 +101,7 @@ PAIRS = tf.constant([[[1, 2], [3, 4]], [[1, 1], [9, 8]], [[3, 3], [0, 2]]])
 every_combiner = pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("features", [REPEATED[:, 0], REPEATED, PAIRS], ids=["one", "two", "three"])
 def test_a_row_for_each_id(features):
     theirs = keras.layers.Embedding(NUM_ROWS, DIM)
@@ -115,6 +116,7 @@ def test_padding_gives_zeros_and_has_no_row():
     assert model.gradients(batch_of(PADDED), 1).rows["embedding"].ids.tolist() == [0, 1, 2, 19]
 
 
+@pytest.mark.sampled(2)
 @every_combiner
 @pytest.mark.parametrize(("features", "padding"), [(REPEATED, None), (PADDED, 4), (PAIRS, 1)])
 def test_combined_ids(combiner, features, padding):

@@ -112,6 +112,7 @@ def test_an_optimizer_may_ask_how_many_updates_there_will_be():
     assert rates == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("model", "optimizer"),
     [
@@ -144,6 +145,7 @@ def test_training_gives_the_numbers_of_the_plain_loop(model, optimizer):
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), atol=2e-6, err_msg=mine.path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("optimizer", ["momentum", "adam", "adamw-ema"])
 def test_restoring_continues_bit_by_bit(optimizer):
     model_def = make_def(functional, optimizer=OPTIMIZERS[optimizer])
@@ -320,6 +322,7 @@ def shown(model_def, seed):
     return {name: array.tobytes().hex() for name, array in model.parameters().items()}
 
 
+@pytest.mark.sampled(2)
 def test_names_and_values_are_the_same_in_another_process():
     code = (
         "import sys, json; sys.path.insert(0, sys.argv[1])\n"

@@ -71,6 +71,7 @@ class OfTable:
         return self._values[ids].copy()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "options", "features"),
     [
@@ -103,6 +104,7 @@ def test_it_gives_what_the_ordinary_layer_gives(name, options, features):
     np.testing.assert_allclose(mine.predict(batch), theirs.predict(batch), rtol=1e-5)
 
 
+@pytest.mark.sampled(2)
 def test_an_exported_model_is_read_by_keras_and_by_a_job(tmp_path):
     model, batch = built(lambda: functional(mask_zero=True), SIZE)
     path = model.export(str(tmp_path / "model.keras"))
