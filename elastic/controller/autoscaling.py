@@ -111,6 +111,8 @@ class ClusterScaler:
         """See `Scaler`: what users have set first, then the policies one after the other."""
         seen = _seen(overview)
         changes = list(self._holds(seen))
+        # Before what is written: a refusal ends that, and who waits is told of once.
+        told: list[Change] = []
         noted: set[str] = set()
         for share in self._shares:
             plan = share.policy.plan(snapshot_of(_of_kinds(seen.objects, share.kinds)))
@@ -118,9 +120,9 @@ class ClusterScaler:
                 changes.extend(_changes(seen, decision))
             noted |= {note.job for note in plan.notes}
             new = (note for note in plan.notes if note.job not in self._waiting)
-            changes.extend(_waiting(seen, note.job, note.text) for note in new)
+            told.extend(_waiting(seen, note.job, note.text) for note in new)
         self._waiting = noted
-        return changes
+        return [*told, *changes]
 
     def _holds(self, seen: _Seen) -> Iterator[Change]:
         kinds = frozenset().union(*(share.kinds for share in self._shares))

@@ -243,4 +243,7 @@ class Scaler(Protocol):
     def looks_at(self) -> Sequence[Resource]: ...
 
     def plan(self, overview: Overview) -> Sequence[Change]:
-        """What is to be written now, in this order; what gives room comes before what takes it."""
+        """What is to be told and written now, in this order: what gives room before what takes it.
+
+        What follows a change that is refused is not done.
+        """

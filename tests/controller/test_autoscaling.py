@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from support.api_server_in_memory import InMemoryApi
@@ -312,6 +313,27 @@ def test_who_looks_and_loses_a_race_decides_again(scene):
     # The first was refused, and the second decided on what there was then.
     assert len(writes) == 2
     assert len(scene.told("Autoscaled")) == 1
+
+
+def test_who_waits_is_told_though_the_first_write_is_refused(scene):
+    refused = []
+
+    def race(asked):
+        # Whoever writes its status, its controller or what scales it, comes too late at first.
+        place = scene.world.place("a", TEAM, tf_job.RESOURCE)
+        if asked.verb == "patch" and asked.place == replace(place, part="status"):
+            refused.append(asked)
+            if len(refused) <= 5:
+                labels = {"a": str(len(refused))}
+                scene.change(tf_job.RESOURCE, "a", {"metadata": {"labels": labels}})
+
+    scene.tf_job("large", 2, cpu=19)
+    scene.tf_job("a", 4)
+    scene.api.on_request = race
+    with scene.scheduler():
+        soon(lambda: scene.seats("a") == {"n0": {"ps-0", *workers(4)}})
+        soon(lambda: any("lacks" in text for text in scene.told("Waiting")))
+    assert len(refused) > 5
 
 
 def test_a_tf_job_is_placed_on_one_node_and_others_pass_one_that_does_not_fit(scene):
