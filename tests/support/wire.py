@@ -9,7 +9,10 @@ _ALL_PROTOCOLS = 3
 _IP = 0x0800
 _TCP = 6
 _MAX_BYTES = 1 << 16
+_SO_RCVBUFFORCE = 33
 _LOOK_S = 0.2
+_BUFFER_BYTES = 64 << 20
+"""All packets of the machine wait in it while a busy core keeps the listener from them."""
 _SYN = 0x02
 _FLAGS_AT = 13
 
@@ -26,6 +29,7 @@ class Wire:
         self._socket = socket.socket(
             socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ALL_PROTOCOLS)
         )
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         self._socket.settimeout(_LOOK_S)
         self._said = defaultdict(list)
         self._begun = set()
