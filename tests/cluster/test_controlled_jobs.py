@@ -149,6 +149,7 @@ def test_a_training_job_is_made_role_by_role_and_goes_with_no_controller(apply, 
 class TestTorchrun:
     """A class, since that runs beside the rest of its module, than which it takes hardly less."""
 
+    @pytest.mark.sampled(2)
     def test_torchrun_goes_on_from_its_checkpoint_after_a_loss(self, apply, tmp_path):
         steps = {"steps": 300, "pause-s": 0.05, "checkpoint-steps": 10}
         code, manifest = spirals(tmp_path, **steps)

@@ -134,6 +134,7 @@ def test_a_master_that_is_evicted_loses_no_update(workshop):
     assert resumed.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
 
 
+@pytest.mark.sampled(2)
 def test_a_master_that_needs_too_much_memory_ends_its_job_soon_and_says_what_helps(workshop):
     job = workshop.submit("greedy", num_workers="1", num_epochs=1000)
     job.until(lambda s: s.phase is JobPhase.RUNNING)

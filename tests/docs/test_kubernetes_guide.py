@@ -55,6 +55,7 @@ class TestWalkThrough:
         if exists(cluster, f"/api/v1/namespaces/{NAMESPACE}"):
             remove_namespace(cluster, NAMESPACE)
 
+    @pytest.mark.sampled(2)
     def test_every_command_does_what_the_guide_says(self, namespace):
         blocks = re.findall(r"^```bash\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
         assert len(blocks) >= 7
