@@ -133,7 +133,8 @@ def test_of_rows_that_are_not_at_hand_the_system_is_told_what_lies_around(
         spans = [(place * size, offset) for place, offset in enumerate(offsets.tolist())]
         file.read_rows(memoryview(buffer), spans, size)
     assert bytes(buffer) == b"".join(content[offset : offset + size] for _, offset in spans)
-    assert len(asked) >= 4
+    # Not of each: what is read ahead for one may be there before the next is asked for.
+    assert asked
     assert all(length >= 256 << 10 for _, length in asked)
 
 
