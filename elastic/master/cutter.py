@@ -256,7 +256,12 @@ class Cutter:
             capture = self.capture
         with self._waiting():
             cut = await capture()
-        return isinstance(await self._write(folder, cut, keep), Path)
+        written = await self._write(folder, cut, keep)
+        if not isinstance(written, Path):
+            return False
+        if folder == self._checkpoint_dir:
+            self.newest_checkpoint = written
+        return True
 
     async def run(self, interval_s: float) -> None:
         """Take recovery cuts on their own schedule, until cancelled."""

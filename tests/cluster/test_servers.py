@@ -80,7 +80,7 @@ def test_a_server_is_a_pod_of_the_masters_and_no_loss_of_one_loses_a_record(work
     assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * NUM_EPOCHS
     launches = {(row.role, row.index): row.launch for row in status.workers}
     assert launches == {("worker", 0): 1, ("worker", 1): 1, ("ps", 0): 2, ("ps", 1): 2}, [
-        event.text for event in status.events
+        event.message for event in status.events
     ]
     assert status.master_restarts == 1
     lines = [line.text for line in workshop.platform.logs("servers", ["ps-1"], False, 50)]

@@ -9,7 +9,7 @@ from support.whole_jobs import CONTROL, Workshop, is_at_work
 from elastic.checkpoints.cuts import read_cut
 from elastic.spec.status import JobPhase
 
-pytestmark = [needs_cluster, pytest.mark.soak]
+pytestmark = [*needs_cluster, pytest.mark.soak]
 
 NUM_RECORDS = 300
 NUM_EPOCHS = 4
@@ -49,11 +49,8 @@ def submit(workshop, name, store):
 
 
 def servers(job):
-    return [pod for pod in job.pods() if "-ps-" in name_of(pod) or "-redis-" in name_of(pod)]
-
-
-def name_of(pod):
-    return pod["metadata"]["name"]
+    label = "elastic-replica-type"
+    return [pod for pod in job.pods() if pod["metadata"]["labels"][label] in ("ps", "redis")]
 
 
 def kept_in(workshop, status):
@@ -86,7 +83,7 @@ def test_all_that_keeps_state_dies_at_once_and_no_record_is_lost(workshop, store
     check_counts(kept_in(workshop, status), NUM_RECORDS, NUM_EPOCHS)
     assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * NUM_EPOCHS
     launches = {(row.role, row.index): row.launch for row in status.workers}
-    assert {launches["worker", 0], launches["worker", 1]} == {1}, [e.text for e in status.events]
+    assert {launches["worker", 0], launches["worker", 1]} == {1}, [e.message for e in status.events]
     eventually(lambda: not any(map(is_at_work, job.pods())))
 
 

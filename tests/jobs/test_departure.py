@@ -41,6 +41,8 @@ def test_whoever_resumes_the_job_loses_no_update(kept, tmp_path):
     assert read_cut(cut).version == reached
     [told] = [event for event in job.runner.statuses[-1].events if event.kind == "VersionKept"]
     assert f"version {reached} is kept" in told.message
+    # Where no folder was asked for, only `--resume` has to find it.
+    assert job.runner.statuses[-1].checkpoint == {"cuts": None, "checkpoints": str(cut)}[kept]
 
     again = ThreadJob(spec.model_copy(update={"resume": True}), tmp_path / "cuts")
     status = again.run()

@@ -92,6 +92,7 @@ class Training:
         # Where the cuts go with the pod, checkpoints alone outlive it.
         if await self._cutter.last_cut(is_checkpoint=not self._recovery_stays):
             self._board.note("VersionKept", f"version {version} is kept, for the master is to end")
+            self._tell_checkpoint()
 
     async def _train(self, until: Until) -> None:
         await self.job.updates.end_epoch_if_complete()
