@@ -34,6 +34,7 @@ def cost_of(reader, shard, start, end):
     return bytes_read() - before
 
 
+NUM_TRIES = 20
 SLACK_BYTES = 4096
 """The counters' own text, and a few bytes to check where a shard begins."""
 
@@ -116,8 +117,20 @@ def test_of_rows_that_are_not_at_hand_the_system_is_told_what_lies_around(
     if folder and not os.access(folder, os.W_OK):
         pytest.skip(f"{folder} is not there")
     content = np.random.default_rng(0).bytes(4 << 20)
+    # Where a busy core holds up the reading, what is read ahead for one row may be there before the
+    # next is asked for: then once more.
+    for _ in range(NUM_TRIES):
+        asked = told_of(content, folder or tmp_path, monkeypatch)
+        if len(asked) >= 4:
+            break
+    assert len(asked) >= 4
+    assert all(length >= 256 << 10 for _, length in asked)
+
+
+def told_of(content, folder, monkeypatch):
+    """What the system is told while rows of a file are read of which nothing is in memory."""
     asked = []
-    with tempfile.NamedTemporaryFile(dir=folder or tmp_path) as written:
+    with tempfile.NamedTemporaryFile(dir=folder) as written:
         written.write(content)
         written.flush()
         os.fsync(written.fileno())
@@ -132,10 +145,9 @@ def test_of_rows_that_are_not_at_hand_the_system_is_told_what_lies_around(
         buffer = bytearray(size * len(offsets))
         spans = [(place * size, offset) for place, offset in enumerate(offsets.tolist())]
         file.read_rows(memoryview(buffer), spans, size)
+        monkeypatch.undo()
     assert bytes(buffer) == b"".join(content[offset : offset + size] for _, offset in spans)
-    # Not of each: what is read ahead for one may be there before the next is asked for.
-    assert asked
-    assert all(length >= 256 << 10 for _, length in asked)
+    return asked
 
 
 @needs_counters

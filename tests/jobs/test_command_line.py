@@ -63,7 +63,6 @@ def _job(home, name):
     return LocalJob(make_spec("a.B", "data", job_name=name), home)
 
 
-@pytest.mark.sampled(2)
 def test_detached_jobs_side_by_side_outlive_their_terminals(home):
     for name, delay_ms, num_epochs in (("one", 5, 2), ("two", 50, 1000)):
         terminal = Terminal(_elastic(*_train(name, delay_ms, num_epochs), "--detach"), 80)
@@ -198,7 +197,6 @@ def test_a_module_that_breaks_the_contract_starts_nothing(text, message, home, t
     assert not home.exists()
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("home")
 def test_tables_are_predicted_with(tmp_path):
     """With rows that have counted as the parameters have."""

@@ -36,7 +36,6 @@ def trained(folder, way, life=None, **settings):
         return status.checkpoint, cut
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -54,7 +53,6 @@ def test_a_checkpoint_is_loaded_wherever_rows_are_then(before, after, tmp_path):
     check_counts(cut, NUM_RECORDS, 2)
 
 
-@pytest.mark.sampled(2)
 def test_a_job_is_resumed_from_store_to_store_as_if_there_were_one(tmp_path):
     """Rows, slots and parameters are those of a job in memory, bit by bit."""
     ways = ["memory", "redis", "3-servers", "2-servers", "redis", "memory"]
@@ -68,7 +66,6 @@ def test_a_job_is_resumed_from_store_to_store_as_if_there_were_one(tmp_path):
         assert cut.parameters[name].tobytes() == values.tobytes()
 
 
-@pytest.mark.sampled(2)
 def test_rows_come_late_and_go_as_in_memory_wherever_they_are(tmp_path):
     """Neither admission nor expiry depends on which server has a row, and nobody counts anew."""
     life = {"admit_after": 2, "expire_after": 16}

@@ -70,7 +70,7 @@ def test_each_epoch_and_each_seed_has_an_order_of_its_own():
 @pytest.mark.parametrize("chunks", [(), range(0, 64, 2)], ids=["records", "chunks"])
 def test_every_record_comes_at_every_position_as_often(chunks):
     counts = np.zeros((64, 64))
-    for number in range(1500):
+    for number in range(3000):
         form = OrderForm(Shuffle.RECORDS, mixed=16)
         counts[epoch(64, number, form=form, chunks=chunks), np.arange(64)] += 1
     assert abs(chi_square(counts)) < 4
@@ -90,7 +90,7 @@ def test_neighbours_in_the_file_are_no_neighbours_in_the_epoch(chunk, mixed):
     ours, drawn = np.zeros(128), np.zeros(128)
     rng = np.random.default_rng(0)
     form = OrderForm(Shuffle.RECORDS, mixed=mixed)
-    for number in range(750):
+    for number in range(1500):
         ours += distances(epoch(128, number, form=form, chunks=range(0, 128, chunk)))
         drawn += distances(draw(rng, 128, chunk, mixed))
     both = np.stack([ours, drawn])[:, 1:]

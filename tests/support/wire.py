@@ -10,6 +10,7 @@ _IP = 0x0800
 _TCP = 6
 _MAX_BYTES = 1 << 16
 _SO_RCVBUFFORCE = 33
+"""Of `man socket.7`; Python has no name for it."""
 _LOOK_S = 0.2
 _BUFFER_BYTES = 64 << 20
 """All packets of the machine wait in it while a busy core keeps the listener from them."""

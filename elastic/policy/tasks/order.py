@@ -13,10 +13,10 @@ together, which are a *window*:
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +32,9 @@ ORDER_FORMAT: Final = 1
 ROUNDS: Final = 8
 """With 4, records that were neighbours came nearer to each other than in a random draw, and with 6
 still in a few dozen records."""
+
+MAX_TABLE: Final = 4096
+"""Numbers of a permutation up to which all of them are looked up in one table."""
 
 _MULTIPLIERS: Final = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 """Of the finalizer of MurmurHash3, which mixes every bit of a number into every other."""
@@ -62,9 +65,14 @@ def permute(places: Numbers, size: int, key: str) -> Numbers:
         (n,) int64, each in [0, size): a bijection of [0, size).
     """
     half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))
-    result = _feistel(places.astype(np.uint64), half, _round_keys(key))
+    send: Callable[[Words], Words] = partial(_feistel, half=half, keys=_round_keys(key))
+    num_words = 1 << 2 * int(half)
+    if num_words <= min(MAX_TABLE, 4 * len(places)):
+        # Calls would cost more than their few numbers, so all are sent through at once.
+        send = send(np.arange(num_words, dtype=np.uint64)).__getitem__
+    result = send(places.astype(np.uint64))
     while (outside := np.flatnonzero(result >= size)).size:
-        result[outside] = _feistel(result[outside], half, _round_keys(key))
+        result[outside] = send(result[outside])
     return result.astype(np.int64)
 
 
