@@ -12,7 +12,7 @@ from elastic.master.parameters.strategy import ParametersLostError
 from elastic.master.servicer import HEARTBEAT_S, MasterServicer
 from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.server import CallRefusedError
+from elastic.rpc.wire import CallRefusedError
 from elastic.spec.roles import PS
 
 T = TypeVar("T")

@@ -49,6 +49,7 @@ from elastic.policy.tasks.epochs import Ending
 from elastic.policy.tasks.records import Task
 from elastic.rows.store import RowsLostError
 from elastic.rpc.channels import add_port
+from elastic.rpc.local import LocalListener, new_name
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 from elastic.spec.kinds import JobKind
 from elastic.spec.roles import PS, REDIS, WORKER
@@ -59,6 +60,7 @@ log = logging.getLogger(__name__)
 
 ROWS_LEFT: Final = "RowsLeft"
 PUBLISH_S: Final = 0.25
+STOP_S: Final = 0.1
 FAREWELL_S: Final = 10.0
 """How long ended workers may take to exit by themselves."""
 
@@ -114,6 +116,7 @@ class Master:
         }
         self._ring = self._rings.get(PS)
         self._reception = Reception(self._rings, self._fleet.current_launch)
+        self._calls_at = new_name()
         self._manager = ReplicaManager(
             spec,
             environment.runner,
@@ -287,7 +290,12 @@ class Master:
         while True:
             job = work.job
             servicer = MasterServicer(
-                job, sample, self._fleet.current_launch, work.prediction_dir, total_steps
+                job,
+                sample,
+                self._fleet.current_launch,
+                work.prediction_dir,
+                total_steps,
+                self._calls_at,
             )
             try:
                 try:
@@ -433,7 +441,10 @@ class Master:
                 f"master_port={port} is in use on {host}: choose another, or 0 for a free one"
             ) from error
         await server.start()
-        serving.push_async_callback(server.stop, 0.1)
+        serving.push_async_callback(server.stop, STOP_S)
+        local = LocalListener(self._calls_at, handler, self._env.token)
+        await local.start()
+        serving.push_async_callback(local.stop, STOP_S)
         await asyncio.to_thread(self._env.runner.publish_address, f"{host}:{bound}")
 
     async def _until(self, job: RunningJob, event: asyncio.Event) -> None:

@@ -44,10 +44,10 @@ from elastic.rpc.rows import (
     reply_chunks,
 )
 from elastic.rpc.rows_ahead import lay_rows, wanted_of_proto
-from elastic.rpc.server import CallRefusedError, malformed
-from elastic.rpc.shared import SharedMemory
+from elastic.rpc.server import malformed
+from elastic.rpc.shared import Proof
 from elastic.rpc.shared_rows import gradients_from_memory, lay_values
-from elastic.rpc.wire import encode_data
+from elastic.rpc.wire import CallRefusedError, encode_data
 from elastic.spec.roles import WORKER
 
 HEARTBEAT_S: Final = 2.0
@@ -65,13 +65,14 @@ class MasterServicer:
         current_launch: Callable[[ReplicaId], int],
         prediction_dir: Path | None = None,
         total_steps: int = 0,
+        calls_at: str = "",
     ) -> None:
         self._job = job
         self._sample = task_to_proto(sample)
         self._current_launch = current_launch
         self._prediction_dir = prediction_dir
         self._total_steps = total_steps
-        self._proof = _make_proof()
+        self._proof = Proof(calls_at)
 
     async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         """Open a session; an older launch of the same index loses its lease."""
@@ -95,8 +96,7 @@ class MasterServicer:
         )
         if self._prediction_dir is not None:
             reply.prediction_dir = str(self._prediction_dir)
-        if self._proof is not None:
-            reply.proof.CopyFrom(self._proof.handle())
+        self._proof.give(reply)
         directions = self._job.parameters.directions()
         reply.era = directions.era
         reply.servers.extend(map(_place_to_proto, directions.servers))
@@ -407,13 +407,6 @@ def _place_to_proto(place: ServerPlace) -> pb.ServerShare:
     if place.proof is not None:
         message.proof.CopyFrom(place.proof)
     return message
-
-
-def _make_proof() -> SharedMemory | None:
-    try:
-        return SharedMemory(0)
-    except OSError:
-        return None
 
 
 def _report_of(header: pb.GradientHeader) -> GradientReport:

@@ -17,7 +17,7 @@ from elastic.rows.store import Rows, TableForm
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.rows import RowsError, gradients_from_proto, ids_from_bytes
 from elastic.rpc.rows_ahead import lay_rows, wanted_of_proto
-from elastic.rpc.server import CallRefusedError, malformed
+from elastic.rpc.server import malformed
 from elastic.rpc.server_rows import (
     rows_put,
     rule_from_proto,
@@ -28,7 +28,7 @@ from elastic.rpc.server_rows import (
 )
 from elastic.rpc.shared import Mappings
 from elastic.rpc.shared_rows import gradients_from_memory, lay_values
-from elastic.rpc.wire import encode_data
+from elastic.rpc.wire import CallRefusedError, encode_data
 
 INLINE_IDS: Final = 16_384
 """Below this, rows are worked on at once: a thread costs 0.3 ms more, as much as it takes to read

@@ -22,10 +22,10 @@ from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import DTYPES, Assembler, Layout, LayoutError, iter_chunks
 from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
 from elastic.rpc.rows import RowsError
-from elastic.rpc.server import CallRefusedError, malformed
+from elastic.rpc.server import malformed
 from elastic.rpc.server_rows import gone_to_proto
-from elastic.rpc.shared import SharedMemory
-from elastic.rpc.wire import encode_data
+from elastic.rpc.shared import Proof
+from elastic.rpc.wire import CallRefusedError, encode_data
 
 BuildShare: TypeAlias = Callable[
     [Mapping[str, Array], Tensors, Tensors, int], tuple[Values, Updater]
@@ -104,13 +104,18 @@ class ServerServicer:
         left: Set when the job needs this server no more.
     """
 
-    def __init__(self, build_share: BuildShare) -> None:
-        """Hold nothing until the master loads something."""
+    def __init__(self, build_share: BuildShare, calls_at: str = "") -> None:
+        """Hold nothing until the master loads something.
+
+        Args:
+            build_share: Makes the user's optimizer over a share.
+            calls_at: The name at which calls from this machine are taken.
+        """
         self._build_share = build_share
         self._held: _Held | None = None
         self._loading = asyncio.Lock()
         self._committing: set[asyncio.Task[pb.CommitReply]] = set()
-        self._proof = _make_proof()
+        self._proof = Proof(calls_at)
         self.left = asyncio.Event()
 
     async def load(self, header: pb.LoadHeader, chunks: AsyncIterator[memoryview]) -> pb.LoadReply:
@@ -128,8 +133,7 @@ class ServerServicer:
         if before is not None:
             before.moved.set()
         reply = pb.LoadReply()
-        if self._proof is not None:
-            reply.proof.CopyFrom(self._proof.handle())
+        self._proof.give(reply)
         return reply
 
     async def stage(
@@ -399,10 +403,3 @@ def _incoming(header: pb.StageHeader, chunks: AsyncIterator[memoryview]) -> Inco
 
 def _refused(message: str) -> CallRefusedError:
     return CallRefusedError(grpc.StatusCode.FAILED_PRECONDITION, message)
-
-
-def _make_proof() -> SharedMemory | None:
-    try:
-        return SharedMemory(0)
-    except OSError:
-        return None

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from elastic.rows.base import Ids
+from elastic.rows.ids import distinct
 from elastic.rows.store import Change, no_ids
 
 MERGED_FROM: Final = 1 << 16
@@ -93,4 +94,4 @@ class _Ids:
 
 def merged(parts: Sequence[Ids]) -> Ids:
     """The ids of all parts, each once, ascending."""
-    return np.unique(np.concatenate([no_ids(), *parts]))
+    return distinct(np.concatenate([no_ids(), *parts]))

@@ -17,6 +17,7 @@ Words: TypeAlias = NDArray[np.uint64]
 
 _WORD_BYTES: Final = 8
 _STEP: Final = 0x9E3779B97F4A7C15
+_MOST_BITS: Final = 63
 _EMPTY_TEXT: Final = 0xCBF29CE484222325
 
 
@@ -45,6 +46,41 @@ def to_ids(values: Any) -> Ids:
         f"ids of an embedding are of type {array.dtype}: give integers or texts, such as "
         "numbers cut into ranges by numpy.digitize"
     )
+
+
+def distinct(ids: Ids) -> Ids:
+    """Each id once, ascending.
+
+    Sorted and compared: `numpy.unique` fills a hash table from 2.3 on, at 10 to 50 times the time.
+    """
+    in_order = np.sort(ids, axis=None)
+    return in_order[_begins(in_order)]
+
+
+def distinct_with_places(ids: Ids) -> tuple[Ids, Ids]:
+    """Each id of an array of one dimension once, ascending, and for each of all which one it is."""
+    bits = max(len(ids) - 1, 0).bit_length()
+    lowest, highest = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
+    if (highest - lowest).bit_length() + bits > _MOST_BITS:
+        found, places = np.unique(ids, return_inverse=True)
+        return found, places
+    # An id and its place in one number: these are sorted in half the time of an `argsort`.
+    packed = (ids - lowest) << bits
+    packed |= np.arange(len(ids))
+    packed.sort()
+    order = packed & ((1 << bits) - 1)
+    packed >>= bits
+    begins = _begins(packed)
+    places = np.empty(len(ids), np.int64)
+    places[order] = np.cumsum(begins) - 1
+    return packed[begins] + lowest, places
+
+
+def _begins(in_order: Ids) -> NDArray[np.bool_]:
+    """Which of ascending numbers are not the one before them."""
+    begins = np.ones(len(in_order), np.bool_)
+    np.not_equal(in_order[1:], in_order[:-1], out=begins[1:])
+    return begins
 
 
 def mixed(words: Words) -> Words:

@@ -50,15 +50,17 @@ class IdIndex:
 
     def find(self, ids: Ids) -> Positions:
         """The position of each id; -1 where it has none."""
-        found = np.full(len(ids), -1, np.int64)
-        asked, cells = np.arange(len(ids)), self._first_cells(ids)
+        # Nearly all are in their first cell, so nobody is picked before that is known.
+        cells = self._first_cells(ids)
+        found = self._cells.take(cells)
+        asked = np.flatnonzero(self._is_other(found, ids))
+        cells, ids = cells.take(asked), ids.take(asked)
         while len(asked):
-            there = self._cells[cells]
-            is_other = (there >= 0) & (self._ids[there] != ids[asked])
-            if self._num_gone:
-                is_other |= there == GONE
-            found[asked] = np.where(is_other, -1, there)
-            asked, cells = asked[is_other], self._next(cells[is_other])
+            cells = self._next(cells)
+            there = self._cells.take(cells)
+            found[asked] = there
+            left = np.flatnonzero(self._is_other(there, ids))
+            asked, cells, ids = asked.take(left), cells.take(left), ids.take(left)
         return found
 
     def add(self, ids: Ids) -> None:
@@ -123,6 +125,14 @@ class IdIndex:
             self._cells[cells[free]] = positions[free]
             is_left = self._cells[cells] != positions
             positions, cells = positions[is_left], self._next(cells[is_left])
+
+    def _is_other(self, there: Positions, ids: Ids) -> NDArray[np.bool_]:
+        """Of what is in the cells of ids: whether these have to be looked for behind them."""
+        # Nobody minds which id is compared where a cell is free.
+        is_other: NDArray[np.bool_] = (there >= 0) & (self._ids.take(there, mode="wrap") != ids)
+        if self._num_gone:
+            is_other |= there == GONE
+        return is_other
 
     def _first_cells(self, ids: Ids) -> Positions:
         return ((ids.view(np.uint64) * MULTIPLIER) >> self._shift).view(np.int64)

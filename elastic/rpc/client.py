@@ -18,6 +18,7 @@ from elastic.rows.base import WORD_BYTES, Ids, Table, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import misfit, open_channel
 from elastic.rpc.layout import Array, Assembler, Layout, iter_chunks
+from elastic.rpc.local import LocalChannel
 from elastic.rpc.messages import (
     by_name,
     layout_from_proto,
@@ -53,11 +54,13 @@ class ServerPlace:
 
     Attributes:
         shares_memory: Whether tensors can be handed over in memory.
+        calls_at: The name at which it takes calls from this machine; empty for none.
     """
 
     address: str
     share: Share
     shares_memory: bool
+    calls_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,8 @@ class MasterClient:
         self._beat_s = -math.inf
         self._address: str | None = None
         self._channel: grpc.Channel | None = None
+        # Replaced, and never changed: heartbeats go by another thread.
+        self._local: LocalChannel | None = None
         self._lock = threading.Lock()
         self._share_memory = share_memory
         self._outgoing: SharedMemory | None = None
@@ -136,6 +141,7 @@ class MasterClient:
             if self._channel is not None:
                 self._channel.close()
                 self._channel = None
+        self._call_by_grpc()
 
     def hurry(self, patience_s: float) -> None:
         """Wait for an absent master, and for its small answers, no longer than this.
@@ -153,9 +159,8 @@ class MasterClient:
             SupersededError: A newer launch of this worker index is there.
         """
         reply = self._call("Register", lambda: request)
-        shares_memory = (
-            self._share_memory and reply.HasField("proof") and map_shared(reply.proof) is not None
-        )
+        shares_memory = self._shares_memory(reply)
+        self._call_by(reply.proof.calls_at if shares_memory else "")
         # An older session's report may still be read from the memory it used.
         self._outgoing = None
         self._rows = RowsMemory()
@@ -172,10 +177,31 @@ class MasterClient:
         )
 
     def _place(self, server: pb.ServerShare) -> ServerPlace:
-        shares_memory = (
-            self._share_memory and server.HasField("proof") and map_shared(server.proof) is not None
-        )
-        return ServerPlace(server.address, share_from_proto(server), shares_memory)
+        shares_memory = self._shares_memory(server)
+        calls_at = server.proof.calls_at if shares_memory else ""
+        return ServerPlace(server.address, share_from_proto(server), shares_memory, calls_at)
+
+    def _shares_memory(self, told: pb.RegisterReply | pb.ServerShare) -> bool:
+        is_offered = self._share_memory and told.HasField("proof")
+        return is_offered and map_shared(told.proof) is not None
+
+    def _call_by(self, name: str) -> None:
+        """Have single messages go by a socket of this machine from now on; by gRPC without one."""
+        with self._lock:
+            if self._local is not None:
+                # A heartbeat may be under way there, which is of the session before.
+                self._local.retire()
+            self._local = LocalChannel(name, self._token) if name else None
+
+    def _call_by_grpc(self) -> None:
+        """Whoever took calls on this machine does not answer: another one may be found by gRPC.
+
+        Calls that are under way there end, and are made again as well.
+        """
+        with self._lock:
+            if self._local is not None:
+                self._local.close()
+                self._local = None
 
     def register_server(self, request: pb.RegisterServerRequest) -> float:
         """Say that this process serves; gives after how many seconds to say it again.
@@ -466,6 +492,7 @@ class MasterClient:
 
     def _find_next(self, failure: "_AwayError") -> None:
         """Have the next call reach the master that has taken the place of one that is away."""
+        self._call_by_grpc()
         if isinstance(failure, _FencedError):
             self._connect_anew()
         self._follow_address()
@@ -491,9 +518,13 @@ class MasterClient:
                 tell the difference, and gRPC starts threads for streams: 0.4 ms of every call.
         """
         method = METHODS[name]
+        is_single = is_single or not (method.streams_requests or method.streams_replies)
+        local = self._local
+        if is_single and local is not None:
+            return local.unary_unary(method.path, method.encode_request, method.decode_reply)
         with self._lock:
             channel = self._channel or self._connect()
-        if is_single or not (method.streams_requests or method.streams_replies):
+        if is_single:
             make = channel.unary_unary
         else:
             make = channel.stream_unary if method.streams_requests else channel.unary_stream

@@ -1,7 +1,9 @@
 """The side of the wire that answers: authentication, malformed messages, statuses."""
 
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 import grpc
@@ -12,6 +14,7 @@ from elastic.rpc.wire import (
     FRAME_BYTES,
     METHODS,
     SERVER_METHODS,
+    CallRefusedError,
     Malformed,
     Method,
 )
@@ -27,15 +30,6 @@ SERVER_OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 )
-
-
-class CallRefusedError(Exception):
-    """Ends a call with a status and a message for the peer; nothing was changed."""
-
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 def malformed(message: str) -> CallRefusedError:
@@ -109,13 +103,41 @@ def fenced(message: str) -> CallRefusedError:
     return CallRefusedError(grpc.StatusCode.UNAVAILABLE, f"{FENCED}: {message}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """What answers one method.
+
+    Attributes:
+        method: Which one.
+        handler: For gRPC, which may stream.
+        single: For a call that is one message each way.
+    """
+
+    method: Method[Any]
+    handler: Any
+    single: Callable[[Any], Awaitable[Any]]
+
+
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Routes authenticated calls."""
 
-    def __init__(self, handlers: Mapping[str, Any], token: str) -> None:
-        """Take what answers, by path, and the token that each call has to bring."""
+    def __init__(self, endpoints: Sequence[_Endpoint], token: str) -> None:
+        """Take what answers, and the token that each call has to bring."""
         self._expected = f"Bearer {token}".encode()
-        self._handlers = handlers
+        self._endpoints = {each.method.path: each for each in endpoints}
+        self._handlers = {each.method.path: each.handler for each in endpoints}
+
+    async def answer(self, path: str, request: bytes) -> bytes:
+        """Answer a call that came otherwise than by gRPC, and is one message each way.
+
+        Raises:
+            CallRefusedError: It is refused, or there is no such method.
+        """
+        endpoint = self._endpoints.get(path)
+        if endpoint is None:
+            raise CallRefusedError(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {path}")
+        method = endpoint.method
+        return method.encode_reply(await endpoint.single(method.decode_request(request)))
 
     def service(self, handler_call_details: Any) -> Any:
         """Find the handler of a call; a call without the token meets one that refuses it."""
@@ -142,25 +164,22 @@ class MasterHandler(_Handler):
             token: That each call has to bring.
             guard: Lets answers through, refusals among them.
         """
-        handlers = (
-            ("Register", _unary(METHODS["Register"], service.register, guard)),
-            ("Heartbeat", _unary(METHODS["Heartbeat"], service.heartbeat, guard)),
-            ("GetTask", _unary(METHODS["GetTask"], service.get_task, guard)),
-            (
-                "ReportTaskResult",
-                _unary(METHODS["ReportTaskResult"], service.report_task_result, guard),
-            ),
-            ("RegisterServer", _unary(METHODS["RegisterServer"], service.register_server, guard)),
-            ("GetModel", _download(METHODS["GetModel"], service.get_model, guard)),
-            ("GetRows", _download(METHODS["GetRows"], service.get_rows, guard)),
-            (
-                "ReportGradient",
+        methods = METHODS
+        super().__init__(
+            [
+                _unary(methods["Register"], service.register, guard),
+                _unary(methods["Heartbeat"], service.heartbeat, guard),
+                _unary(methods["GetTask"], service.get_task, guard),
+                _unary(methods["ReportTaskResult"], service.report_task_result, guard),
+                _unary(methods["RegisterServer"], service.register_server, guard),
+                _download(methods["GetModel"], service.get_model, guard),
+                _download(methods["GetRows"], service.get_rows, guard),
                 _upload(
-                    METHODS["ReportGradient"], pb.GradientChunk, service.report_gradient, guard
+                    methods["ReportGradient"], pb.GradientChunk, service.report_gradient, guard
                 ),
-            ),
+            ],
+            token,
         )
-        super().__init__({METHODS[name].path: handler for name, handler in handlers}, token)
 
 
 class ServerHandler(_Handler):
@@ -169,18 +188,20 @@ class ServerHandler(_Handler):
     def __init__(self, service: ServerService, token: str) -> None:
         """Take the service, and the token that each call has to bring."""
         methods = SERVER_METHODS
-        handlers = (
-            ("Load", _upload(methods["Load"], pb.LoadChunk, service.load, _unguarded)),
-            ("Stage", _upload(methods["Stage"], pb.StageChunk, service.stage, _unguarded)),
-            ("Pull", _download(methods["Pull"], service.pull, _unguarded)),
-            ("Commit", _unary(methods["Commit"], service.commit, _unguarded)),
-            ("Copy", _download(methods["Copy"], service.copy, _unguarded)),
-            ("PutRows", _unary(methods["PutRows"], service.put_rows, _unguarded)),
-            ("ReadRows", _unary(methods["ReadRows"], service.read_rows, _unguarded)),
-            ("ScanRows", _unary(methods["ScanRows"], service.scan_rows, _unguarded)),
-            ("Leave", _unary(methods["Leave"], service.leave, _unguarded)),
+        super().__init__(
+            [
+                _upload(methods["Load"], pb.LoadChunk, service.load, _unguarded),
+                _upload(methods["Stage"], pb.StageChunk, service.stage, _unguarded),
+                _download(methods["Pull"], service.pull, _unguarded),
+                _unary(methods["Commit"], service.commit, _unguarded),
+                _download(methods["Copy"], service.copy, _unguarded),
+                _unary(methods["PutRows"], service.put_rows, _unguarded),
+                _unary(methods["ReadRows"], service.read_rows, _unguarded),
+                _unary(methods["ScanRows"], service.scan_rows, _unguarded),
+                _unary(methods["Leave"], service.leave, _unguarded),
+            ],
+            token,
         )
-        super().__init__({methods[name].path: handler for name, handler in handlers}, token)
 
 
 def _checked(request: Any) -> Any:
@@ -189,44 +210,60 @@ def _checked(request: Any) -> Any:
     return request
 
 
-async def _refuse(context: Any, guard: Guard, refusal: CallRefusedError) -> None:
-    """End a call; whoever may not answer may not refuse either."""
+@contextmanager
+def _guarded(guard: Guard) -> Iterator[None]:
+    """Around a call: whoever may not answer may not refuse either."""
     try:
         guard()
-    except CallRefusedError as fenced_off:
-        refusal = fenced_off
+        yield
+        guard()
+    except CallRefusedError:
+        guard()
+        raise
+
+
+async def _abort(context: Any, refusal: CallRefusedError) -> None:
     await context.abort(refusal.code, refusal.message)
 
 
 def _unary(
     method: Method[Any], implementation: Callable[[Any], Awaitable[Any]], guard: Guard
-) -> Any:
+) -> _Endpoint:
+    async def single(request: Any) -> Any:
+        with _guarded(guard):
+            return await implementation(_checked(request))
+
     async def call(request: Any, context: Any) -> Any:
         try:
-            guard()
-            reply = await implementation(_checked(request))
-            guard()
+            return await single(request)
         except CallRefusedError as refusal:
-            await _refuse(context, guard, refusal)
-        else:
-            return reply
+            await _abort(context, refusal)
 
-    return grpc.unary_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
+    handler = grpc.unary_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
+    return _Endpoint(method, handler, single)
 
 
 def _download(
     method: Method[Any], implementation: Callable[[Any], AsyncIterator[Any]], guard: Guard
-) -> Any:
+) -> _Endpoint:
+    async def single(request: Any) -> Any:
+        with _guarded(guard):
+            chunks = [chunk async for chunk in implementation(_checked(request))]
+            if len(chunks) != 1:
+                raise malformed(f"{method.name} was to be answered by one message")
+            return chunks[0]
+
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            guard()
-            async for chunk in implementation(_checked(request)):
-                guard()
-                yield chunk
+            with _guarded(guard):
+                async for chunk in implementation(_checked(request)):
+                    guard()
+                    yield chunk
         except CallRefusedError as refusal:
-            await _refuse(context, guard, refusal)
+            await _abort(context, refusal)
 
-    return grpc.unary_stream_rpc_method_handler(call, method.decode_request, method.encode_reply)
+    handler = grpc.unary_stream_rpc_method_handler(call, method.decode_request, method.encode_reply)
+    return _Endpoint(method, handler, single)
 
 
 def _upload(
@@ -234,28 +271,38 @@ def _upload(
     chunk: type[Any],
     implementation: Callable[[Any, AsyncIterator[memoryview]], Awaitable[Any]],
     guard: Guard,
-) -> Any:
+) -> _Endpoint:
     async def data_of(requests: AsyncIterator[Any]) -> AsyncIterator[memoryview]:
         async for request in requests:
             if not isinstance(_checked(request), memoryview):
                 raise malformed("a second header where data was expected")
             yield request
 
+    async def answered(first: Any, data: AsyncIterator[memoryview]) -> Any:
+        if not isinstance(first, chunk) or not first.HasField("header"):
+            raise malformed(f"the first message of {method.name} must be a header")
+        return await implementation(first.header, data)
+
+    async def single(request: Any) -> Any:
+        with _guarded(guard):
+            return await answered(_checked(request), _nothing())
+
     async def call(requests: AsyncIterator[Any], context: Any) -> Any:
         try:
-            guard()
-            stream = aiter(requests)
-            first = _checked(await anext(stream, None))
-            if not isinstance(first, chunk) or not first.HasField("header"):
-                raise malformed(f"the first message of {method.name} must be a header")
-            reply = await implementation(first.header, data_of(stream))
-            guard()
+            with _guarded(guard):
+                stream = aiter(requests)
+                return await answered(_checked(await anext(stream, None)), data_of(stream))
         except CallRefusedError as refusal:
-            await _refuse(context, guard, refusal)
-        else:
-            return reply
+            await _abort(context, refusal)
 
-    return grpc.stream_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
+    handler = grpc.stream_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
+    return _Endpoint(method, handler, single)
+
+
+async def _nothing() -> AsyncIterator[memoryview]:
+    """The data of a call that is a header alone."""
+    return
+    yield  # never reached: what makes it an iterator
 
 
 def _refuse_all(handler: Any, service: str) -> Any:

@@ -24,6 +24,7 @@ from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import misfit, open_async_channel, open_channel
 from elastic.rpc.client import BULK_TIMEOUT_S, VersionGoneError
 from elastic.rpc.layout import Array, Assembler, Layout, LayoutError, iter_chunks
+from elastic.rpc.local import AsyncLocalChannel, LocalChannel
 from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
 from elastic.rpc.rows import RowsError
 from elastic.rpc.server_rows import (
@@ -35,9 +36,9 @@ from elastic.rpc.server_rows import (
     rule_to_proto,
     table_to_proto,
 )
-from elastic.rpc.shared import SharedHandle
+from elastic.rpc.shared import SharedHandle, map_shared
 from elastic.rpc.shared_rows import RowsMemory, values_laid
-from elastic.rpc.wire import SERVER_METHODS, Malformed, encode_data
+from elastic.rpc.wire import SERVER_METHODS, Malformed, Method, encode_data
 from elastic.spec.certificate import Certificate
 
 NOT_ANSWERED: Final = frozenset(
@@ -105,15 +106,31 @@ class Gradient:
 class ServerClient:
     """A worker's calls of one server. May be used by one thread at a time, but for `pull`."""
 
-    def __init__(self, address: str, token: str, certificate: Certificate | None = None) -> None:
-        """Connect lazily; without a certificate of the job in clear."""
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        certificate: Certificate | None = None,
+        calls_at: str = "",
+    ) -> None:
+        """Connect lazily; without a certificate of the job in clear.
+
+        Args:
+            address: Of the server.
+            token: The job's.
+            certificate: The job's.
+            calls_at: The name at which the server takes calls from this machine; empty for none.
+        """
         self._metadata = _metadata(token)
         self._channel = open_channel(address, certificate)
+        self._local = LocalChannel(calls_at, token) if calls_at else None
         self._memory = RowsMemory()
 
     def close(self) -> None:
         """Drop the connection; what is under way ends with `ServerAwayError`."""
         self._channel.close()
+        if self._local is not None:
+            self._local.close()
 
     def stage(self, gradient: Gradient) -> bool:
         """Have a gradient kept until it is committed; False where it is too old to count."""
@@ -127,12 +144,7 @@ class ServerClient:
         method = SERVER_METHODS["Stage"]
         try:
             if gradient.shared is not None:
-                # One message each way: gRPC would start threads for a stream.
-                call = self._channel.unary_unary(
-                    method.path, method.encode_request, method.decode_reply
-                )
-                first = pb.StageChunk(header=header)
-                reply = call(first, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+                reply = self._single(method, pb.StageChunk(header=header))
             else:
                 call = self._channel.stream_unary(
                     method.path, method.encode_request, method.decode_reply
@@ -183,10 +195,7 @@ class ServerClient:
         """The share where it lies; None where it has to be sent."""
         if not request.shares_memory:
             return None
-        method = SERVER_METHODS["Pull"]
-        # One message each way: gRPC would start threads for a stream.
-        call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
-        header = _sound(call(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)).header
+        header = _sound(self._single(SERVER_METHODS["Pull"], request)).header
         if header.unchanged:
             return PulledShare(header.model_version)
         if header.HasField("shared"):
@@ -257,10 +266,8 @@ class ServerClient:
             yield rows
 
     def _call(self, name: str, request: Any) -> Any:
-        method = SERVER_METHODS[name]
-        call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
         try:
-            return _sound(call(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata))
+            return _sound(self._single(SERVER_METHODS[name], request))
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise VersionGoneError(error.details()) from error
@@ -268,6 +275,12 @@ class ServerClient:
         except ValueError as error:
             # Another thread has closed the channel, as where the job goes back to a cut.
             raise ServerAwayError(str(error)) from error
+
+    def _single(self, method: Method[Any], request: Any) -> Any:
+        """A call that is one message each way: gRPC would start threads for a stream."""
+        channel = self._local or self._channel
+        call = channel.unary_unary(method.path, method.encode_request, method.decode_reply)
+        return call(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,12 +374,16 @@ class AsyncServerClient:
 
     def __init__(self, address: str, token: str, certificate: Certificate | None = None) -> None:
         """Connect lazily; without a certificate of the job in clear."""
+        self._token = token
         self._metadata = _metadata(token)
         self._channel = open_async_channel(address, certificate)
+        self._local: AsyncLocalChannel | None = None
 
     async def close(self) -> None:
         """Drop the connection."""
         await self._channel.close()
+        if self._local is not None:
+            await self._local.close()
 
     async def load(self, share: LoadedShare) -> tuple[SharedHandle | None, str]:
         """Have the server forget what it has and take this.
@@ -377,12 +394,13 @@ class AsyncServerClient:
         method = SERVER_METHODS["Load"]
         call = self._channel.stream_unary(method.path, method.encode_request, method.decode_reply)
         reply = await self._answer(call(_loaded(share), metadata=self._metadata))
+        calls_at = reply.proof.calls_at
+        if calls_at and self._local is None and map_shared(reply.proof) is not None:
+            self._local = AsyncLocalChannel(calls_at, self._token)
         return (reply.proof if reply.HasField("proof") else None), reply.failure
 
     async def commit(self, commit: Commit, timeout_s: float) -> Committed:
         """Have the server make an update; asking again changes nothing."""
-        method = SERVER_METHODS["Commit"]
-        call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
         request = pb.CommitRequest(
             era=commit.era,
             version=commit.version,
@@ -400,7 +418,7 @@ class AsyncServerClient:
             ended_sessions=commit.ended_sessions,
             held_rows=commit.held_rows,
         )
-        reply = await self._answer(call(request, metadata=self._metadata, timeout=timeout_s))
+        reply = await self._single("Commit", request, timeout_s)
         return Committed(
             reply.learning_rate,
             reply.applied_learning_rate,
@@ -444,16 +462,19 @@ class AsyncServerClient:
         self, era: str, table: str, rows: Change, old_version: int | None = None
     ) -> None:
         """Have the server take rows that were loaded, or of an older version; again is fine."""
-        method = SERVER_METHODS["PutRows"]
-        call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
         for request in put_requests(era, table, rows, old_version):
-            await self._answer(call(request, metadata=self._metadata, timeout=BULK_TIMEOUT_S))
+            await self._single("PutRows", request, BULK_TIMEOUT_S)
 
     async def leave(self, timeout_s: float) -> None:
         """Have the server's process end: the job has."""
         method = SERVER_METHODS["Leave"]
         call = self._channel.unary_unary(method.path, method.encode_request, method.decode_reply)
         await self._answer(call(pb.LeaveRequest(), metadata=self._metadata, timeout=timeout_s))
+
+    async def _single(self, name: str, request: Any, timeout_s: float) -> Any:
+        method, channel = SERVER_METHODS[name], self._local or self._channel
+        call = channel.unary_unary(method.path, method.encode_request, method.decode_reply)
+        return await self._answer(call(request, metadata=self._metadata, timeout=timeout_s))
 
     async def _answer(self, call: Any) -> Any:
         try:

@@ -64,6 +64,28 @@ class SharedMemory:
         self.close()
 
 
+class Proof:
+    """That a process is on the machine: an empty buffer of it, which no other machine can map."""
+
+    def __init__(self, calls_at: str = "") -> None:
+        """Make one.
+
+        Args:
+            calls_at: The name at which the process takes calls from its machine.
+        """
+        self._calls_at = calls_at
+        try:
+            self._memory: SharedMemory | None = SharedMemory(0)
+        except OSError:
+            self._memory = None
+
+    def give(self, reply: pb.RegisterReply | pb.LoadReply) -> None:
+        """Put it into a reply; nothing where the system has no such memory."""
+        if self._memory is not None:
+            reply.proof.CopyFrom(self._memory.handle())
+            reply.proof.calls_at = self._calls_at
+
+
 def map_shared(handle: SharedHandle) -> Bytes | None:
     """Map a peer's memory, its data only; None if it is not to be had here.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+import grpc
 from google.protobuf.message import DecodeError, Message
 
 from elastic.rpc import elastic_pb2 as pb
@@ -35,6 +36,15 @@ class Malformed:
     """Bytes that are not a message of the protocol; the servicer refuses the call."""
 
     reason: str
+
+
+class CallRefusedError(Exception):
+    """Ends a call with a status and a message for the peer; nothing was changed."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
 
 
 def encode_data(pieces: Iterable[memoryview | bytes]) -> bytes:

@@ -235,8 +235,7 @@ class ServerExchange:
             self._threads.shutdown(wait=False)
         self._session, client = session, self._client
         self._links = [
-            _Link(i, place, ServerClient(place.address, client.token, client.certificate))
-            for i, place in enumerate(session.servers)
+            _Link(i, place, _client_of(place, client)) for i, place in enumerate(session.servers)
         ]
         self._threads = ThreadPoolExecutor(len(self._links), "server")
         self._newest, self._refused, self._memory = 0, [], RowsMemory()
@@ -534,6 +533,10 @@ class _PulledAhead:
 
     share: PulledShare
     rows: Sequence[Values] = ()
+
+
+def _client_of(place: ServerPlace, client: MasterClient) -> ServerClient:
+    return ServerClient(place.address, client.token, client.certificate, place.calls_at)
 
 
 def _pulled_ahead(

@@ -15,6 +15,7 @@ import numpy as np
 
 from elastic.frameworks.base import Array, Batch
 from elastic.rows.base import Ids, Table, Values
+from elastic.rows.ids import distinct
 from elastic.rpc.client import Session
 from elastic.rpc.rows_ahead import RowsAhead, WantedIds
 from elastic.worker.rows import Rows
@@ -162,4 +163,4 @@ def _integers(tensor: Any) -> Array | None:
 
 
 def _distinct(tensor: Array | None) -> Ids | None:
-    return None if tensor is None else np.unique(tensor.astype(np.int64, copy=False))
+    return None if tensor is None else distinct(tensor.astype(np.int64, copy=False))

@@ -8,7 +8,7 @@ from elastic.master.parameters.ring import ServerRing
 from elastic.master.reception import Reception
 from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.server import CallRefusedError
+from elastic.rpc.wire import CallRefusedError
 from elastic.spec.roles import PS, REDIS
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic.errors import ModelDefError
-from elastic.rows.ids import mixed, to_ids
+from elastic.rows.ids import distinct, distinct_with_places, mixed, to_ids
 
 TEXTS = ["", "a", "b", "item:17", "12345678", "123456789", "größe", "日本語のテキスト", "x" * 100]
 PINNED = [
@@ -92,3 +92,29 @@ def test_mixing_keeps_words_apart():
     assert len(np.unique(spread)) == len(words)
     ones = np.unpackbits(spread.view(np.uint8)).mean()
     assert ones == pytest.approx(0.5, abs=0.001)
+
+
+LIMITS = np.iinfo(np.int64)
+SOME_IDS = st.one_of(
+    st.lists(st.integers(LIMITS.min, LIMITS.max)),
+    st.lists(st.integers(-5, 5)),
+    # As far from each other as fits beside a place, and one more.
+    st.sampled_from([-(2**60), -1, 0, 2**60, 2**61, 2**62 - 1, LIMITS.max, LIMITS.min]).flatmap(
+        lambda low: st.lists(st.sampled_from([low, 0, 1]), min_size=1)
+    ),
+)
+
+
+@given(SOME_IDS)
+def test_each_id_is_once_among_the_distinct_ones_and_every_place_leads_to_it(some):
+    ids = np.array(some, np.int64)
+    before = ids.copy()
+    found, places = distinct_with_places(ids)
+    assert found.tolist() == sorted(set(some)) == distinct(ids).tolist()
+    assert found[places].tolist() == some
+    assert found.dtype == places.dtype == np.int64
+    assert ids.tolist() == before.tolist()
+
+
+def test_distinct_ids_are_those_of_all_dimensions():
+    assert distinct(np.array([[3, 1], [1, 2]])).tolist() == [1, 2, 3]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ssl
 import time
+from dataclasses import replace
 
 import grpc
 import numpy as np
@@ -16,14 +17,17 @@ from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import add_port
 from elastic.rpc.client import MasterClient
 from elastic.rpc.layout import Layout
+from elastic.rpc.local import LocalListener, new_name
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, ServerHandler, fenced
 from elastic.rpc.server_client import (
     AsyncServerClient,
     Commit,
     Gradient,
+    LoadedShare,
     ServerAwayError,
     ServerClient,
 )
+from elastic.rpc.shared import Proof
 from elastic.spec.certificate import CERTIFICATE_NAME
 
 OURS = make_certificate("a" * 64)
@@ -179,3 +183,45 @@ def test_what_is_shown_is_the_certificate_and_the_newest_tls():
 
     version, shown = run(play())
     assert (version, shown) == ("TLSv1.3", ssl.PEM_cert_to_DER_cert(OURS.chain))
+
+
+class LoadedOnThisMachine(Committer):
+    """One that is loaded as well, and takes calls at a name."""
+
+    def __init__(self, calls_at):
+        self._proof = Proof(calls_at)
+
+    async def load(self, header, chunks):
+        async for _ in chunks:
+            pass
+        reply = pb.LoadReply()
+        self._proof.give(reply)
+        return reply
+
+
+def test_servers_of_this_machine_are_called_by_their_socket():
+    name = new_name()
+
+    async def play():
+        handler = ServerHandler(LoadedOnThisMachine(name), TOKEN)
+        listener = LocalListener(name, handler, TOKEN)
+        await listener.start()
+        async with served(handler, OURS) as address:
+            master = AsyncServerClient(address, TOKEN, OURS)
+            share = LoadedShare("era", 1, ONE, ONE, {}, {}, {}, 0, is_synchronous=True)
+            proof, failure = await master.load(share)
+            assert failure == ""
+            worker = ServerClient(address, TOKEN, OURS, proof.calls_at)
+        # Nobody serves by gRPC any more.
+        committed = await master.commit(COMMIT, PATIENCE_S)
+        is_kept = await asyncio.to_thread(worker.stage, replace(GRADIENT, shared=pb.SharedBuffer()))
+        await listener.stop(0)
+        with pytest.raises(ServerAwayError):
+            await master.commit(COMMIT, PATIENCE_S)
+        with pytest.raises(ServerAwayError):
+            await asyncio.to_thread(worker.stage, replace(GRADIENT, shared=pb.SharedBuffer()))
+        await master.close()
+        worker.close()
+        return committed.learning_rate, is_kept
+
+    assert run(play()) == (0.5, True)

@@ -14,19 +14,45 @@ from elastic.master.parameters.versions import ModelBuffer
 from elastic.rpc import client as rpc_client
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, SessionLostError
+from elastic.rpc.local import LocalListener, new_name
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 
 
 @contextlib.asynccontextmanager
 async def _served(master, guard=lambda: None):
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((MasterHandler(master.reception, TOKEN, guard),))
+    handler = MasterHandler(master.reception, TOKEN, guard)
+    server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
         yield f"127.0.0.1:{port}"
     finally:
         await server.stop(None)
+
+
+class _Noting(MasterHandler):
+    """Notes which methods were called by a socket of the machine."""
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self.called = []
+
+    async def answer(self, path, request):
+        self.called.append(path.rsplit("/", 1)[1])
+        return await super().answer(path, request)
+
+
+@contextlib.asynccontextmanager
+async def _listening(master, name, guard=lambda: None):
+    """Take the calls of this machine as well, and give what notes them."""
+    handler = _Noting(master.reception, TOKEN, guard)
+    listener = LocalListener(name, handler, TOKEN)
+    await listener.start()
+    try:
+        yield handler
+    finally:
+        await listener.stop(0)
 
 
 def _work(address, share_memory):
@@ -189,3 +215,91 @@ def test_a_master_without_memory_to_share_sends_chunks(monkeypatch):
     session, before, after = _run(share_memory=True)
     assert session.shares_memory
     _check_counted(before, after)
+
+
+# -- by a socket of the machine ----------------------------------------------------------------
+
+
+def test_a_session_on_the_masters_machine_calls_by_its_socket():
+    name = new_name()
+
+    async def play():
+        master = ServedMaster(calls_at=name)
+        async with _served(master) as address, _listening(master, name) as noting:
+            worked = await asyncio.to_thread(_work, address, True)
+            return worked, noting.called
+
+    (_, before, after), called = asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+    _check_counted(before, after)
+    assert called == ["GetTask", "GetModel", "ReportGradient", "GetModel", "GetModel"]
+
+
+def test_who_is_not_on_it_or_may_not_share_its_memory_calls_by_grpc():
+    name = new_name()
+
+    async def play():
+        master = ServedMaster(calls_at=name)
+        async with _served(master) as address, _listening(master, name) as noting:
+            worked = await asyncio.to_thread(_work, address, False)
+            return worked, noting.called
+
+    (_, before, after), called = asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+    _check_counted(before, after)
+    assert called == []
+
+
+def test_where_nobody_answers_at_the_socket_the_session_goes_on_by_grpc_and_the_next_one_by_it():
+    name = new_name()
+
+    async def play():
+        master = ServedMaster(calls_at=name)
+        async with _served(master) as address:
+            client = MasterClient(lambda: address, TOKEN, PATIENCE_S)
+            request = pb.RegisterRequest(worker_index=0, launch=1)
+            with contextlib.closing(client):
+                async with _listening(master, name) as first:
+                    session = await asyncio.to_thread(client.register, request)
+                    await asyncio.to_thread(client.heartbeat, session.key)
+                reply = await asyncio.to_thread(client.get_task, session.key)
+                assert reply.HasField("task")
+                assert first.called == ["Heartbeat"]
+                async with _listening(master, name) as second:
+                    session = await asyncio.to_thread(client.register, request)
+                    await asyncio.to_thread(client.heartbeat, session.key)
+                    assert second.called == ["Heartbeat"]
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+
+
+def test_a_heartbeat_at_a_master_that_was_replaced_ends_the_call_that_waits_there():
+    """As one that was stopped, and holds a call: its place was given to another one."""
+    name, is_fenced = new_name(), threading.Event()
+
+    def guard():
+        if is_fenced.is_set():
+            raise fenced("another one acts")
+
+    async def play():
+        older, newer = ServedMaster(calls_at=name), ServedMaster()
+        addresses = []
+        client = MasterClient(lambda: addresses[-1], TOKEN, PATIENCE_S)
+        async with (
+            _served(older, guard) as old_address,
+            _listening(older, name, guard),
+            _served(newer) as new_address,
+            older.store.lock,
+        ):
+            addresses.append(old_address)
+            request = pb.RegisterRequest(worker_index=0, launch=1)
+            with contextlib.closing(client):
+                session = await asyncio.to_thread(client.register, request)
+                has_come = older.note_begin_of("get_model")
+                waiting = asyncio.create_task(asyncio.to_thread(client.get_model, session, None))
+                await has_come.wait()
+                addresses.append(new_address)
+                is_fenced.set()
+                await asyncio.to_thread(client.check_session, session)
+                with pytest.raises(SessionLostError):
+                    await waiting
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE_S))

@@ -66,7 +66,8 @@ class ServedMaster:
     With `num_ps` its parameters are in parts, which servers of this process have.
     """
 
-    def __init__(self, **settings):
+    def __init__(self, calls_at="", **settings):
+        """Take the name at which it is told to take calls, and settings of the job."""
         has_servers = settings.get("num_ps", 0) > 0
         if has_servers:
             settings["model_zoo"] = str(ZOO)
@@ -100,7 +101,10 @@ class ServedMaster:
             ),
         )
         self._servicer = MasterServicer(
-            self.job, sample, lambda replica: self.launches.get(replica.index, 0)
+            self.job,
+            sample,
+            lambda replica: self.launches.get(replica.index, 0),
+            calls_at=calls_at,
         )
         self.reception = Reception({}, lambda replica: 0)
         self.reception.open(self._servicer)
@@ -134,6 +138,18 @@ class ServedMaster:
 
         setattr(self._servicer, method, noting)
         return ended
+
+    def note_begin_of(self, method):
+        """An event that is set when a call of a method that downloads has come."""
+        answer, begun = getattr(self._servicer, method), asyncio.Event()
+
+        async def noting(request):
+            begun.set()
+            async for chunk in answer(request):
+                yield chunk
+
+        setattr(self._servicer, method, noting)
+        return begun
 
     @contextlib.asynccontextmanager
     async def serve(self):

@@ -26,7 +26,7 @@ from elastic.frameworks.embeddings import (
 )
 from elastic.frameworks.keras.variables import to_array
 from elastic.rows.base import Ids, Life, RowDtype, RowGradient, Values
-from elastic.rows.ids import to_ids
+from elastic.rows.ids import distinct_with_places, to_ids
 
 RowTensors: TypeAlias = Mapping[str, Sequence[tuple[Any, Any]]]
 """Ids and gradients of each read, by table."""
@@ -176,7 +176,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
     def _looked_up(self, flat: Array) -> tuple[Ids, Values, Ids]:
         ids = to_ids(flat)
         is_id = slice(None) if self._padding is None else ids != self._padding
-        unique, index = np.unique(ids[is_id], return_inverse=True)
+        unique, index = distinct_with_places(ids[is_id])
         places = np.full(len(ids), len(unique), np.int64)
         places[is_id] = index
         return unique, self.source.read(unique), places

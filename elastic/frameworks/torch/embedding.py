@@ -29,7 +29,7 @@ from elastic.frameworks.embeddings import (
 )
 from elastic.frameworks.torch.arrays import to_array
 from elastic.rows.base import Ids, Life, RowDtype, RowGradient, Values
-from elastic.rows.ids import to_ids
+from elastic.rows.ids import distinct_with_places, to_ids
 
 Weights: TypeAlias = torch.Tensor | NDArray[Any] | Sequence[Any]
 
@@ -171,7 +171,7 @@ class Embedding(torch.nn.Module):
 
     def _rows(self, ids: Ids) -> tuple[torch.Tensor, NDArray[np.int64]]:
         """The row of each id once, and for each id which of them is its."""
-        unique, index = np.unique(ids, return_inverse=True)
+        unique, index = distinct_with_places(ids)
         leaf = self._here(self.source.read(unique))
         if torch.is_grad_enabled():
             self.source.tell(unique, leaf)

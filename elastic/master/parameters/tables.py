@@ -18,6 +18,7 @@ from elastic.rows.arithmetic.kernels import Kernel
 from elastic.rows.arithmetic.precision import numbers_of, put_numbers, repacked, unpacked
 from elastic.rows.base import CANDIDATES, Ids, Life, RowGradient, RowGradients, Table, Values
 from elastic.rows.changed import Noted, merged
+from elastic.rows.ids import distinct
 from elastic.rows.life import NOTES, Gone, is_due, leaving, note, noted, notes_after, without
 from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids, part_rows
 from elastic.spec.status import TableStatus
@@ -414,7 +415,7 @@ def _mean(name: str, shares: Sequence[Share]) -> RowGradient:
     if len(shares) == 1:
         return parts[0][0]
     num_records = sum(share.num_records for share in shares)
-    ids = np.unique(np.concatenate([gradient.ids for gradient, _ in parts]))
+    ids = distinct(np.concatenate([gradient.ids for gradient, _ in parts]))
     dim = max(gradient.values.shape[1] for gradient, _ in parts)
     total = np.zeros((len(ids), dim), np.float32)
     for gradient, weight in parts:

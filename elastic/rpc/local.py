@@ -1,0 +1,488 @@
+"""Calls between processes of one machine, by a socket of it instead of gRPC.
+
+A call by gRPC takes a millisecond of processor time, which is as much as a step of a small model;
+one that is a message each way takes a tenth of that here. The methods, their messages and statuses
+are the same, and whatever fails is raised as gRPC would, so that callers need not know which way a
+call went. What is more than one message still goes by gRPC, and so does everything between
+machines.
+
+The socket has a name and no file (`unix(7)`, *abstract*), which nobody can guess and which is gone
+with its process. A connection begins with the job's token, and has one call at a time.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import os
+import secrets
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, Protocol
+
+import grpc
+
+from elastic.rpc.wire import CallRefusedError
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "elastic-"
+LENGTH: Final = struct.Struct("<I")
+"""Before each message: how many bytes follow. The first of them is, of a request, how long the
+method's path is, which stands next, and of a reply its status; what is left is the message."""
+
+STATUSES: Final = {code.value[0]: code for code in grpc.StatusCode}
+MAX_BYTES: Final = 64 << 20
+"""Of one message, as by gRPC."""
+
+
+class LocalCallError(grpc.RpcError):  # type: ignore[misc]
+    """A call that was refused, or not answered, told as gRPC tells it."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self._code = code
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        """Its status."""
+        return self._code
+
+    def details(self) -> str:
+        """Why."""
+        return self._details
+
+
+class Answering(Protocol):
+    """What answers calls: the handler that gRPC has as well."""
+
+    async def answer(self, path: str, request: bytes) -> bytes:
+        """The reply to a request.
+
+        Raises:
+            CallRefusedError: There is none.
+        """
+
+
+def new_name() -> str:
+    """A name for a process to take calls at; empty where its system has no such sockets."""
+    return PREFIX + secrets.token_hex(16) if sys.platform == "linux" else ""
+
+
+# -- who answers -------------------------------------------------------------------------------
+
+
+class LocalListener:
+    """Takes calls at a name, in the running loop."""
+
+    def __init__(self, name: str, answering: Answering, token: str) -> None:
+        """Take what answers.
+
+        Args:
+            name: Of `new_name`.
+            answering: Answers what comes with the token.
+            token: The job's.
+        """
+        self._name = name
+        self._answering = answering
+        self._token = token.encode()
+        self._peers: set[_Peer] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. Where that cannot be had nobody is reached here, and everybody calls by gRPC."""
+        if not self._name:
+            return
+        try:
+            self._server = await asyncio.get_running_loop().create_unix_server(
+                lambda: _Peer(self._peers, self._answering, self._token), "\0" + self._name
+            )
+        except OSError as error:
+            log.warning("calls within this machine go by gRPC: %s", error)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, and cancel those that are not answered by then."""
+        if self._server is None:
+            return
+        self._server.close()
+        answers = [peer.call for peer in self._peers if peer.call is not None]
+        if answers:
+            await asyncio.wait(answers, timeout=grace_s)
+        for peer in tuple(self._peers):
+            peer.close()
+
+
+class _Messages(asyncio.Protocol):
+    """One end of a connection, cut into messages."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._received)
+            if not 0 < length <= MAX_BYTES:
+                self.close()
+                return
+            end = LENGTH.size + length
+            if len(self._received) < end:
+                return
+            message = bytes(self._received[LENGTH.size : end])
+            del self._received[:end]
+            self.message_received(message)
+
+    def message_received(self, message: bytes) -> None:
+        """One has come whole."""
+        raise NotImplementedError
+
+    def write(self, head: bytes, body: bytes) -> None:
+        """Send a message of these two parts."""
+        if self._transport is not None:
+            self._transport.writelines([LENGTH.pack(len(head) + len(body)), head, body])
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Peer(_Messages):
+    """A connection that calls come by.
+
+    Attributes:
+        call: The one that is being answered.
+    """
+
+    def __init__(self, peers: "set[_Peer]", answering: Answering, token: bytes) -> None:
+        super().__init__()
+        self._peers = peers
+        self._answering = answering
+        self._token = token
+        self._is_trusted = False
+        self.call: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._peers.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        self._peers.discard(self)
+        if self.call is not None:
+            # As gRPC does where nobody waits for the answer any more.
+            self.call.cancel()
+
+    def message_received(self, message: bytes) -> None:
+        if not self._is_trusted:
+            self._is_trusted = hmac.compare_digest(message, self._token)
+            if not self._is_trusted:
+                log.warning("dropped a connection without this job's token")
+                self.close()
+        elif self.call is not None:
+            log.warning("dropped a connection that calls before it was answered")
+            self.close()
+        else:
+            self.call = asyncio.get_running_loop().create_task(self._answer(message))
+
+    async def _answer(self, message: bytes) -> None:
+        end = 1 + message[0]
+        try:
+            path = message[1:end].decode()
+            reply = await self._answering.answer(path, message[end:])
+        except CallRefusedError as refusal:
+            self._end_call()
+            self._reply(refusal.code, refusal.message)
+        except UnicodeDecodeError:
+            self._end_call()
+            self._reply(grpc.StatusCode.INVALID_ARGUMENT, "a method's path that is no text")
+        except Exception as error:
+            log.exception("a call failed")
+            self._end_call()
+            self._reply(grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}")
+        else:
+            # Before the reply: behind it the next call comes.
+            self._end_call()
+            self.write(b"\0", reply)
+
+    def _end_call(self) -> None:
+        self.call = None
+
+    def _reply(self, code: grpc.StatusCode, message: str) -> None:
+        self.write(bytes([code.value[0]]), message.encode())
+
+
+# -- who calls, and waits ----------------------------------------------------------------------
+
+
+class LocalChannel:
+    """Calls a process of this machine; used as a channel of gRPC is. By any thread."""
+
+    def __init__(self, name: str, token: str) -> None:
+        """Connect lazily.
+
+        Args:
+            name: Where that process takes calls.
+            token: The job's.
+        """
+        self._name = name
+        self._token = token.encode()
+        self._lock = threading.Lock()
+        self._idle: list[socket.socket] = []
+        self._busy: set[socket.socket] = set()
+        self._is_retired = False
+
+    def unary_unary(
+        self, path: str, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
+    ) -> Callable[..., Any]:
+        """What makes one call of a method, as `grpc.Channel.unary_unary`."""
+        return partial(self._call, _head(path), encode, decode)
+
+    def retire(self) -> None:
+        """Have no new calls; those under way are waited for by who made them."""
+        with self._lock:
+            self._is_retired = True
+            idle, self._idle = self._idle, []
+        for each in idle:
+            each.close()
+
+    def close(self) -> None:
+        """Drop all connections: calls under way end as if the other process had."""
+        self.retire()
+        with self._lock:
+            for each in self._busy:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def _call(
+        self,
+        head: bytes,
+        encode: Callable[[Any], bytes],
+        decode: Callable[[bytes], Any],
+        request: Any,
+        timeout: float | None = None,
+        metadata: object = None,  # noqa: ARG002 - the connection has brought the token
+    ) -> Any:
+        body = encode(request)
+        connection = self._take()
+        is_sound = False
+        try:
+            connection.settimeout(timeout)
+            connection.sendall(LENGTH.pack(len(head) + len(body)) + head + body)
+            (length,) = LENGTH.unpack(_read(connection, LENGTH.size))
+            reply = _read(connection, length)
+            is_sound = True
+        except TimeoutError as error:
+            raise LocalCallError(
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {timeout:g} s"
+            ) from error
+        except OSError as error:
+            raise LocalCallError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        finally:
+            # Else the answer may come yet, and would be taken for that to the next call.
+            self._give_back(connection, is_sound=is_sound)
+        return decode(_message(reply))
+
+    def _take(self) -> socket.socket:
+        with self._lock:
+            if self._is_retired:
+                raise LocalCallError(grpc.StatusCode.CANCELLED, "the connection was closed")
+            if self._idle:
+                connection = self._idle.pop()
+                self._busy.add(connection)
+                return connection
+        try:
+            connection = _connected(self._name, self._token)
+        except OSError as error:
+            raise LocalCallError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        with self._lock:
+            self._busy.add(connection)
+        return connection
+
+    def _give_back(self, connection: socket.socket, *, is_sound: bool) -> None:
+        with self._lock:
+            self._busy.discard(connection)
+            if is_sound and not self._is_retired:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+def _head(path: str) -> bytes:
+    return bytes([len(path)]) + path.encode()
+
+
+def _connected(name: str, token: bytes) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect("\0" + name)
+        _check_owner(connection)
+        connection.sendall(LENGTH.pack(len(token)) + token)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_owner(connection: socket.socket) -> None:
+    """Tell the token to none who has taken the name of a process that is gone.
+
+    Raises:
+        PermissionError: Another user of the machine has.
+    """
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", told)
+    if user != os.getuid():
+        raise PermissionError(f"the socket belongs to another user ({user})")
+
+
+def _read(connection: socket.socket, length: int) -> bytes:
+    """Exactly so many bytes.
+
+    Raises:
+        ConnectionError: There are no more, or too many.
+    """
+    if not 0 < length <= MAX_BYTES:
+        raise ConnectionError(f"a message of {length} bytes")
+    received = connection.recv(length, socket.MSG_WAITALL)
+    if len(received) == length:
+        return received
+    parts, missing = [received], length - len(received)
+    while missing:
+        received = connection.recv(missing)
+        if not received:
+            raise ConnectionError("the other process has closed the connection")
+        parts.append(received)
+        missing -= len(received)
+    return b"".join(parts)
+
+
+def _message(reply: bytes) -> bytes:
+    """What was answered.
+
+    Raises:
+        LocalCallError: A refusal.
+    """
+    if not reply[0]:
+        return reply[1:]
+    code = STATUSES.get(reply[0], grpc.StatusCode.UNKNOWN)
+    raise LocalCallError(code, reply[1:].decode(errors="replace"))
+
+
+# -- who calls, and does something else meanwhile ----------------------------------------------
+
+
+class AsyncLocalChannel:
+    """See `LocalChannel`; used as `grpc.aio.Channel` is, in one loop."""
+
+    def __init__(self, name: str, token: str) -> None:
+        """See `LocalChannel`."""
+        self._name = name
+        self._token = token.encode()
+        self._idle: list[_Caller] = []
+        self._busy: set[_Caller] = set()
+        self._is_closed = False
+
+    def unary_unary(
+        self, path: str, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
+    ) -> Callable[..., Awaitable[Any]]:
+        """What makes one call of a method, as `grpc.aio.Channel.unary_unary`."""
+        head = _head(path)
+
+        def call(
+            request: Any,
+            timeout: float | None = None,
+            metadata: object = None,  # noqa: ARG001 - the connection has brought the token
+        ) -> Awaitable[Any]:
+            calling = self._call(head, encode(request), decode, timeout)
+            return asyncio.ensure_future(calling)
+
+        return call
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        self._is_closed = True
+        for each in (*self._idle, *self._busy):
+            each.close()
+
+    async def _call(
+        self, head: bytes, body: bytes, decode: Callable[[bytes], Any], timeout_s: float | None
+    ) -> Any:
+        if self._is_closed:
+            raise LocalCallError(grpc.StatusCode.CANCELLED, "the connection was closed")
+        try:
+            async with asyncio.timeout(timeout_s):
+                caller = self._idle.pop() if self._idle else await self._connected()
+                self._busy.add(caller)
+                try:
+                    reply = await caller.ask(head, body)
+                finally:
+                    self._busy.discard(caller)
+                    self._give_back(caller)
+        except TimeoutError as error:
+            raise LocalCallError(
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s"
+            ) from error
+        except OSError as error:
+            raise LocalCallError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        return decode(_message(reply))
+
+    async def _connected(self) -> "_Caller":
+        connection = await asyncio.to_thread(_connected, self._name, self._token)
+        connection.setblocking(False)
+        _, caller = await asyncio.get_running_loop().create_unix_connection(
+            _Caller, sock=connection
+        )
+        return caller
+
+    def _give_back(self, caller: "_Caller") -> None:
+        if caller.is_idle and not self._is_closed:
+            self._idle.append(caller)
+        else:
+            caller.close()
+
+
+class _Caller(_Messages):
+    """A connection that calls go by, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reply: asyncio.Future[bytes] | None = None
+        self._is_lost = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next call can go by it: the last one was answered."""
+        return self._reply is None and not self._is_lost
+
+    async def ask(self, head: bytes, body: bytes) -> bytes:
+        """The reply to a request.
+
+        Raises:
+            ConnectionError: None has come.
+        """
+        if self._is_lost:
+            raise ConnectionError("the other process has closed the connection")
+        self._reply = asyncio.get_running_loop().create_future()
+        self.write(head, body)
+        reply = await self._reply
+        self._reply = None
+        return reply
+
+    def message_received(self, message: bytes) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result(message)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_lost = True
+        if self._reply is not None and not self._reply.done():
+            told = ConnectionError("the other process has closed the connection")
+            self._reply.set_exception(error if isinstance(error, OSError) else told)
