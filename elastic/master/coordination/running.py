@@ -196,6 +196,9 @@ class Tasks:
         return self.ledger.is_finished or self._is_training_held
 
     def _next_task(self, session: WorkerSession) -> Task | NoTask:
+        if self._failure.error is not None:
+            # The job is about to end: what came of another task would stand beside the reason.
+            return NoTask.WAIT
         round_, has_peers = self._round_for(session), self._has_peers(session)
         task: Task | NoTask = NoTask.WAIT
         if round_ is not None:
