@@ -30,6 +30,7 @@ from elastic.policy.tasks.ledger import Ledger, LedgerConfig
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.policy.updates.aggregation import UpdateRule
 from elastic.rpc.channels import add_port
+from elastic.rpc.local import LocalListener, new_name
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.rpc.wire import SERVICE
 from elastic.spec.roles import PS
@@ -85,8 +86,11 @@ async def _serve(arguments: argparse.Namespace) -> None:
     sample = Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 1), shard)
     server = grpc.aio.server(options=SERVER_OPTIONS)
     reception = Reception({}, lambda _replica: 0)
-    reception.open(MasterServicer(job, sample, lambda _replica: 0))
-    server.add_generic_rpc_handlers((HandlerWithEmpty(reception),))
+    name = new_name()
+    reception.open(MasterServicer(job, sample, lambda _replica: 0, calls_at=name))
+    handler = HandlerWithEmpty(reception)
+    server.add_generic_rpc_handlers((handler,))
+    await LocalListener(name, handler, TOKEN).start()
     clear, encrypted = (add_port(server, "127.0.0.1:0", each) for each in (None, CERTIFICATE))
     await server.start()
     announce(

@@ -48,7 +48,9 @@ class ServedRows:
         self._layout = Layout.of(self._dense)
         self._memory = SharedMemory(self._layout.size_bytes)
         self._version = 0
-        self._worker = ServerClient(address, TOKEN)
+        self._address = address
+        self._sent = ServerClient(address, TOKEN)
+        self._here: ServerClient
         self._master: AsyncServerClient
         self._loop = asyncio.new_event_loop()
         self._wait(self._connect(address))
@@ -70,15 +72,17 @@ class ServedRows:
             tables=[self._form.table],
             row_rule=self._rule,
         )
-        _, failure = self._wait(self._master.load(share))
+        proof, failure = self._wait(self._master.load(share))
         assert not failure, failure
+        self._here = ServerClient(self._address, TOKEN, calls_at=proof.calls_at)
         for part in rows:
             self._wait(self._master.put_rows(ERA, self._form.table.name, part))
 
     def read(self, ids: Ids, *, is_shared: bool = False) -> Values:
         """Values of the newest version, sent or in memory."""
         wanted = WantedRows(self._form.table.name, ids, self._form.table.dim)
-        return self._worker.read_rows(ERA, wanted, SESSION if is_shared else None).values
+        worker = self._here if is_shared else self._sent
+        return worker.read_rows(ERA, wanted, SESSION if is_shared else None).values
 
     def update(self, gradient: RowGradient, *, is_shared: bool = False) -> None:
         """Stage a gradient and commit it, all rows of which are kept for a version that is held."""
@@ -95,14 +99,15 @@ class ServedRows:
             shared=self._memory.handle() if is_shared else None,
             rows={self._form.table.name: gradient},
         )
-        assert self._worker.stage(staged)
+        assert (self._here if is_shared else self._sent).stage(staged)
         which = CommitId(SESSION, self._version, NUM_RECORDS, 1.0)
         commit = Commit(ERA, self._version, [which], 1.0, 0, (), held_rows=[held])
         answer = self._wait(self._master.commit(commit, LIMIT_S))
         assert not answer.failure, answer.failure
 
     def close(self) -> None:
-        self._worker.close()
+        self._sent.close()
+        self._here.close()
         self._wait(self._master.close())
         self._loop.close()
 
