@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.rows.base import Ids, Values
-from elastic.rows.index import IdIndex, Positions, with_room
+from elastic.rows.index import IdIndex, Positions, put_rows, with_room
 from elastic.rows.store import Change, Notes, Rows, RowsLostError, RowStore, TableForm
 
 CACHE_BYTES: Final = 64 << 20
@@ -328,7 +328,8 @@ class _Remembered:
         is_new = positions < 0
         if is_new.any():
             positions[is_new] = self._places(ids[is_new])
-        self._values[positions], self._is_there[positions] = rows.values, rows.is_there
+        put_rows(self._values, positions, rows.values)
+        self._is_there[positions] = rows.is_there
 
     def _places(self, ids: Ids) -> Positions:
         """Room for ids that have none yet."""

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.rows.base import Ids
+from elastic.rows.base import Ids, Values
 
 Positions: TypeAlias = NDArray[np.int64]
 """Places in the arrays of a table, one dimension; -1 for none."""
@@ -148,3 +148,9 @@ def with_room(array: NDArray[Number], length: int) -> NDArray[Number]:
     larger: NDArray[Number] = np.empty((max(length, 2 * len(array)), *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger
+
+
+def put_rows(array: Values, positions: Positions, values: Values) -> None:
+    """Store rows of whole width, each as one element: short ones in half the time."""
+    row = np.dtype((np.void, array.itemsize * array.shape[1]))
+    array.view(row)[positions, 0] = np.ascontiguousarray(values, array.dtype).view(row)[:, 0]

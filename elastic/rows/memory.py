@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.rows.base import Ids, Values
-from elastic.rows.index import IdIndex, Positions, with_room
+from elastic.rows.index import IdIndex, Positions, put_rows, with_room
 from elastic.rows.store import Change, Notes, Rows, RowsLostError, TableForm
 
 PART_ROWS: Final = 4096
@@ -219,7 +219,7 @@ class _Arena:
     def write(
         self, positions: Positions, values: Values, is_there: NDArray[np.bool_] | bool = True
     ) -> None:
-        _put(self._array, positions, values)
+        put_rows(self._array, positions, values)
         self._is_there[positions] = is_there
 
     def remove(self, positions: Positions) -> None:
@@ -398,12 +398,6 @@ class _Table:
         self._arena.write(places, self._arena.rows[moved])
         self._arena.cut(len(self._index))
         self._num_gone = 0
-
-
-def _put(array: Values, positions: Positions, values: Values) -> None:
-    """Store rows of whole width, each as one element: short ones in half the time."""
-    row = np.dtype((np.void, array.itemsize * array.shape[1]))
-    array.view(row)[positions, 0] = np.ascontiguousarray(values).view(row)[:, 0]
 
 
 def _zeroed(values: Values, is_there: NDArray[np.bool_]) -> Rows:

@@ -37,8 +37,6 @@ BULK_TIMEOUT_S: Final = 300.0
 FIRST_RETRY_S: Final = 0.05
 LAST_RETRY_S: Final = 1.0
 
-_AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
-
 
 class SessionLostError(Exception):
     """The master does not know the session: it was restarted, or has given this worker up."""
@@ -492,7 +490,8 @@ class MasterClient:
 
     def _find_next(self, failure: "_AwayError") -> None:
         """Have the next call reach the master that has taken the place of one that is away."""
-        self._call_by_grpc()
+        if not isinstance(failure, _LateError):
+            self._call_by_grpc()
         if isinstance(failure, _FencedError):
             self._connect_anew()
         self._follow_address()
@@ -560,6 +559,10 @@ class _AwayError(RpcError):
     """The master does not answer now."""
 
 
+class _LateError(_AwayError):
+    """The master has not answered in time, but may be there."""
+
+
 class _FencedError(_AwayError):
     """The master may not answer now; there may be another one."""
 
@@ -570,7 +573,9 @@ def _translated(error: grpc.RpcError) -> Exception:
         return _FencedError(details)
     if unlike := misfit(error):
         return RpcError(f"the master cannot be called: {unlike} ({details})")
-    if code in _AWAY or (code is grpc.StatusCode.CANCELLED):
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return _LateError(details)
+    if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
         return _AwayError(details)
     if code is grpc.StatusCode.FAILED_PRECONDITION:
         return SessionLostError(details)

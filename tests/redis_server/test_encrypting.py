@@ -90,8 +90,9 @@ def test_who_calls_in_clear_is_not_let_in(server, address):
 def test_another_certificate_is_not_trusted_and_the_right_one_is_waited_for(address):
     """Another job's may have the address of one of this job that is gone."""
     other = replace(address, certificate=make_certificate("b" * 64).chain)
-    with pytest.raises(RowsLostError, match=r"not answered for 0\.1 s .*CERTIFICATE_VERIFY_FAILED"):
-        opened(other, patience_s=0.1)
+    with pytest.raises(RowsLostError, match=r"not answered for 2 s .*CERTIFICATE_VERIFY_FAILED"):
+        # As long as a handshake may take as well, on a machine that has other work.
+        opened(other, patience_s=2.0)
 
 
 def test_who_is_vouched_for_on_this_machine_is_not_trusted(server, tmp_path, monkeypatch):
@@ -103,7 +104,7 @@ def test_who_is_vouched_for_on_this_machine_is_not_trusted(server, tmp_path, mon
     address = replace(server.address, port=port)
     opened(replace(address, certificate=other.chain)).close()
     with pytest.raises(RowsLostError, match="CERTIFICATE_VERIFY_FAILED"):
-        opened(replace(address, certificate=CERTIFICATE.chain), patience_s=0.1)
+        opened(replace(address, certificate=CERTIFICATE.chain), patience_s=2.0)
 
 
 def test_a_server_that_comes_back_is_reached_again(server, address):

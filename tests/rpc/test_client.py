@@ -303,3 +303,29 @@ def test_a_heartbeat_at_a_master_that_was_replaced_ends_the_call_that_waits_ther
                     await waiting
 
     asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+
+
+def test_a_call_that_was_answered_too_late_leaves_the_session_at_the_socket(monkeypatch):
+    """A callback of the user's may keep the master from answering for as long as it likes."""
+    name = new_name()
+
+    async def play():
+        master = ServedMaster(calls_at=name)
+        async with _served(master) as address, _listening(master, name) as noting:
+            client = MasterClient(lambda: address, TOKEN, PATIENCE_S)
+            request = pb.RegisterRequest(worker_index=0, launch=1)
+            with contextlib.closing(client):
+                session = await asyncio.to_thread(client.register, request)
+                with monkeypatch.context() as patched:
+                    patched.setattr(rpc_client, "BULK_TIMEOUT_S", 0.2)
+                    async with master.store.lock:
+                        pulling = asyncio.create_task(
+                            asyncio.to_thread(client.get_model, session, None)
+                        )
+                        await asyncio.wait([pulling], timeout=1.0)
+                    await pulling
+                assert client.num_retries > 0
+                await asyncio.to_thread(client.heartbeat, session.key)
+                assert set(noting.called) == {"GetModel", "Heartbeat"}
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
