@@ -321,7 +321,8 @@ def test_elastic_job_on_a_real_node(apply, image):
     def replaced(index):
         """A worker is another one, and the others are the same."""
         lost = f"classy-worker-{index}"
-        job.until(lambda: lost in job.running() and known_uids(job)[lost] != uids[lost])
+        # One that is gone between the two answers has no uid at all yet.
+        job.until(lambda: known_uids(job)[lost] not in ("", uids[lost]) and lost in job.running())
         now = known_uids(job)
         assert {name for name in now if now[name] != uids[name]} == {lost}
         uids.update(now)
