@@ -20,6 +20,7 @@ import socket
 import struct
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Protocol
@@ -105,7 +106,9 @@ class LocalListener:
             log.warning("calls within this machine go by gRPC: %s", error)
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls, and cancel those that are not answered by then."""
+        """Take no more connections, and drop those that there are once what they have asked by now
+        is answered, or was not in so many seconds.
+        """
         if self._server is None:
             return
         self._server.close()
@@ -116,10 +119,16 @@ class LocalListener:
             peer.close()
 
 
-class _Messages(asyncio.Protocol):
+class _Messages(asyncio.Protocol, ABC):
     """One end of a connection, cut into messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MAX_BYTES) -> None:
+        """Begin with nothing received.
+
+        Args:
+            most_bytes: Of a message; whoever announces more is dropped before it is taken in.
+        """
+        self._most_bytes = most_bytes
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
 
@@ -131,7 +140,7 @@ class _Messages(asyncio.Protocol):
         self._received += data
         while len(self._received) >= LENGTH.size:
             (length,) = LENGTH.unpack_from(self._received)
-            if not 0 < length <= MAX_BYTES:
+            if not 0 < length <= self._most_bytes:
                 self.close()
                 return
             end = LENGTH.size + length
@@ -141,9 +150,9 @@ class _Messages(asyncio.Protocol):
             del self._received[:end]
             self.message_received(message)
 
+    @abstractmethod
     def message_received(self, message: bytes) -> None:
         """One has come whole."""
-        raise NotImplementedError
 
     def write(self, head: bytes, body: bytes) -> None:
         """Send a message of these two parts."""
@@ -164,7 +173,8 @@ class _Peer(_Messages):
     """
 
     def __init__(self, peers: "set[_Peer]", answering: Answering, token: bytes) -> None:
-        super().__init__()
+        # More than the token nobody may send before it: any user of the machine can connect.
+        super().__init__(most_bytes=len(token))
         self._peers = peers
         self._answering = answering
         self._token = token
@@ -187,6 +197,7 @@ class _Peer(_Messages):
             if not self._is_trusted:
                 log.warning("dropped a connection without this job's token")
                 self.close()
+            self._most_bytes = MAX_BYTES
         elif self.call is not None:
             log.warning("dropped a connection that calls before it was answered")
             self.close()
@@ -304,8 +315,12 @@ class LocalChannel:
         except OSError as error:
             raise LocalCallError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
         with self._lock:
-            self._busy.add(connection)
-        return connection
+            if not self._is_retired:
+                self._busy.add(connection)
+                return connection
+        # Closed meanwhile by another thread, which would not find this one to wake its caller.
+        connection.close()
+        raise LocalCallError(grpc.StatusCode.CANCELLED, "the connection was closed")
 
     def _give_back(self, connection: socket.socket, *, is_sound: bool) -> None:
         with self._lock:

@@ -125,7 +125,6 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Take what answers, and the token that each call has to bring."""
         self._expected = f"Bearer {token}".encode()
         self._endpoints = {each.method.path: each for each in endpoints}
-        self._handlers = {each.method.path: each.handler for each in endpoints}
 
     async def answer(self, path: str, request: bytes) -> bytes:
         """Answer a call that came otherwise than by gRPC, and is one message each way.
@@ -141,9 +140,10 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def service(self, handler_call_details: Any) -> Any:
         """Find the handler of a call; a call without the token meets one that refuses it."""
-        handler = self._handlers.get(handler_call_details.method)
-        if handler is None:
+        endpoint = self._endpoints.get(handler_call_details.method)
+        if endpoint is None:
             return None
+        handler = endpoint.handler
         given = next(
             (v for k, v in handler_call_details.invocation_metadata or () if k == "authorization"),
             "",

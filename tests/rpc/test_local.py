@@ -260,6 +260,25 @@ def test_who_is_retired_makes_no_new_calls_and_answers_the_old_ones():
     run(scenario)
 
 
+def test_what_is_closed_while_it_connects_makes_no_call(monkeypatch):
+    async def scenario():
+        async with listening() as name:
+            channel = LocalChannel(name, TOKEN)
+            connect = local._connected
+
+            def connects_late(*parts):
+                connection = connect(*parts)
+                channel.close()
+                return connection
+
+            monkeypatch.setattr(local, "_connected", connects_late)
+            call = channel.unary_unary("/never", bytes, bytes)
+            code, _ = await status_of(asyncio.to_thread(call, b"", timeout=LONG_S))
+            assert code is grpc.StatusCode.CANCELLED
+
+    run(scenario)
+
+
 def _frame(data):
     return struct.pack("<I", len(data)) + data
 
@@ -280,10 +299,12 @@ def _connection(name, *sent):
         _frame(b""),
         struct.pack("<I", local.MAX_BYTES + 1),
         _frame(b"wrong"),
+        # Whoever has not shown the token keeps nobody busy with more than that.
+        struct.pack("<I", len(TOKEN) + 1),
         _frame(TOKEN.encode()) + _frame(b""),
         _frame(TOKEN.encode()) + 2 * _frame(b"\x06/never"),
     ],
-    ids=["empty", "too long", "no token", "no request", "two at once"],
+    ids=["empty", "too long", "no token", "long token", "no request", "two at once"],
 )
 def test_who_breaks_the_protocol_is_dropped_and_others_are_not(sent):
     async def scenario():
