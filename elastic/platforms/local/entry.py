@@ -62,6 +62,7 @@ class _LocalEntry:
         Raises:
             PlatformError: The folder is not that of a job.
         """
+        from elastic.platforms.local.cores import usable_cores
         from elastic.platforms.local.directory import JobDirectory
         from elastic.platforms.local.surroundings import (
             LocalReplicaRunner,
@@ -86,7 +87,7 @@ class _LocalEntry:
             runner=LocalReplicaRunner(job_dir),
             recovery_dir=directory.cuts_path,
             host="127.0.0.1",
-            room=os.cpu_count(),
+            room=usable_cores(),
             last_end=read_last_end(job_dir),
             recovery_stays=True,
         )

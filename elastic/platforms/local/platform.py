@@ -3,7 +3,6 @@
 A job is put into its folder: anew, over one that has ended, or going on from it.
 """
 
-import os
 import secrets
 import shutil
 import sys
@@ -16,6 +15,7 @@ from typing import Final
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import BoardFolder, LogLine, has_ended, unheard, writes_no_events
+from elastic.platforms.local.cores import usable_cores
 from elastic.platforms.local.directory import JobDirectory, Submission
 from elastic.platforms.local.files import Lock, entries, exists, remove
 from elastic.platforms.local.killing import end_members, hurry, kill_job, readable_status
@@ -326,7 +326,7 @@ def _with_wish(directory: JobDirectory, status: JobStatus) -> JobStatus:
     spec = None if status.desired_workers else directory.spec()
     if spec is None:
         return status
-    wanted = desired_workers(spec.num_workers, directory.control().num_workers, os.cpu_count())
+    wanted = desired_workers(spec.num_workers, directory.control().num_workers, usable_cores())
     return status.model_copy(update={"desired_workers": wanted})
 
 

@@ -18,6 +18,7 @@ from elastic.platforms.base import (
     ReplicaPhase,
     UntoldEnds,
 )
+from elastic.platforms.local.cores import usable_cores
 from elastic.platforms.local.directory import Desired, JobDirectory, Termination
 from elastic.platforms.local.files import modified_ns
 from elastic.platforms.local.processes import REPLICA_VARIABLE, SHARE_VARIABLE, parse_replica
@@ -247,7 +248,7 @@ def share_cores(num_processes: int) -> None:
     Frameworks take all cores by default; several processes that each do spend their time switching.
     To be called before a framework is imported.
     """
-    share = max(1, (os.cpu_count() or 1) // max(1, num_processes))
+    share = max(1, usable_cores() // max(1, num_processes))
     unset = [variable for variable in THREAD_VARIABLES if variable not in os.environ]
     os.environ.update(dict.fromkeys(unset, str(share)))
     # The share of this process is not that of others, should it start a supervisor.
