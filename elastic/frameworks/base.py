@@ -59,6 +59,8 @@ class StepResult:
         loss: The sum of the user's losses and of the model's own (regularisation).
         metrics: The user's metrics of the predictions behind the loss, where they are wanted.
         rows: Gradients of the rows that the model has read, of each table that it read from.
+        are_finite: Whether `gradients` were found to be finite where they were computed, which is
+            cheaper on a GPU; False where nobody looked.
     """
 
     gradients: Tensors
@@ -66,6 +68,7 @@ class StepResult:
     loss: float
     metrics: "Sequence[MetricState]" = ()
     rows: RowGradients = field(default_factory=dict)
+    are_finite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +108,15 @@ class Values(Protocol):
     """Named values that an update changes: of a whole model, or of a share of one."""
 
     def parameters(self) -> Tensors:
-        """The trained parameters by name; views where the framework allows, else copies."""
+        """The trained parameters by name; views where the framework allows, else copies, which the
+        next call may change.
+        """
 
     def state(self) -> Tensors:
         """The non-trained state by name, without the framework's random-number state."""
+
+    def copy_into(self, parameters: Mapping[str, Array], state: Mapping[str, Array]) -> None:
+        """Copy all values out, by name, into arrays of their shapes and dtypes."""
 
     def load(
         self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None
@@ -147,6 +155,12 @@ class Model(Values, Protocol):
             seed: Sets the framework's random numbers (dropout, …) before the step, so that a
                 minibatch computed again, anywhere, gives the same gradient.
             with_metrics: Whether the user's metrics are computed too.
+        """
+
+    def lay_gradients_in(self, arrays: Mapping[str, Array]) -> None:
+        """Have `gradients` of these names written there from now on, if they are copied anyway.
+
+        They are of the parameters' shapes and dtypes, and what `gradients` returns then.
         """
 
     def metrics(self, batch: Batch) -> list[MetricState]:
@@ -365,6 +379,15 @@ def check_fit(what: str, expected: Mapping[str, Array], given: Mapping[str, Arra
                 f"here and {other.dtype}{list(other.shape)} there: use the model they were "
                 "saved from"
             )
+
+
+def copy_values(
+    values: "Values", parameters: Mapping[str, Array], state: Mapping[str, Array]
+) -> None:
+    """`Values.copy_into` where values are the CPU's."""
+    for given, own in ((parameters, values.parameters()), (state, values.state())):
+        for name, array in given.items():
+            np.copyto(array, own[name])
 
 
 def _some(names: Sequence[str]) -> str:

@@ -4,12 +4,14 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import grpc
+import numpy as np
 
 from elastic.errors import RpcError, SupersededError
 from elastic.policy.tasks.records import Task
@@ -32,6 +34,7 @@ from elastic.rpc.shared_rows import RowsMemory, values_laid
 from elastic.rpc.wire import FENCED, METHODS, Malformed, encode_data
 from elastic.spec.certificate import Certificate
 
+NO_ROOM: Final[Mapping[str, Array]] = MappingProxyType({})
 CALL_TIMEOUT_S: Final = 30.0
 BULK_TIMEOUT_S: Final = 300.0
 FIRST_RETRY_S: Final = 0.05
@@ -128,7 +131,7 @@ class MasterClient:
         self._local: LocalChannel | None = None
         self._lock = threading.Lock()
         self._share_memory = share_memory
-        self._outgoing: SharedMemory | None = None
+        self._outgoing: _Outgoing | None = None
         self._rows = RowsMemory()
         self._model: _ModelLayout | None = None
         self._incoming = Mappings()
@@ -377,6 +380,13 @@ class MasterClient:
         reply = self._call("ReportGradient", messages, BULK_TIMEOUT_S)
         return reply
 
+    @property
+    def room(self) -> Mapping[str, Array]:
+        """Where gradients are shared from, by name: what lies there is not copied when it is
+        reported. Empty before the first report, and where tensors are not shared.
+        """
+        return NO_ROOM if self._outgoing is None else self._outgoing.gradients
+
     def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
         """The version that came with a reply, if one did; valid until the next call."""
         if self._model is None or not reply.HasField("model"):
@@ -401,14 +411,12 @@ class MasterClient:
         """
         if self._model is None or not self._model.layout.holds({**gradients, **state}):
             return None
-        layout, memory = self._model.layout, self._outgoing
-        if memory is None or len(memory.data) < layout.size_bytes:
+        if self._outgoing is None:
             try:
-                memory = self._outgoing = SharedMemory(layout.size_bytes)
+                self._outgoing = _Outgoing(self._model)
             except OSError:
                 return None
-        layout.fill(memory.data, arrays)
-        return memory.handle()
+        return self._outgoing.holding(arrays)
 
     def _laid(
         self, method: Any, request: pb.GetRowsRequest, num_rows: int, dim: int
@@ -549,6 +557,28 @@ class _ModelLayout:
         return PulledModel(
             version, by_name(specs[:split], arrays[:split]), by_name(specs[split:], arrays[split:])
         )
+
+
+class _Outgoing:
+    """Memory that the master reads reports from."""
+
+    def __init__(self, model: _ModelLayout) -> None:
+        """Allocate.
+
+        Raises:
+            OSError: There is no memory left that can be shared.
+        """
+        self._memory = SharedMemory(model.layout.size_bytes)
+        self._arrays = model.layout.views(self._memory.data)
+        split = model.num_parameters
+        self.gradients = by_name(model.layout.specs[:split], self._arrays[:split])
+
+    def holding(self, arrays: Iterable[Array]) -> pb.SharedBuffer:
+        """What names the memory to the master, with these gradients and states in it."""
+        for own, array in zip(self._arrays, arrays, strict=True):
+            if array is not own:
+                np.copyto(own, array)
+        return self._memory.handle()
 
 
 def _layout_of(header: pb.ModelHeader) -> _ModelLayout:

@@ -135,6 +135,10 @@ class Layout:
             for spec, offset in zip(self.specs, self.offsets, strict=True)
         ]
 
+    def named(self, arrays: Sequence[Array]) -> dict[str, Array]:
+        """Arrays of this layout, by name."""
+        return {spec.name: array for spec, array in zip(self.specs, arrays, strict=True)}
+
     def fill(self, buffer: Bytes, arrays: Iterable[Array]) -> None:
         """Copy arrays of this layout into `buffer`."""
         for view, array in zip(self.views(buffer), arrays, strict=True):

@@ -18,7 +18,7 @@ from elastic.policy.updates.server_shares import Slice
 from elastic.rows.base import Ids, RowGradient, RowGradients, Table, Values
 from elastic.rows.placement import spread_rows
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.client import MasterClient, PulledModel, ServerPlace, Session
+from elastic.rpc.client import NO_ROOM, MasterClient, PulledModel, ServerPlace, Session
 from elastic.rpc.layout import Layout
 from elastic.rpc.rows_ahead import RowsAhead, WantedIds, ahead_to_proto, rows_laid, size_of
 from elastic.rpc.server_client import (
@@ -83,6 +83,14 @@ class Exchange(Protocol):
     def ahead(self) -> RowsAhead | None:
         """The rows that came with the last reply, where they were wanted."""
 
+    @property
+    def room(self) -> Mapping[str, Array]:
+        """Memory of the session from which gradients are handed over, by name.
+
+        What is written there once a report has been answered need not be copied for the next one.
+        Empty where there is none (yet).
+        """
+
 
 class MasterExchange:
     """The master has everything."""
@@ -145,6 +153,11 @@ class MasterExchange:
     def ahead(self) -> RowsAhead | None:
         """See `Exchange`."""
         return self._ahead
+
+    @property
+    def room(self) -> Mapping[str, Array]:
+        """See `Exchange`."""
+        return self._client.room
 
     @contextmanager
     def _wanting(
@@ -306,6 +319,11 @@ class ServerExchange:
     def ahead(self) -> RowsAhead | None:
         """See `Exchange`."""
         return self._ahead
+
+    @property
+    def room(self) -> Mapping[str, Array]:
+        """See `Exchange`: a gradient waits in memory of its own for the others of its group."""
+        return NO_ROOM
 
     def read_rows(self, table: Table, ids: Ids, version: int | None) -> Values:
         """Rows that the servers have, each of the newest version there or all of one that is held.

@@ -201,7 +201,7 @@ def _not_finite(result: StepResult) -> str | None:
     if not math.isfinite(result.loss):
         return f"loss is {result.loss}"
     with np.errstate(all="ignore"):
-        for name, gradient in result.gradients.items():
+        for name, gradient in () if result.are_finite else result.gradients.items():
             if not _is_finite(gradient):
                 return f"loss is {result.loss:g}, but the gradient of {name!r} is not finite"
         for name, rows in result.rows.items():

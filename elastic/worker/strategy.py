@@ -14,7 +14,7 @@ from elastic.frameworks.base import Array, Model, StepResult, Tensors, Updater
 from elastic.policy.oddities import Oddity
 from elastic.policy.tasks.records import Task
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.client import PulledModel, Session, VersionGoneError
+from elastic.rpc.client import NO_ROOM, PulledModel, Session, VersionGoneError
 from elastic.rpc.messages import metrics_to_proto
 from elastic.rpc.rows_ahead import WantedIds
 from elastic.worker.exchange import Exchange
@@ -157,6 +157,7 @@ class PulledParameters:
         self._get_model_steps = get_model_steps
         self._meter = meter or NoMeter()
         self._rows = rows or NoRows()
+        self._room: Mapping[str, Array] = NO_ROOM
         self._sequence = 0
         self._version: int | None = None
         self._state: Tensors = {}
@@ -171,6 +172,8 @@ class PulledParameters:
     def begin(self, session: Session) -> None:
         """Pull anew before the next step: versions of a restarted master mean other values."""
         self._exchange.begin(session)
+        # The master of a session before may still read what was reported to it.
+        self._lay_gradients_in(NO_ROOM)
         self._rows.begin(session)
         self._sequence = 0
         self._version, self._is_stale = None, True
@@ -208,6 +211,7 @@ class PulledParameters:
             header, result.gradients, result.state, result.rows, contribution.ahead
         )
         self._sequence += 1
+        self._lay_gradients_in(self._exchange.room)
         self._meter.pushed(
             time.perf_counter() - began_s,
             _size_bytes(result.gradients)
@@ -233,6 +237,11 @@ class PulledParameters:
     def idle(self, seconds: float, stopping: threading.Event) -> None:
         """Wait: nobody is needed for what others do."""
         stopping.wait(seconds)
+
+    def _lay_gradients_in(self, room: Mapping[str, Array]) -> None:
+        if room is not self._room:
+            self._room = room
+            self._model.lay_gradients_in(room)
 
     def _header(self, contribution: Contribution, sequence: int) -> pb.GradientHeader:
         task, result = contribution.task, contribution.result

@@ -15,6 +15,7 @@ from benchmarks import (
     dispatch,
     epoch_input,
     fractions,
+    gpu,
     jobs,
     one_worker,
     plans,
@@ -155,6 +156,12 @@ def test_one_worker():
 
 
 @pytest.mark.sampled(3)
+def test_gpu():
+    """Where there is none the same is measured on the CPU."""
+    with prepared(TINY.num_records) as folder:
+        check([gpu.measure_job(TINY, folder, "a tiny model")], TINY.job_rounds)
+
+
 def test_two_workers():
     check(two_workers.run(TINY), TINY.pair_rounds)
 

@@ -1,6 +1,6 @@
 """A version is evaluated with its own non-trained state, whatever was computed on it before."""
 
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,6 +26,8 @@ class Client:
             return None
         return PulledModel(0, {"weight": np.ones(1)}, {"mean": np.zeros(1)})
 
+    room = MappingProxyType({})
+
     def report_gradient(self, *_, **__):
         return pb.ReportGradientReply(verdict=pb.ReportGradientReply.VERDICT_LEASE_LOST)
 
@@ -38,6 +40,9 @@ class Model:
 
     def load(self, parameters, state):
         self.state = {name: array.copy() for name, array in state.items()}
+
+    def lay_gradients_in(self, arrays):
+        assert not arrays
 
     def gradients(self, batch, seed):
         self.state["mean"] += 7

@@ -30,11 +30,15 @@ class Model:
     def __init__(self, is_spread):
         self.counts, self.steps = np.full(NUM_RECORDS, np.nan), np.full((), np.nan)
         self._is_spread = is_spread
+        self.room = {}
 
     def load(self, parameters, state):
         if parameters is not None:
             self.counts = counts_of(parameters)
         self.steps = state["steps"].copy()
+
+    def lay_gradients_in(self, arrays):
+        self.room = arrays
 
     def gradients(self, start):
         self.steps += 1
@@ -43,7 +47,12 @@ class Model:
         state = {"steps": self.steps.copy()}
         if self._is_spread:
             return StepResult(parts_of(counts), {**state, "frozen": np.ones(5, np.float32)}, 0.5)
-        return StepResult({"counts": counts}, state, 0.5)
+        gradient = {"counts": counts}
+        if self.room:
+            # As one who computes elsewhere and copies the gradient to this memory.
+            np.copyto(self.room["counts"], counts)
+            gradient = dict(self.room)
+        return StepResult(gradient, state, 0.5)
 
 
 class WorkerOf:
@@ -278,3 +287,26 @@ def test_a_group_holds_what_one_worker_brings_before_it_is_full(num_ps):
         assert newest(master).tolist() == worker.model.counts.tolist()
 
     play(scenario, num_ps=num_ps, grads_to_wait=2, num_workers=1)
+
+
+@pytest.mark.parametrize("share_memory", [True, False])
+def test_gradients_lie_where_the_master_of_this_session_reads_them(share_memory, num_ps):
+    """Else they are copied there, or sent."""
+
+    def work(master, worker):
+        assert worker.model.room == {}
+        worker.contribute(0)
+        room = worker.model.room
+        assert bool(room) == (share_memory and not num_ps)
+        worker.contribute(8)
+        assert worker.model.room is room
+        counts = newest(master)
+        # The master of the session before may still read there.
+        worker.begin()
+        assert worker.model.room == {}
+        worker.contribute(0)
+        if room:
+            assert not np.shares_memory(worker.model.room["counts"], room["counts"])
+        assert (newest(master) - counts).sum() == 8
+
+    play(work, num_ps=num_ps, share_memory=share_memory, records_per_task=40)

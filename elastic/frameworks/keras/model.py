@@ -16,6 +16,7 @@ from elastic.frameworks.base import (
     Replacement,
     StepResult,
     Tensors,
+    copy_values,
     mean_of,
     mean_state,
     named_results,
@@ -195,6 +196,10 @@ class KerasModel:
         """The other weights, such as batch-norm statistics."""
         return self._state_group.read()
 
+    def copy_into(self, parameters: Mapping[str, Array], state: Mapping[str, Array]) -> None:
+        """See `Values`."""
+        copy_values(self, parameters, state)
+
     def load(
         self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None
     ) -> None:
@@ -231,6 +236,9 @@ class KerasModel:
             metrics=self._built_metrics().states(values[0], batch.num_examples) if values else (),
             rows=row_gradients(rows),
         )
+
+    def lay_gradients_in(self, arrays: Mapping[str, Array]) -> None:
+        """See `Model`: they are in memory of the framework's own."""
 
     def _scaled_step(self, step: Callable[..., Any], batch: Batch, seeds: Any) -> Any:
         scale = self._loss_scale

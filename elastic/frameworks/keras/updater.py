@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastic.errors import CheckpointError, ModelDefError
-from elastic.frameworks.base import Array, Tensors, UpdaterState, check_fit
+from elastic.frameworks.base import Array, Tensors, UpdaterState, check_fit, copy_values
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.kernels import use_kernels
 from elastic.frameworks.keras.model import KerasModel
@@ -62,6 +62,10 @@ class KerasShare:
     def state(self) -> Tensors:
         """What is not trained."""
         return {name: array.copy() for name, array in self._state.items()}
+
+    def copy_into(self, parameters: Mapping[str, Array], state: Mapping[str, Array]) -> None:
+        """See `Values`."""
+        copy_values(self, parameters, state)
 
     def load(
         self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None

@@ -6,7 +6,7 @@ of one tagged key.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import ml_dtypes
@@ -34,6 +34,16 @@ def to_array(tensor: torch.Tensor) -> Array:
         return bits.view(ml_dtypes.bfloat16)
     array: Array = tensor.numpy()
     return array
+
+
+def stand_in(tensor: torch.Tensor) -> Array:
+    """An array of the tensor's shape and dtype, without its values."""
+    return np.broadcast_to(_one_of(tensor.dtype), tensor.shape)
+
+
+@cache
+def _one_of(dtype: torch.dtype) -> Array:
+    return to_array(torch.zeros((), dtype=dtype))
 
 
 def to_tensor(array: Array) -> torch.Tensor:

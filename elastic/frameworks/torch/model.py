@@ -3,9 +3,10 @@
 Metrics are sums that add up exactly over any split of the records.
 """
 
+import math
 import random
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,9 @@ from elastic.frameworks.base import (
     widened,
 )
 from elastic.frameworks.embeddings import reading, recording
-from elastic.frameworks.torch.arrays import fill, map_tensors, to_array, to_device
+from elastic.frameworks.torch.arrays import map_tensors, stand_in, to_array, to_device
 from elastic.frameworks.torch.embedding import row_gradients, sources_of
+from elastic.frameworks.torch.transfers import HostCopies, copy_all, fill_all
 from elastic.frameworks.user_code import (
     leaves,
     metric_functions,
@@ -223,6 +225,9 @@ class TorchModel:
         self.trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
         saved = module.state_dict().keys()
         self._buffers = {n: b for n, b in module.named_buffers() if n in saved}
+        self._held_parameters = HostCopies()
+        self._held_gradients = HostCopies()
+        self._held_state = HostCopies()
 
     @property
     def tables(self) -> Sequence[Table]:
@@ -245,16 +250,24 @@ class TorchModel:
         return {}
 
     def parameters(self) -> Tensors:
-        """Views of the trained parameters."""
-        return {name: to_array(parameter) for name, parameter in self.trained.items()}
+        """Views of the trained parameters; copies of a GPU's, valid until the next call."""
+        return self._held_parameters.of(self.trained)
 
     def state(self) -> Tensors:
-        """Views of the buffers that a state_dict holds."""
-        return {name: to_array(buffer) for name, buffer in self._current_buffers().items()}
+        """Views of the buffers that a state_dict holds; copies of a GPU's, as of parameters."""
+        return self._held_state.of(self._current_buffers())
 
     def _current_buffers(self) -> dict[str, torch.Tensor]:
         # Modules may bind a buffer anew in forward, as `self.running = 0.9 * self.running`.
         return {name: self.module.get_buffer(name) for name in self._buffers}
+
+    def copy_into(self, parameters: Mapping[str, Array], state: Mapping[str, Array]) -> None:
+        """See `Values`."""
+        buffers = self._current_buffers()
+        copy_all(
+            [(self.trained[name], array) for name, array in parameters.items()]
+            + [(buffers[name], array) for name, array in state.items()]
+        )
 
     def load(
         self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None
@@ -262,14 +275,13 @@ class TorchModel:
         """Copy values in, by name; None leaves what is there."""
         targets: list[tuple[torch.Tensor, Array]] = []
         if parameters is not None:
-            check_fit("parameters", self.parameters(), parameters)
+            check_fit("parameters", _stand_ins(self.trained), parameters)
             targets += [(self.trained[name], array) for name, array in parameters.items()]
         if state is not None:
-            check_fit("state", self.state(), state)
             buffers = self._current_buffers()
+            check_fit("state", _stand_ins(buffers), state)
             targets += [(buffers[name], array) for name, array in state.items()]
-        for tensor, array in targets:
-            fill(tensor, array)
+        fill_all(targets)
 
     def gradients(self, batch: Batch, seed: int, *, with_metrics: bool = False) -> StepResult:
         """Forward and backward pass in training mode."""
@@ -295,13 +307,21 @@ class TorchModel:
         if with_metrics:
             with torch.no_grad():
                 metrics = self._made_metrics().states(labels, predictions, batch.num_examples)
+        gradients = {name: _gradient(parameter) for name, parameter in self.trained.items()}
+        # Asked of the GPU before it has ended its pass, and answered when they are copied.
+        length = _length_of(gradients.values(), self._device)
         return StepResult(
-            gradients={name: _gradient(parameter) for name, parameter in self.trained.items()},
+            gradients=self._held_gradients.of(gradients),
             state={name: array.copy() for name, array in self.state().items()},
             loss=float(loss.detach()),
             metrics=metrics,
             rows=row_gradients(reads),
+            are_finite=length is not None and math.isfinite(length),
         )
+
+    def lay_gradients_in(self, arrays: Mapping[str, Array]) -> None:
+        """See `Model`: where they come from a GPU."""
+        self._held_gradients.lie_in(arrays)
 
     def metrics(self, batch: Batch) -> list[MetricState]:
         """Loss and metrics in evaluation mode."""
@@ -448,10 +468,24 @@ def _array_of(output: Any) -> Array | None:
     return to_array(output) if isinstance(output, torch.Tensor) else None
 
 
-def _gradient(parameter: torch.nn.Parameter) -> Array:
-    if parameter.grad is None:
-        return to_array(torch.zeros_like(parameter))
-    return to_array(parameter.grad)
+def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+def _length_of(gradients: Collection[torch.Tensor], device: torch.device) -> torch.Tensor | None:
+    """Their length as one vector, which is not finite if one of them is not.
+
+    None on the CPU, where who reads them anyway finds out, and of a gradient that is not dense.
+    """
+    if device.type == "cpu" or any(each.layout is not torch.strided for each in gradients):
+        return None
+    lengths = [torch.linalg.vector_norm(each, dtype=torch.float32) for each in gradients]
+    together: torch.Tensor = torch.stack([each.to(device) for each in lengths])
+    return together.sum()
+
+
+def _stand_ins(tensors: Mapping[str, torch.Tensor]) -> Tensors:
+    return {name: stand_in(tensor) for name, tensor in tensors.items()}
 
 
 def seed_everything(seed: int) -> None:

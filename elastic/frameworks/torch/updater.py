@@ -11,9 +11,10 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from elastic.errors import CheckpointError, ModelDefError
-from elastic.frameworks.base import Array, Tensors, UpdaterState, check_fit
+from elastic.frameworks.base import Array, Tensors, UpdaterState, check_fit, copy_values
 from elastic.frameworks.torch.arrays import fill, pack, to_array, to_tensor, unpack
 from elastic.frameworks.torch.model import TorchModel
+from elastic.frameworks.torch.transfers import placed, wait_for
 from elastic.frameworks.user_code import asked_for, user_code
 from elastic.rows.arithmetic.kernels import RowRule
 from elastic.spec.model_def import ModelDef
@@ -80,6 +81,10 @@ class TorchShare:
         """What is not trained."""
         return dict(self._state)
 
+    def copy_into(self, parameters: Mapping[str, Array], state: Mapping[str, Array]) -> None:
+        """See `Values`."""
+        copy_values(self, parameters, state)
+
     def load(
         self, parameters: Mapping[str, Array] | None, state: Mapping[str, Array] | None
     ) -> None:
@@ -142,14 +147,17 @@ class TorchUpdater:
 
         The optimizer works on the arrays' own memory and may change it, as hooks that clip do.
         """
-        for name, parameter in self._parameters.items():
-            gradient = to_tensor(gradients[name]).to(parameter.device)
+        parameters = self._parameters.values()
+        given = placed((gradients[name], each.device) for name, each in self._parameters.items())
+        for parameter, gradient in zip(parameters, given, strict=True):
             parameter.grad = _laid_out_as(parameter, gradient)
         threads = nullcontext() if self._is_parallel else _one_thread()
         with threads, self._scaled(learning_rate_scale), user_code("the optimizer's step"):
             self._optimizer.step()
-        for parameter in self._parameters.values():
+        for parameter in parameters:
             parameter.grad = None
+        # The arrays are the caller's again.
+        wait_for({parameter.device for parameter in parameters})
         if not self._by_epoch and (self._plan is None or self._plan.advance()):
             self._step_scheduler()
 

@@ -245,16 +245,15 @@ class VersionStore(Generic[V]):
     def _apply(
         self, gradients: list[Array], state: list[Array], scale: float, state_share: float
     ) -> None:
-        names = (spec.name for spec in self.parameter_layout.specs)
         try:
-            self.updater.apply(dict(zip(names, gradients, strict=True)), scale)
+            self.updater.apply(self.parameter_layout.named(gradients), scale)
         except Exception as error:
             raise TrainingError(
                 f"the optimizer failed at step {self.version + 1}: {type(error).__name__}: {error}"
             ) from error
         if not state:
             return
-        new_state = dict(zip((s.name for s in self.state_layout.specs), state, strict=True))
+        new_state: Mapping[str, Array] = self.state_layout.named(state)
         if state_share < 1.0:
             new_state = _mixed(self._model.state(), new_state, state_share)
         self._model.load(None, new_state)
@@ -270,12 +269,12 @@ class VersionStore(Generic[V]):
         return self._pack(buffer, self.version + 1)
 
     def _pack(self, buffer: ModelBuffer, version: int) -> PackedModel:
-        parameters = self._model.parameters()
-        arrays = [*parameters.values(), *self._model.state().values()]
-        self.layout.fill(buffer.data, arrays)
-        return PackedModel(
-            version, self.layout, len(parameters), self.layout.views(buffer.data), buffer
+        arrays = self.layout.views(buffer.data)
+        split = len(self.parameter_layout.specs)
+        self._model.copy_into(
+            self.parameter_layout.named(arrays[:split]), self.state_layout.named(arrays[split:])
         )
+        return PackedModel(version, self.layout, split, arrays, buffer)
 
     def _drop_packed(self) -> None:
         # The store itself is a reader of the newest version, so that its buffer is not taken.
