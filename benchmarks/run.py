@@ -27,6 +27,7 @@ NAMES: Final = (
     "shuffling",
     "one_worker",
     "two_workers",
+    "gpu",
     "recovery",
     "columns",
     "tabular",

@@ -1,4 +1,7 @@
-"""Train a torch model with the plain loop of one process and print its speed as JSON."""
+"""Train a torch model with the plain loop of one process and print its speed as JSON.
+
+On the GPU where torch sees one, as a worker does.
+"""
 
 from collections.abc import Iterator
 
@@ -20,7 +23,8 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
     module, build = import_model(arguments.model_zoo, arguments.model_def)
-    model = build(**parse_model_params(arguments.model_params)).train()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = build(**parse_model_params(arguments.model_params)).to(device).train()
     optimizer = module.optimizer(model.parameters())
 
     def run_epoch(epoch: int) -> Iterator[tuple[int, float]]:
@@ -28,7 +32,7 @@ def main() -> None:
         examples = module.dataset_fn(records(arrays, order), "training")
         for features, labels, n in minibatches(examples, arguments.minibatch_size):
             optimizer.zero_grad()
-            loss = module.loss(labels, model(features))
+            loss = module.loss(labels.to(device), model(features.to(device)))
             loss.backward()
             optimizer.step()
             yield n, loss.item()
