@@ -11,6 +11,7 @@ from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array, Batch, Model, Updater, Values
 from elastic.frameworks.torch.arrays import as_tensor, size_of
+from elastic.frameworks.torch.compiler import postpone_compiler
 from elastic.frameworks.torch.embedding import replace_layers
 from elastic.frameworks.torch.model import TorchModel, seed_everything
 from elastic.frameworks.torch.updater import TorchShare, TorchUpdater
@@ -34,6 +35,10 @@ class TorchFramework:
     """Builds on the GPU where there is one, else on the CPU."""
 
     name = "torch"
+
+    def __init__(self) -> None:
+        """Begin without torch's compiler, which whoever uses it brings in."""
+        postpone_compiler()
 
     def make_batch(
         self, model_def: ModelDef, records: Sequence[Any] | Columns, mode: Mode
