@@ -25,7 +25,7 @@ from elastic.master.parameters.versions import PackedModel
 from elastic.rows.base import Ids, Values
 from elastic.rows.changed import ChangedIds
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import RowsLostError
+from elastic.rows.store import RowsLostError, RowStore
 from elastic.spec.status import TableStatus
 
 MEASURED_EACH_S: Final = 1.0
@@ -338,9 +338,14 @@ class WithRows(Generic[C]):
             raise ParametersLostError(str(error)) from error
 
     async def _run(self, work: Callable[[], R], num_rows: int = 0) -> R:
-        if not self.tables.store.is_durable and num_rows < INLINE_IDS:
+        if _is_in_memory(self.tables.store) and num_rows < INLINE_IDS:
             return work()
         return await asyncio.to_thread(work)
+
+
+def _is_in_memory(store: RowStore) -> bool:
+    """Whether nothing is waited for: a disk, or another process."""
+    return isinstance(store, MemoryRows) and store.folder is None
 
 
 def _begin(tables: Tables, version: int, rows: CutRows | None) -> None:
