@@ -12,10 +12,12 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
 from urllib.parse import quote
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
@@ -26,11 +28,14 @@ from elastic.errors import CheckpointError, JobSpecError
 from elastic.rows.arithmetic.precision import unpacked
 from elastic.rows.base import Ids, Table, Values
 from elastic.rows.index import IdIndex
-from elastic.rows.store import Change, TableForm, no_ids
+from elastic.rows.store import PART_BYTES, Change, TableForm, no_ids, part_rows
 from elastic.spec.values.packages import pip_install
 
 PARQUET: Final = ".parquet"
 NPZ: Final = ".npz"
+
+_OWN_VERSION: Final = (1, 0)
+"""Of the headers of arrays, as they are written here."""
 
 # An export and changes of it have the same columns: what a file is stands in its metadata.
 _MARK: Final = (b"elastic", b"changes")
@@ -204,15 +209,32 @@ def _no_rows() -> Values:
 
 
 def _write_npz(path: Path, parts: Iterable[Change]) -> None:
-    found = list(parts)
-    ids = [part.ids for part in found] or [np.empty(0, np.int64)]
-    rows = [part.values for part in found] or [np.empty((0, 0), np.float32)]
-    np.savez(path, id=np.concatenate(ids), row=np.concatenate(rows))
+    """Write rows as `numpy.savez` does, without having all of them at once."""
+    all_ids, dim = [no_ids()], 0
+    # An array begins with its length, which nobody knows before the last row has come.
+    with TemporaryFile(dir=path.parent) as rows, ZipFile(path, "w") as arrays:
+        for part in parts:
+            all_ids.append(part.ids)
+            dim = part.values.shape[1]
+            rows.write(np.ascontiguousarray(part.values, np.float32).data)
+        ids = np.concatenate(all_ids)
+        rows.seek(0)
+        _add_array(arrays, "id", ids.shape, "<i8", BytesIO(ids.tobytes()))
+        _add_array(arrays, "row", (len(ids), dim), "<f4", rows)
+
+
+def _add_array(
+    arrays: ZipFile, name: str, shape: tuple[int, ...], dtype: str, data: IO[bytes]
+) -> None:
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    with arrays.open(f"{name}.npy", "w", force_zip64=True) as member:
+        np.lib.format.write_array_header_1_0(member, header)
+        shutil.copyfileobj(data, member, PART_BYTES)
 
 
 def _read(path: Path, dim: int) -> Iterator[Change]:
     try:
-        for ids, values in (_read_parquet if path.suffix == PARQUET else _read_npz)(path):
+        for ids, values in (_read_parquet if path.suffix == PARQUET else _read_npz)(path, dim):
             if len(values) != len(ids) * dim:
                 raise CheckpointError(
                     f"{path} holds rows of another length than the model's {dim} numbers"
@@ -223,7 +245,7 @@ def _read(path: Path, dim: int) -> Iterator[Change]:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[Any, Any]]:
+def _read_parquet(path: Path, dim: int) -> Iterator[tuple[Any, Any]]:
     if not writes_parquet():
         raise CheckpointError(
             f"reading {path} needs pyarrow, which is not installed where the job runs: add it to "
@@ -232,13 +254,24 @@ def _read_parquet(path: Path) -> Iterator[tuple[Any, Any]]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(columns=["id", "row"]):
+        for batch in file.iter_batches(part_rows(dim), columns=["id", "row"]):
             yield batch["id"].to_numpy(), batch["row"].flatten().to_numpy().astype(np.float32)
 
 
-def _read_npz(path: Path) -> Iterator[tuple[Any, Any]]:
-    with np.load(path) as arrays:
-        yield arrays["id"], arrays["row"].reshape(-1)
+def _read_npz(path: Path, dim: int) -> Iterator[tuple[Any, Any]]:
+    with np.load(path) as arrays, arrays.zip.open("row.npy") as rows:
+        ids, step = arrays["id"], part_rows(dim)
+        if np.lib.format.read_magic(rows) != _OWN_VERSION:
+            yield ids, arrays["row"].reshape(-1)
+            return
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(rows)
+        if shape != (len(ids), dim) or is_fortran or dtype != np.float32:
+            # Not as it is written here.
+            yield ids, arrays["row"].reshape(-1)
+            return
+        for start in range(0, len(ids), step):
+            some = ids[start : start + step]
+            yield some, np.frombuffer(rows.read(4 * dim * len(some)), np.float32)
 
 
 @dataclass(slots=True)

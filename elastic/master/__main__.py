@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from elastic.master.hang_watch import LEAST_S, HangWatch
+from elastic.master.memory import share_one_heap
 from elastic.platforms.registry import add_platform_flags, entry_of_program
 from elastic.platforms.surroundings import MasterEnvironment, Surroundings
 from elastic.platforms.traces import start_logging
@@ -27,6 +28,8 @@ def main() -> int:
     platform, place = entry_of_program(parser.parse_args())
     # A crash in C raises nothing. Of it alone: a node keeps the last 2 KiB of what was written.
     faulthandler.enable(all_threads=False)
+    # Before there are other threads.
+    share_one_heap()
     surroundings = platform.surroundings(place, None)
     try:
         spec = surroundings.spec()

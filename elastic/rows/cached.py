@@ -26,6 +26,10 @@ CACHE_BYTES: Final = 64 << 20
 MAX_PENDING: Final = 4
 """Commits that the store may be behind: it catches up while a worker computes, or sets the pace."""
 
+PENDING_BYTES: Final = 64 << 20
+"""Of rows of all commits that the store is behind, or one commit that has more: to have it work
+beside the workers takes no second one."""
+
 NUMBER_BYTES: Final = 4
 
 
@@ -55,6 +59,7 @@ class _Commit:
     version: int
     changes: Mapping[str, Change]
     before: Mapping[str, Rows]
+    size_bytes: int
 
 
 class CachedRows:
@@ -72,6 +77,8 @@ class CachedRows:
         # Held by who has the store write.
         self._writing = threading.Lock()
         self._pending: Queue[_Commit | None] = Queue(MAX_PENDING)
+        self._room = threading.Condition()
+        self._pending_bytes = 0
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
@@ -121,6 +128,9 @@ class CachedRows:
 
     def commit(self, version: int, changes: Mapping[str, Change]) -> None:
         """See `RowStore`: what the store itself refuses is told to who asks next."""
+        size_bytes = _size_bytes(changes)
+        # Before the lock: who reads what is remembered need not wait as well.
+        self._wait_for_room(size_bytes)
         with self._lock:
             self._check()
             if version != self._version + 1:
@@ -136,7 +146,7 @@ class CachedRows:
                 self._remember(name, *_left_by(change))
             self._version = version
             # Still locked, so that no row is forgotten before the store is about to have it.
-            self._pending.put(_Commit(version, changes, before))
+            self._put(_Commit(version, changes, before, size_bytes))
 
     def hold(self, version: int) -> None:
         """See `RowStore`."""
@@ -231,13 +241,32 @@ class CachedRows:
 
     # -- what is pending -----------------------------------------------------------------------
 
+    def _wait_for_room(self, size_bytes: int) -> None:
+        with self._room:
+            self._room.wait_for(
+                lambda: not self._pending_bytes or self._pending_bytes + size_bytes <= PENDING_BYTES
+            )
+
+    def _put(self, commit: _Commit) -> None:
+        with self._room:
+            self._pending_bytes += commit.size_bytes
+        self._pending.put(commit)
+
     def _write_behind(self) -> None:
-        commit: _Commit | None
-        while (commit := self._pending.get()) is not None:
+        # In a call of its own, so that the rows of a commit are not kept until there is another.
+        while self._make_next():
+            pass
+
+    def _make_next(self) -> bool:
+        commit = self._pending.get()
+        if commit is not None:
             if self._failure is None:
                 self._make(commit)
-            self._pending.task_done()
+            with self._room:
+                self._pending_bytes -= commit.size_bytes
+                self._room.notify_all()
         self._pending.task_done()
+        return commit is not None
 
     def _make(self, commit: _Commit) -> None:
         try:
@@ -349,6 +378,11 @@ def _left_by(change: Change) -> tuple[Ids, Rows]:
     is_there = np.arange(num_rows + num_removed) < num_rows
     ids = np.concatenate([change.ids, change.removed])
     return ids, Rows(np.concatenate([change.values, gone]), is_there)
+
+
+def _size_bytes(changes: Mapping[str, Change]) -> int:
+    """Memory of a commit that is pending, which has its rows twice: as they will be, and were."""
+    return sum(2 * change.values.nbytes for change in changes.values())
 
 
 def _some(rows: Rows, which: NDArray[np.bool_]) -> Rows:

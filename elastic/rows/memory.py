@@ -1,13 +1,19 @@
-"""Rows in the memory of the master."""
+"""Rows in the memory of the master, or in files, of which the system keeps in it what fits."""
 
+import mmap
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import mkstemp
 from typing import Final
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic.errors import TrainingError
 from elastic.rows.base import Ids, Values
 from elastic.rows.index import IdIndex, Positions, put_rows, with_room
 from elastic.rows.store import Change, Notes, Rows, RowsLostError, TableForm
@@ -18,16 +24,30 @@ PART_ROWS: Final = 4096
 PART_BYTES: Final = 16 << 20
 """Of one part, which may travel as one message."""
 
+FILE_ROOM: Final = 256 << 20
+"""By so much a file is mapped anew: more and more of it, without a copy."""
+
 SHORT_WIDTH: Final = 64
 """Words of a row up to which all of it is copied in less time than a part, number by number."""
 
 
 class MemoryRows:
-    """A `RowStore` of arrays that grow. Its versions go with the process."""
+    """A `RowStore` of arrays that grow. Its versions go with the process.
+
+    Attributes:
+        folder: Of the files that rows are in; None where they are in memory.
+    """
 
     is_durable: Final = False
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        """Have no rows yet.
+
+        Args:
+            folder: See above. The files have no names, and are gone with the process. Ids are in
+                memory all the same.
+        """
+        self.folder = folder
         self._lock = threading.Lock()
         self._forms: tuple[TableForm, ...] = ()
         self._tables: dict[str, _Table] = {}
@@ -167,7 +187,9 @@ class MemoryRows:
             return sum(table.size_bytes() for table in self._tables.values())
 
     def _empty_tables(self) -> dict[str, "_Table"]:
-        return {form.table.name: _Table(form.width, form.num_notes) for form in self._forms}
+        return {
+            form.table.name: _Table(form.width, form.num_notes, self.folder) for form in self._forms
+        }
 
     def _held(self, version: int | None) -> int | None:
         """A version that is held, or None for the newest."""
@@ -190,17 +212,76 @@ class MemoryRows:
             table.let_go(version)
 
 
+class _InMemory:
+    """An array of rows, with room for more."""
+
+    def __init__(self, width: int) -> None:
+        self.array: Values = np.empty((0, width), np.float32)
+
+    def put(self, start: int, values: Values) -> None:
+        """Have these rows from a position on, which is no further than the last ones' end."""
+        self.array = with_room(self.array, start + len(values))
+        self.array[start : start + len(values)] = values
+
+
+class _InFile:
+    """The same in a file."""
+
+    def __init__(self, width: int, folder: Path) -> None:
+        self.array: Values = np.empty((0, width), np.float32)
+        self._folder = folder
+        self._file, name = mkstemp(dir=folder, prefix=".rows-")
+        finalize(self, os.close, self._file)
+        Path(name).unlink()
+
+    def put(self, start: int, values: Values) -> None:
+        """See `_InMemory`.
+
+        Raises:
+            TrainingError: The disk is full.
+        """
+        # Written, and not laid into memory of the file: a disk that is full would end the process.
+        try:
+            self._write(start * self.array.strides[0], values)
+        except OSError as error:
+            raise TrainingError(
+                f"rows of embeddings cannot be kept in files in {self._folder} ({error.strerror}): "
+                "make room there",
+                "EmbeddingStore",
+            ) from error
+        if start + len(values) > len(self.array):
+            self._map(start + len(values))
+
+    def _write(self, offset: int, values: Values) -> None:
+        left = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8)
+        while len(left):
+            written = os.pwrite(self._file, left.data, offset)
+            left, offset = left[written:], offset + written
+
+    def _map(self, num_rows: int) -> None:
+        width = self.array.shape[1]
+        length = max(num_rows, min(2 * len(self.array), len(self.array) + FILE_ROOM // (4 * width)))
+        # What nobody has written takes no room on the disk.
+        os.ftruncate(self._file, 4 * width * length)
+        mapped = mmap.mmap(self._file, 4 * width * length)
+        # Rows that are read together are anywhere: what is behind one would be read in vain.
+        mapped.madvise(mmap.MADV_RANDOM)
+        self.array = np.frombuffer(mapped, np.float32).reshape(length, width)
+
+
 class _Arena:
     """Rows one behind the other, and of each whether it is there or was removed."""
 
-    def __init__(self, width: int) -> None:
-        self._array: Values = np.empty((0, width), np.float32)
+    def __init__(self, width: int, folder: Path | None = None) -> None:
+        self._kept: _InMemory | _InFile = (
+            _InMemory(width) if folder is None else _InFile(width, folder)
+        )
         self._is_there: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._num_rows = 0
 
     @property
     def rows(self) -> Values:
-        return self._array[: self._num_rows]
+        return self._kept.array[: self._num_rows]
 
     @property
     def is_there(self) -> NDArray[np.bool_]:
@@ -211,15 +292,14 @@ class _Arena:
 
     def append(self, values: Values, is_there: NDArray[np.bool_] | bool = True) -> None:
         start, self._num_rows = self._num_rows, self._num_rows + len(values)
-        self._array = with_room(self._array, self._num_rows)
+        self._kept.put(start, values)
         self._is_there = with_room(self._is_there, self._num_rows)
-        self._array[start : self._num_rows] = values
         self._is_there[start : self._num_rows] = is_there
 
     def write(
         self, positions: Positions, values: Values, is_there: NDArray[np.bool_] | bool = True
     ) -> None:
-        put_rows(self._array, positions, values)
+        put_rows(self._kept.array, positions, values)
         self._is_there[positions] = is_there
 
     def remove(self, positions: Positions) -> None:
@@ -229,7 +309,7 @@ class _Arena:
         self._num_rows = num_rows
 
     def size_bytes(self) -> int:
-        return self._array.nbytes + self._is_there.nbytes
+        return self._kept.array.nbytes + self._is_there.nbytes
 
 
 class _Undo:
@@ -281,12 +361,12 @@ class _Table:
     A row that is removed keeps its place as long as any version is held, for that may have it.
     """
 
-    def __init__(self, width: int, num_notes: int = 0) -> None:
+    def __init__(self, width: int, num_notes: int = 0, folder: Path | None = None) -> None:
         self._width = width
         self._num_notes = num_notes
         self._part_rows = max(1, min(PART_ROWS, PART_BYTES // (4 * width)))
         self._index = IdIndex()
-        self._arena = _Arena(width)
+        self._arena = _Arena(width, folder)
         self._undo: dict[int, _Undo] = {}
         self._num_gone = 0
 

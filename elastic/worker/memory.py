@@ -1,8 +1,8 @@
 """How a worker's C library handles the memory that every step allocates and frees again."""
 
-import ctypes
-import os
 from typing import Final
+
+from elastic.platforms.allocator import set_options
 
 # Numbers of <malloc.h>.
 _M_TRIM_THRESHOLD: Final = -1
@@ -24,17 +24,10 @@ def keep_freed_memory() -> bool:
     every backward pass, and the next step faults each page in anew: 1,000 to 2,700 faults, 2 to 6 %
     of a step of 170 ms. A user who has set one of glibc's variables is left with that.
     """
-    if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
-        return False
-    return all(
-        mallopt(option, size_bytes) == 1
-        for option, size_bytes in (
-            (_M_MMAP_THRESHOLD, MMAP_BYTES),
-            (_M_TRIM_THRESHOLD, KEPT_BYTES),
-            (_M_TOP_PAD, TOP_PAD_BYTES),
-        )
+    return set_options(
+        {
+            _M_MMAP_THRESHOLD: MMAP_BYTES,
+            _M_TRIM_THRESHOLD: KEPT_BYTES,
+            _M_TOP_PAD: TOP_PAD_BYTES,
+        }
     )

@@ -2,13 +2,17 @@
 
 import os
 import shutil
+import tracemalloc
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.rows import leave_rows, rows_of
 
 from elastic.checkpoints import rows as row_files
+from elastic.checkpoints import table_files
 from elastic.checkpoints.cuts import Cut, copy_cut, newest_cut, read_cut, remove, write_cut
 from elastic.checkpoints.manifest import MANIFEST, read_manifest
 from elastic.checkpoints.rows import CutRows, read_rows
@@ -283,3 +287,84 @@ def test_rows_of_another_length_are_refused(tmp_path):
     shutil.rmtree(rows_folder(export))
     with pytest.raises(CheckpointError, match="the rows of table 'a/items' are missing"):
         exported_tables(export, [ITEMS.table])
+
+
+@pytest.fixture
+def _without_pyarrow(monkeypatch):
+    monkeypatch.setattr(table_files, "find_spec", lambda _: None)
+
+
+@pytest.mark.usefixtures("_without_pyarrow")
+def test_numpy_reads_exported_rows_where_pyarrow_is_not_installed(tmp_path):
+    export = tmp_path / "model.safetensors"
+    folder = export_tables(export, given(), lambda: None)
+    assert {path.name for path in folder.iterdir()} == {"a%2Fitems.npz", "empty.npz"}
+    with np.load(folder / "a%2Fitems.npz") as arrays:
+        assert (arrays["id"].dtype, arrays["row"].dtype) == (np.int64, np.float32)
+        by_id = dict(zip(arrays["id"].tolist(), arrays["row"].tolist(), strict=True))
+    assert by_id == {row_id: row[:2] for row_id, row in BY_ID.items()}
+    found = exported_tables(export, [ITEMS.table, EMPTY.table])
+    assert (as_lists(found), rows_of(found, "empty")) == (by_id, {})
+    found = exported_tables(export, [replace(ITEMS.table, dim=3)])
+    with pytest.raises(CheckpointError, match="of another length than the model's 3 numbers"):
+        rows_of(found, "a/items")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.asfortranarray([[1, 2], [3, 4]], np.float32),
+        np.asarray([[1, 2], [3, 4]], np.float64),
+        np.asarray([1, 2, 3, 4], np.float32),
+    ],
+    ids=["fortran", "float64", "flat"],
+)
+@pytest.mark.usefixtures("_without_pyarrow")
+def test_rows_that_others_have_written_with_numpy_are_read(rows, tmp_path):
+    folder = rows_folder(tmp_path / "model.safetensors")
+    folder.mkdir()
+    np.savez(folder / "a%2Fitems.npz", id=[9, -4], row=rows)
+    found = exported_tables(tmp_path / "model.safetensors", [ITEMS.table])
+    assert as_lists(found) == {9: [1, 2], -4: [3, 4]}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz"])
+def test_exports_are_written_and_read_a_part_at_a_time(suffix, tmp_path, monkeypatch):
+    """64 MB of rows."""
+    if suffix == "npz":
+        monkeypatch.setattr(table_files, "find_spec", lambda _: None)
+    table = Table("large", 256, "zeros")
+    parts = [np.arange(first, first + 1000) for first in range(0, 64_000, 1000)]
+
+    def scan(_):
+        for ids in parts:
+            yield Change(ids, np.repeat(ids.astype(np.float32), 256).reshape(-1, 256))
+
+    # What is imported for it takes memory of its own.
+    rows_of(exported_tables(export_of(given(), tmp_path), [ITEMS.table]), "a/items")
+    with peak_of_arrays() as peak:
+        export = export_of(CutRows((TableForm(table),), scan), tmp_path)
+        num_rows = 0
+        for part in exported_tables(export, [table]).scan("large"):
+            assert (part.values == part.ids[:, None]).all()
+            num_rows += len(part.ids)
+    assert num_rows == 64_000
+    assert peak.size_bytes < 16 << 20
+
+
+def export_of(rows, folder):
+    export = folder / "model.safetensors"
+    export_tables(export, rows, lambda: None)
+    return export
+
+
+@contextmanager
+def peak_of_arrays():
+    """The most memory of NumPy's arrays and of Python."""
+    peak = SimpleNamespace(size_bytes=0)
+    tracemalloc.start()
+    try:
+        yield peak
+        peak.size_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

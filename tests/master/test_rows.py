@@ -75,10 +75,10 @@ class FailingRows(MemoryRows):
         super().commit(version, changes)
 
 
-def beside(dense, store=None, kind="sgd"):
+def beside(dense, store=None, kind="sgd", folder=None):
     tables = Tables(store or MemoryRows(), [ITEMS], kernel_of(RowRule(kind)))
     tables.open()
-    return WithRows(dense, tables)
+    return WithRows(dense, tables, folder)
 
 
 def gradient(*ids, value=1.0):
@@ -249,7 +249,10 @@ def test_a_version_is_read_until_nobody_keeps_it():
     assert asyncio.run(play()) is None
 
 
-def test_an_older_version_is_kept_by_its_rows():
+@pytest.mark.parametrize("is_in_files", [False, True])
+def test_an_older_version_is_kept_by_its_rows(is_in_files, tmp_path):
+    folder = tmp_path if is_in_files else None
+
     class Kept(Dense):
         async def keep_values(self, reader, version, parameters, state):
             self.kept.add(reader)
@@ -263,8 +266,9 @@ def test_an_older_version_is_kept_by_its_rows():
         old = await rows.rows("items", np.array([5, 6], np.int64))
         await stage(rows, 1, {"items": gradient(5)})
         await rows.commit()
-        later = beside(Kept())
+        later = beside(Kept(), folder=folder)
         await later.keep_values("round", 1, {}, {}, held)
+        assert later._old[1].store.folder == folder
         read_again = await later.rows("items", np.array([5, 6], np.int64), 1)
         np.testing.assert_array_equal(read_again, old)
         later.release("round")

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
+from support.local_jobs import eventually
 from support.redis_servers import redis_server
 from support.row_store_contract import DIM, FORMS, make, noted, numbers, rows_of
 
@@ -120,6 +121,27 @@ def test_what_was_closed_keeps_nobody_waiting(asks, store):
     threading.Thread(target=ask, daemon=True).start()
     with pytest.raises(RowsLostError, match="closed"):
         told.result(20)
+
+
+@pytest.mark.parametrize(("num_rows", "most"), [(1, 4), (2, 2), (5, 1)])
+def test_commits_are_pending_while_there_is_room_for_their_rows(
+    store, inner, monkeypatch, num_rows, most
+):
+    """However large an update is, one may be: the store works while the next is computed."""
+    monkeypatch.setattr(cached, "PENDING_BYTES", 8 * 4 * DIM)
+    num_commits, behind, make_in_store = 8, [], inner.commit
+
+    def wait_and_make(version, changes, before):
+        eventually(lambda: store.version >= min(version + most - 1, num_commits))
+        behind.append(store.version - version + 1)
+        make_in_store(version, changes, before)
+
+    monkeypatch.setattr(inner, "commit", wait_and_make)
+    for version in range(1, num_commits + 1):
+        make(store, deep=rows_of(range(num_rows), version))
+    store.hold(num_commits)
+    assert max(behind) == most
+    assert numbers(inner, range(num_rows)) == [num_commits] * num_rows
 
 
 def test_no_more_is_remembered_than_there_is_room_for(store, monkeypatch):

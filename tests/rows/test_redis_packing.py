@@ -67,3 +67,13 @@ def test_many_rows_are_several_commands(pipe):
 
 def test_a_message_about_a_command_tells_no_rows():
     assert str(Packed(bytes(1 << 20), "rows …")) == "rows …"
+
+
+def test_the_rows_of_a_large_update_are_not_copied_to_be_sent(pipe):
+    ids = np.arange(CHUNK_ROWS + 1)
+    write_rows(pipe, "rows", ids, np.zeros((len(ids), 64), np.float32))
+    large, small = (command[-1].data for command in pipe.commands)
+    pieces = PackedConnection().pack_commands([("MULTI",), *pipe.commands, ("EXEC",)])
+    assert pieces[1] is large
+    assert b"".join(pieces) == b"*1\r\n$5\r\nMULTI\r\n" + large + small + b"*1\r\n$4\r\nEXEC\r\n"
+    assert len(pieces) == 3

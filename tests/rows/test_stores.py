@@ -1,6 +1,7 @@
 """Every store of rows does what the others do."""
 
 import secrets
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,16 @@ from elastic.rows.redis.store import RedisRows
 class InMemory:
     def opened(self, forms=FORMS):
         store = MemoryRows()
+        store.open(forms)
+        return store
+
+
+class InFiles:
+    def __init__(self, folder):
+        self._folder = folder
+
+    def opened(self, forms=FORMS):
+        store = MemoryRows(self._folder)
         store.open(forms)
         return store
 
@@ -63,6 +74,12 @@ class TestMemory(RowStoreContract):
         return InMemory()
 
 
+class TestFiles(RowStoreContract):
+    @pytest.fixture
+    def harness(self, tmp_path):
+        return InFiles(tmp_path)
+
+
 class TestRedis(RowStoreContract):
     @pytest.fixture
     def harness(self, server):
@@ -95,6 +112,23 @@ class TestForgetful(TestCached):
 class MemoryMachine(RowStoreMachine):
     def open_store(self):
         return InMemory().opened()
+
+
+class FileMachine(RowStoreMachine):
+    """The one folder of all schedules is set by the test."""
+
+    folder: Path
+
+    def open_store(self):
+        return InFiles(self.folder).opened()
+
+
+class TestFileSchedules(FileMachine.TestCase):
+    settings = settings(deadline=None, stateful_step_count=40)
+
+    @pytest.fixture(autouse=True)
+    def _given_folder(self, tmp_path):
+        FileMachine.folder = tmp_path
 
 
 class RedisMachine(RowStoreMachine):

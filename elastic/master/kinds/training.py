@@ -236,7 +236,9 @@ def _with_rows(parts: JobParts, store: ParameterStore, parameters: AnyStrategy) 
     if tables is None:
         return parameters
     if not isinstance(parameters, ServersWithRows):
-        parameters = WithRows(parameters, tables)
+        # Where the newest rows need not fit into memory, older ones need not either.
+        folder = parts.env.recovery_dir.parent if tables.store.is_durable else None
+        parameters = WithRows(parameters, tables, folder)
     parts.board.follow_tables(parameters.sizes)
     store.model.read_rows_from(NewestRows(tables))
     return parameters

@@ -16,6 +16,7 @@ from elastic.rows.cached import CachedRows
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowsLostError, RowStore
 from elastic.spec.job import JobSpec
+from elastic.spec.kinds import JobKind
 from elastic.spec.values.packages import pip_install
 from elastic.spec.values.redis_url import (
     PASSWORD_VARIABLE,
@@ -39,6 +40,9 @@ def row_store(spec: JobSpec, env: MasterEnvironment, ring: ServerRing | None) ->
     Raises:
         JobSpecError: What it needs is not installed here.
     """
+    if spec.kind is not JobKind.TRAIN:
+        # They are read alone, so that they need no more memory than there is.
+        return MemoryRows(env.recovery_dir.parent)
     if spec.embedding_store == "memory":
         return MemoryRows()
     if spec.embedding_store == "ps":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from elastic.checkpoints.rows import CutRows
@@ -25,7 +26,7 @@ from elastic.master.parameters.versions import PackedModel
 from elastic.rows.base import Ids, Values
 from elastic.rows.changed import ChangedIds
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import RowsLostError
+from elastic.rows.store import RowsLostError, RowStore
 from elastic.spec.status import TableStatus
 
 MEASURED_EACH_S: Final = 1.0
@@ -55,15 +56,17 @@ class WithShare(Generic[C]):
 class WithRows(Generic[C]):
     """See `Strategy`; of each method what it adds for rows."""
 
-    def __init__(self, inner: Strategy[C], tables: Tables) -> None:
+    def __init__(self, inner: Strategy[C], tables: Tables, folder: Path | None = None) -> None:
         """Put tables beside a strategy.
 
         Args:
             inner: Has the parameters.
             tables: Opened, at the version of the parameters once something was loaded.
+            folder: For files of older rows; None where they are in memory.
         """
         self._inner = inner
         self.tables = tables
+        self._folder = folder
         self._group: list[WithShare[C]] = []
         self._changed = ChangedIds()
         self._held: dict[Hashable, list[int]] = {}
@@ -228,9 +231,9 @@ class WithRows(Generic[C]):
         state: Tensors,
         rows: CutRows | None = None,
     ) -> None:
-        """Keep rows of an older version, in memory."""
+        """Keep rows of an older version, which the store has not."""
         await self._inner.keep_values(reader, version, parameters, state)
-        old = Tables(MemoryRows(), self.tables.tables)
+        old = Tables(MemoryRows(self._folder), self.tables.tables)
         await asyncio.to_thread(_begin, old, version, rows)
         self._old[version] = old
         self._held.setdefault(reader, []).append(version)
@@ -338,9 +341,14 @@ class WithRows(Generic[C]):
             raise ParametersLostError(str(error)) from error
 
     async def _run(self, work: Callable[[], R], num_rows: int = 0) -> R:
-        if not self.tables.store.is_durable and num_rows < INLINE_IDS:
+        if _is_in_memory(self.tables.store) and num_rows < INLINE_IDS:
             return work()
         return await asyncio.to_thread(work)
+
+
+def _is_in_memory(store: RowStore) -> bool:
+    """Whether nothing is waited for: a disk, or another process."""
+    return isinstance(store, MemoryRows) and store.folder is None
 
 
 def _begin(tables: Tables, version: int, rows: CutRows | None) -> None:

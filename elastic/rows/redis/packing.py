@@ -19,6 +19,10 @@ from elastic.rows.base import Ids, Values
 CHUNK_ROWS: Final = 2048
 """Rows of one command: enough that commands cost nothing, few enough for a reader in between."""
 
+ALONE_BYTES: Final = 64 << 10
+"""A command of this size is sent by itself: joined to others, all rows of an update are copied once
+more, and it is not sent any faster."""
+
 FIELD_BYTES: Final = 16
 _END: Final = b"\r\n"
 
@@ -46,8 +50,16 @@ class _Packing:
     """Packs the commands of a connection, but for those that are packed."""
 
     def pack_commands(self, commands: Iterable[tuple[Any, ...]]) -> list[bytes]:
-        """What goes to the server, in one piece."""
-        return [b"".join(piece for command in commands for piece in self._pack(command))]
+        """What goes to the server: small commands in one piece, large ones as they are."""
+        pieces: list[bytes] = []
+        small: list[bytes] = []
+        for piece in (piece for command in commands for piece in self._pack(command)):
+            if len(piece) < ALONE_BYTES:
+                small.append(piece)
+                continue
+            pieces += [b"".join(small), piece] if small else [piece]
+            small = []
+        return [*pieces, b"".join(small)] if small else pieces
 
     def _pack(self, command: tuple[Any, ...]) -> Sequence[bytes]:
         if isinstance(command[-1], Packed):
