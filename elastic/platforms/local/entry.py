@@ -62,8 +62,8 @@ class _LocalEntry:
         Raises:
             PlatformError: The folder is not that of a job.
         """
-        from elastic.platforms.local.cores import usable_cores
         from elastic.platforms.local.directory import JobDirectory
+        from elastic.platforms.local.machine import usable_cores
         from elastic.platforms.local.surroundings import (
             LocalReplicaRunner,
             read_certificate,

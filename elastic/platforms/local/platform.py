@@ -15,11 +15,11 @@ from typing import Final
 
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import BoardFolder, LogLine, has_ended, unheard, writes_no_events
-from elastic.platforms.local.cores import usable_cores
 from elastic.platforms.local.directory import JobDirectory, Submission
 from elastic.platforms.local.files import Lock, entries, exists, remove
 from elastic.platforms.local.killing import end_members, hurry, kill_job, readable_status
 from elastic.platforms.local.logs import follow_logs, read_logs
+from elastic.platforms.local.machine import usable_cores
 from elastic.platforms.local.processes import (
     has_left,
     has_master,

@@ -18,19 +18,21 @@ from elastic.platforms.base import (
     ReplicaPhase,
     UntoldEnds,
 )
-from elastic.platforms.local.cores import usable_cores
 from elastic.platforms.local.directory import Desired, JobDirectory, Termination
 from elastic.platforms.local.files import modified_ns
+from elastic.platforms.local.machine import own_gpus, usable_cores
 from elastic.platforms.local.processes import REPLICA_VARIABLE, SHARE_VARIABLE, parse_replica
 from elastic.platforms.local.supervisor import start_supervisor
 from elastic.platforms.surroundings import PATIENCE_S, THREAD_VARIABLES, share_gpus
 from elastic.policy.replicas import exit_text
 from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
-from elastic.spec.roles import MASTER, is_kept_by_platform
+from elastic.spec.roles import MASTER, WORKER, is_kept_by_platform
 from elastic.spec.status import JobStatus
 
 logger = logging.getLogger(__name__)
+
+GPUS_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 
 CHECK_S: Final = 1.0
 """How often `wait` looks after the supervisor, and for changes whose ring was lost."""
@@ -272,6 +274,10 @@ class LocalSurroundings:
         """Take this process's share of the machine, and of its GPUs."""
         share_cores(num_processes)
         share_gpus()
+        if self._replica is not None and self._replica.role == WORKER:
+            visible = os.environ.get(GPUS_VARIABLE)
+            gpus = own_gpus(self._replica.index, num_processes, visible)
+            os.environ |= {} if gpus is None else {GPUS_VARIABLE: gpus}
 
     def spec(self) -> JobSpec:
         """The specification of the job."""
