@@ -93,6 +93,7 @@ class LocalListener:
         self._token = token.encode()
         self._peers: set[_Peer] = set()
         self._server: asyncio.Server | None = None
+        self._is_stopped = False
 
     async def start(self) -> None:
         """Listen. Where that cannot be had nobody is reached here, and everybody calls by gRPC."""
@@ -100,7 +101,7 @@ class LocalListener:
             return
         try:
             self._server = await asyncio.get_running_loop().create_unix_server(
-                lambda: _Peer(self._peers, self._answering, self._token), "\0" + self._name
+                lambda: _Peer(self, self._answering, self._token), "\0" + self._name
             )
         except OSError as error:
             log.warning("calls within this machine go by gRPC: %s", error)
@@ -111,12 +112,30 @@ class LocalListener:
         """
         if self._server is None:
             return
+        self._is_stopped = True
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        # What was accepted by now becomes a connection of the server, which must be open then.
+        await asyncio.sleep(0)
         self._server.close()
         answers = [peer.call for peer in self._peers if peer.call is not None]
         if answers:
             await asyncio.wait(answers, timeout=grace_s)
         for peer in tuple(self._peers):
             peer.close()
+        # Each is told by the loop that it is gone, which may be about to be closed.
+        while self._peers:
+            await asyncio.sleep(0)
+
+    def made(self, peer: "_Peer") -> None:
+        """There is a connection, which may have come just as this was stopped."""
+        self._peers.add(peer)
+        if self._is_stopped:
+            peer.close()
+
+    def lost(self, peer: "_Peer") -> None:
+        """A connection is no more."""
+        self._peers.discard(peer)
 
 
 class _Messages(asyncio.Protocol, ABC):
@@ -172,10 +191,10 @@ class _Peer(_Messages):
         call: The one that is being answered.
     """
 
-    def __init__(self, peers: "set[_Peer]", answering: Answering, token: bytes) -> None:
+    def __init__(self, listener: LocalListener, answering: Answering, token: bytes) -> None:
         # More than the token nobody may send before it: any user of the machine can connect.
         super().__init__(most_bytes=len(token))
-        self._peers = peers
+        self._listener = listener
         self._answering = answering
         self._token = token
         self._is_trusted = False
@@ -183,10 +202,10 @@ class _Peer(_Messages):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._peers.add(self)
+        self._listener.made(self)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
-        self._peers.discard(self)
+        self._listener.lost(self)
         if self.call is not None:
             # As gRPC does where nobody waits for the answer any more.
             self.call.cancel()
