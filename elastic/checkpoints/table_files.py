@@ -241,7 +241,7 @@ def _read(path: Path, dim: int) -> Iterator[Change]:
                 )
             order = np.argsort(ids)
             yield Change(ids[order], values.reshape(len(ids), dim)[order])
-    except (OSError, ValueError, BadZipFile) as error:
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 

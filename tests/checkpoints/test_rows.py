@@ -289,6 +289,17 @@ def test_rows_of_another_length_are_refused(tmp_path):
         exported_tables(export, [ITEMS.table])
 
 
+@pytest.mark.parametrize("arrays", [{"id": np.arange(3)}, {"row": np.ones((3, 2), np.float32)}])
+def test_a_file_of_something_else_is_refused_by_its_name(tmp_path, arrays):
+    export = tmp_path / "model.safetensors"
+    folder = export_tables(export, given(), lambda: None)
+    (folder / "a%2Fitems.parquet").unlink()
+    np.savez(folder / "a%2Fitems.npz", **arrays)
+    found = exported_tables(export, [ITEMS.table])
+    with pytest.raises(CheckpointError, match=r"items\.npz cannot be read"):
+        rows_of(found, "a/items")
+
+
 @pytest.fixture
 def _without_pyarrow(monkeypatch):
     monkeypatch.setattr(table_files, "find_spec", lambda _: None)

@@ -277,7 +277,8 @@ class LocalSurroundings:
         if self._replica is not None and self._replica.role == WORKER:
             visible = os.environ.get(GPUS_VARIABLE)
             gpus = own_gpus(self._replica.index, num_processes, visible)
-            os.environ |= {} if gpus is None else {GPUS_VARIABLE: gpus}
+            if gpus is not None:
+                os.environ[GPUS_VARIABLE] = gpus
 
     def spec(self) -> JobSpec:
         """The specification of the job."""
