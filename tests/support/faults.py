@@ -285,6 +285,9 @@ def is_api_server_away():
         socket.create_connection((address.hostname, address.port or 443)).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        # Its port was still open, and closed before anybody took the connection.
+        return False
     return False
 
 
