@@ -31,7 +31,7 @@ from elastic.policy.tasks.ledger import Ledger, LedgerConfig
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.policy.updates.aggregation import UpdateRule
 from elastic.rpc.channels import add_port
-from elastic.rpc.local import LocalListener, new_name
+from elastic.rpc.network import SocketListeners
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
 from elastic.rpc.wire import METHODS, SERVICE
 from elastic.spec.roles import PS
@@ -62,6 +62,8 @@ def main() -> None:
     parser.add_argument("--num_tasks", type=int, default=100, help="tasks of an epoch")
     parser.add_argument("--records_per_task", type=int, default=1)
     parser.add_argument("--payload_mb", type=int, default=1, help="megabytes of parameters")
+    parser.add_argument("--encrypts", action="store_true", help="take calls by TLS alone")
+    parser.add_argument("--by_grpc", action="store_true", help="take none by sockets elsewhere")
     parser.add_argument("--servers", default="", help="addresses of parameter servers, as a,b")
     asyncio.run(_serve(parser.parse_args()))
 
@@ -89,16 +91,18 @@ async def _serve(arguments: argparse.Namespace) -> None:
     sample = Task(0, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 1), shard)
     server = grpc.aio.server(options=SERVER_OPTIONS)
     reception = Reception({}, lambda _replica: 0)
-    name = new_name()
-    reception.open(MasterServicer(job, sample, lambda _replica: 0, calls_at=name))
+    listeners = SocketListeners()
+    reception.open(MasterServicer(job, sample, lambda _replica: 0, proof=listeners.proof))
     handler = HandlerWithEmpty(reception)
     server.add_generic_rpc_handlers((handler,))
-    await LocalListener(name, handler, TOKEN).start()
-    clear, encrypted = (add_port(server, "127.0.0.1:0", each) for each in (None, CERTIFICATE))
+    certificate = CERTIFICATE if arguments.encrypts else None
+    await listeners.start(handler, TOKEN, certificate, "127.0.0.1")
+    if arguments.by_grpc:
+        listeners.proof.calls_port = 0
+    port = add_port(server, "127.0.0.1:0", certificate)
     await server.start()
     announce(
-        address=f"127.0.0.1:{clear}",
-        encrypted_address=f"127.0.0.1:{encrypted}",
+        address=f"127.0.0.1:{port}",
         ledger_s=ledger_s,
         ledger_mb=ledger_mb,
     )

@@ -24,14 +24,16 @@ BAR: Final = Bar(first=0.3, goal=0.8)
 PATIENCE_S: Final = 5.0
 
 Pair: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
-"""What was measured of gradients that are rounded, and that are not."""
+"""What was measured of two ways."""
 
 
 @dataclass(slots=True)
-class Version:
-    """The master's version, which the pushes of all workers raise."""
+class Master:
+    """A master, and its version, which the pushes of all its workers raise."""
 
-    number: int = 0
+    process: Server
+    certificate: Certificate | None = None
+    version: int = 0
 
 
 class Pusher:
@@ -39,21 +41,20 @@ class Pusher:
 
     def __init__(
         self,
-        address: str,
+        master: Master,
         index: int,
         gradients: dict[str, Array],
-        share_memory: bool,
-        version: Version,
-        certificate: Certificate | None = None,
         *,
+        share_memory: bool = False,
         narrows: bool = False,
     ) -> None:
         self._narrows = narrows
+        address: str = master.process.ready["address"]
         self._client = MasterClient(
-            lambda: address, TOKEN, PATIENCE_S, share_memory, certificate=certificate
+            lambda: address, TOKEN, PATIENCE_S, share_memory, certificate=master.certificate
         )
         self._gradients = gradients
-        self._version = version
+        self._master = master
         request = pb.RegisterRequest(worker_index=index, launch=1)
         self._session: Session = self._client.register(request)
         if self._session.shares_memory != share_memory:
@@ -72,13 +73,14 @@ class Pusher:
             self._push()
         return num_pushes * size_bytes / (time.perf_counter() - began_s) / 1e9
 
-    def cpu_s_per_gb(self, num_pushes: int, master: Server) -> float:
+    def cpu_s_per_gb(self, num_pushes: int) -> float:
         """Seconds of processor time a gigabyte, of this process and of the master."""
         size_bytes = sum(array.nbytes for array in self._gradients.values())
-        began_s = time.process_time() + master.cpu_s()
+        process = self._master.process
+        began_s = time.process_time() + process.cpu_s()
         for _ in range(num_pushes):
             self._push()
-        return (time.process_time() + master.cpu_s() - began_s) / (num_pushes * size_bytes / 1e9)
+        return (time.process_time() + process.cpu_s() - began_s) / (num_pushes * size_bytes / 1e9)
 
     def close(self) -> None:
         self._client.close()
@@ -91,14 +93,14 @@ class Pusher:
             attempt=self._task.attempt,
             start=self._next,
             end=self._next + 1,
-            model_version=self._version.number,
+            model_version=self._master.version,
         )
         self._next += 1
         reply = self._client.report_gradient(
             self._session, header, self._gradients, {}, narrows=self._narrows
         )
         assert reply.verdict == pb.ReportGradientReply.VERDICT_ACCEPTED
-        self._version.number = reply.model_version
+        self._master.version = reply.model_version
 
 
 class TcpStream:
@@ -126,73 +128,81 @@ def run(size: Size) -> list[Ratio]:
     gradients = {f"matrices.{i}": np.ones((rows, WIDTH), np.float32) for i in range(NUM_TENSORS)}
     size_bytes = sum(array.nbytes for array in gradients.values())
     with ExitStack() as stack:
-        # One long task for each worker.
-        master = stack.enter_context(
-            Server(
-                "benchmarks.master_process",
-                *("--payload_mb", size.payload_mb, "--num_tasks", 5),
-                *("--records_per_task", 10**6),
+        # A worker has one long task.
+        own, encrypted, by_grpc, encrypted_by_grpc = (
+            Master(
+                stack.enter_context(
+                    Server(
+                        "benchmarks.master_process",
+                        *("--payload_mb", size.payload_mb, "--num_tasks", 3),
+                        *("--records_per_task", 10**6, *flags),
+                    )
+                ),
+                CERTIFICATE if "--encrypts" in flags else None,
             )
+            for flags in ((), ("--encrypts",), ("--by_grpc",), ("--encrypts", "--by_grpc"))
         )
         sink = stack.enter_context(Server("benchmarks.tcp_sink", size_bytes))
         tcp = TcpStream(sink.ready["port"], size_bytes)
         stack.callback(tcp.close)
-        address, encrypted = master.ready["address"], master.ready["encrypted_address"]
-        version = Version()
-        pushers = [
-            Pusher(address, 0, gradients, True, version),
-            Pusher(address, 1, gradients, False, version),
-            Pusher(encrypted, 2, gradients, False, version, CERTIFICATE),
-            Pusher(address, 3, gradients, False, version, narrows=True),
-            Pusher(encrypted, 4, gradients, False, version, CERTIFICATE, narrows=True),
+        shared = Pusher(own, 0, gradients, share_memory=True)
+        others = [
+            Pusher(own, 1, gradients),
+            Pusher(encrypted, 1, gradients),
+            Pusher(own, 2, gradients, narrows=True),
+            Pusher(encrypted, 2, gradients, narrows=True),
+            Pusher(by_grpc, 1, gradients),
+            Pusher(encrypted_by_grpc, 1, gradients),
         ]
-        for pusher in pushers:
+        for pusher in (shared, *others):
             stack.callback(pusher.close)
-        clear_s, tls_s, rounded_s, rounded_tls_s = take_turns(
-            size.rounds,
-            *(partial(path.cpu_s_per_gb, size.num_pushes, master) for path in pushers[1:]),
+        cpu_s = take_turns(
+            size.rounds, *(partial(path.cpu_s_per_gb, size.num_pushes) for path in others)
         )
-        shared, tcp_1, chunked, tcp_2, by_tls, rounded, rounded_tls = take_turns(
+        by_memory, tcp_1, clear, tcp_2, *rest = take_turns(
             size.rounds,
             *(
                 partial(path.gb_per_s, size.num_pushes)
-                for path in (pushers[0], tcp, pushers[1], tcp, *pushers[2:])
+                for path in (shared, tcp, others[0], tcp, *others[1:])
             ),
         )
+    clear_s, tls_s, rounded_s, rounded_tls_s, grpc_s, grpc_tls_s = cpu_s
+    tls, rounded, rounded_tls, grpc_clear, grpc_tls = rest
+    what = f"push + apply, {size.payload_mb} MB"
     return [
-        _ratio(f"push + apply, {size.payload_mb} MB, shared memory", shared, tcp_1),
-        _ratio(f"push + apply, {size.payload_mb} MB, chunks", chunked, tcp_2),
-        Ratio(
-            f"push + apply, {size.payload_mb} MB, chunks, TLS",
-            Series("ReportGradient, encrypted", "GB/s", by_tls),
-            Series("ReportGradient, in clear", "GB/s", chunked),
-            None,
+        _ratio(f"{what}, shared memory", by_memory, tcp_1),
+        _ratio(f"{what}, sockets", clear, tcp_2),
+        *_compared(
+            f"{what}, sockets, TLS", "encrypted", "in clear", (tls, clear), (tls_s, clear_s)
         ),
-        Ratio(
-            f"push + apply, {size.payload_mb} MB, chunks, TLS, processor time",
-            Series("ReportGradient, encrypted", "s/GB", tls_s),
-            Series("ReportGradient, in clear", "s/GB", clear_s),
-            None,
+        *_compared(
+            f"{what}, sockets, bfloat16",
+            "--wire_dtype bfloat16, of float32",
+            "--wire_dtype float32",
+            (rounded, clear),
+            (rounded_s, clear_s),
         ),
-        *_rounded(f"{size.payload_mb} MB, chunks", (rounded, chunked), (rounded_s, clear_s)),
-        *_rounded(
-            f"{size.payload_mb} MB, chunks, TLS", (rounded_tls, by_tls), (rounded_tls_s, tls_s)
+        *_compared(
+            f"{what}, sockets, TLS, bfloat16",
+            "--wire_dtype bfloat16, of float32",
+            "--wire_dtype float32",
+            (rounded_tls, tls),
+            (rounded_tls_s, tls_s),
         ),
+        *_compared(f"{what}, in clear", "sockets", "gRPC", (clear, grpc_clear), (clear_s, grpc_s)),
+        *_compared(f"{what}, TLS", "sockets", "gRPC", (tls, grpc_tls), (tls_s, grpc_tls_s)),
     ]
 
 
-def _rounded(path: str, gb_per_s: Pair, cpu_s_per_gb: Pair) -> Iterator[Ratio]:
-    """Of float32 numbers that are pushed as bfloat16, to the same ones pushed as they are."""
-    for what, unit, (narrow, wide) in (
-        ("bfloat16", "GB/s", gb_per_s),
-        ("bfloat16, processor time", "s/GB", cpu_s_per_gb),
+def _compared(
+    what: str, one: str, other: str, gb_per_s: Pair, cpu_s_per_gb: Pair
+) -> Iterator[Ratio]:
+    """Two ways, by their speed and by the processor time that they take."""
+    for kind, unit, (first, second) in (
+        ("", "GB/s", gb_per_s),
+        (", processor time", "s/GB", cpu_s_per_gb),
     ):
-        yield Ratio(
-            f"push + apply, {path}, {what}",
-            Series("--wire_dtype bfloat16, of float32", unit, narrow),
-            Series("--wire_dtype float32", unit, wide),
-            None,
-        )
+        yield Ratio(f"{what}{kind}", Series(one, unit, first), Series(other, unit, second), None)
 
 
 def _ratio(name: str, pushed: tuple[float, ...], tcp: tuple[float, ...]) -> Ratio:

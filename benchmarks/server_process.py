@@ -10,7 +10,7 @@ from benchmarks.master_process import TOKEN
 from benchmarks.processes import announce
 from elastic.frameworks import load_framework
 from elastic.ps.servicer import BuildShare, ServerServicer
-from elastic.rpc.local import LocalListener, new_name
+from elastic.rpc.network import SocketListeners
 from elastic.rpc.server import SERVER_OPTIONS, ServerHandler
 from elastic.spec.model_def import SymbolNames, load_model_def
 
@@ -25,13 +25,13 @@ def share_builder() -> BuildShare:
 
 
 async def _serve() -> None:
-    name = new_name()
-    handler = ServerHandler(ServerServicer(share_builder(), name), TOKEN)
+    listeners = SocketListeners()
+    handler = ServerHandler(ServerServicer(share_builder(), listeners.proof), TOKEN)
     server = grpc.aio.server(options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    await LocalListener(name, handler, TOKEN).start()
+    await listeners.start(handler, TOKEN, None, "127.0.0.1")
     announce(address=f"127.0.0.1:{port}")
     await asyncio.to_thread(sys.stdin.read)
     await server.stop(None)

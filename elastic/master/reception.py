@@ -12,7 +12,7 @@ from elastic.master.parameters.strategy import ParametersLostError
 from elastic.master.servicer import HEARTBEAT_S, MasterServicer
 from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.wire import CallRefusedError
+from elastic.rpc.wire import CallRefusedError, Pieces
 from elastic.spec.roles import PS
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Reception:
         """See `MasterServicer`."""
         return await self._pass_on(lambda servicer: servicer.report_task_result(request))
 
-    async def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]:
+    async def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | Pieces]:
         """See `MasterServicer`."""
         servicer = self._present()
         with self._refusing():
@@ -89,7 +89,7 @@ class Reception:
                 self._check(servicer)
                 yield chunk
 
-    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]:
+    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | Pieces]:
         """See `MasterServicer`."""
         servicer = self._present()
         with self._refusing():

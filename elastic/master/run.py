@@ -49,7 +49,7 @@ from elastic.policy.tasks.epochs import Ending
 from elastic.policy.tasks.records import Task
 from elastic.rows.store import RowsLostError
 from elastic.rpc.channels import add_port
-from elastic.rpc.local import LocalListener, new_name
+from elastic.rpc.network import SocketListeners
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 from elastic.spec.kinds import JobKind
 from elastic.spec.roles import PS, REDIS, WORKER
@@ -116,7 +116,7 @@ class Master:
         }
         self._ring = self._rings.get(PS)
         self._reception = Reception(self._rings, self._fleet.current_launch)
-        self._calls_at = new_name()
+        self._listeners = SocketListeners()
         self._manager = ReplicaManager(
             spec,
             environment.runner,
@@ -295,7 +295,7 @@ class Master:
                 self._fleet.current_launch,
                 work.prediction_dir,
                 total_steps,
-                self._calls_at,
+                self._listeners.proof,
             )
             try:
                 try:
@@ -442,9 +442,13 @@ class Master:
             ) from error
         await server.start()
         serving.push_async_callback(server.stop, STOP_S)
-        local = LocalListener(self._calls_at, handler, self._env.token)
-        await local.start()
-        serving.push_async_callback(local.stop, STOP_S)
+        own = self._env.calls_port
+        listening = self._listeners.start(
+            handler, self._env.token, self._env.certificate, host, own.bound
+        )
+        if await listening and own.told:
+            self._listeners.proof.calls_port = own.told
+        serving.push_async_callback(self._listeners.stop, STOP_S)
         await asyncio.to_thread(self._env.runner.publish_address, f"{host}:{bound}")
 
     async def _until(self, job: RunningJob, event: asyncio.Event) -> None:

@@ -47,7 +47,7 @@ from elastic.rpc.rows_ahead import lay_rows, wanted_of_proto
 from elastic.rpc.server import malformed
 from elastic.rpc.shared import Proof
 from elastic.rpc.shared_rows import gradients_from_memory, lay_values
-from elastic.rpc.wire import CallRefusedError, encode_data
+from elastic.rpc.wire import CallRefusedError, Pieces, encode_data
 from elastic.spec.roles import WORKER
 
 HEARTBEAT_S: Final = 2.0
@@ -65,14 +65,14 @@ class MasterServicer:
         current_launch: Callable[[ReplicaId], int],
         prediction_dir: Path | None = None,
         total_steps: int = 0,
-        calls_at: str = "",
+        proof: Proof | None = None,
     ) -> None:
         self._job = job
         self._sample = task_to_proto(sample)
         self._current_launch = current_launch
         self._prediction_dir = prediction_dir
         self._total_steps = total_steps
-        self._proof = Proof(calls_at)
+        self._proof = proof or Proof()
 
     async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         """Open a session; an older launch of the same index loses its lease."""
@@ -122,7 +122,7 @@ class MasterServicer:
             return pb.GetTaskReply(finished=True)
         return pb.GetTaskReply(wait_s=WAIT_S)
 
-    async def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]:
+    async def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | Pieces]:
         """Send the newest version, if the worker lacks it."""
         session = self._session(request.session)
         parameters = self._job.parameters
@@ -156,7 +156,7 @@ class MasterServicer:
         for pieces in iter_chunks(packed.layout, packed.arrays):
             yield encode_data(pieces)
 
-    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]:
+    async def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | Pieces]:
         """Send rows of a table, of the newest version or of one that is kept."""
         session = self._session(request.session, is_step=False)
         version = request.version if request.HasField("version") else None

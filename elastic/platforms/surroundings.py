@@ -125,6 +125,17 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True)
+class CallsPort:
+    """A port at which a process listens, and as which it is told to others; 0 for a free one."""
+
+    bound: int = 0
+    told: int = 0
+
+
+ANY_PORT: Final = CallsPort()
+
+
+@dataclass(frozen=True, slots=True)
 class MasterEnvironment:
     """The same job runs anywhere from these values.
 
@@ -144,6 +155,7 @@ class MasterEnvironment:
         fence: Asked before anything of this master can be seen by others.
         taken_launches: Launch numbers that earlier masters may have given.
         certificate: Encrypts every call within the job; None where they go in clear.
+        calls_port: At which calls by sockets are taken from other machines.
     """
 
     spec: JobSpec
@@ -161,6 +173,7 @@ class MasterEnvironment:
     certificate: Certificate | None = None
     last_end: str = ""
     recovery_stays: bool = False
+    calls_port: CallsPort = ANY_PORT
 
     @property
     def keeps_versions(self) -> bool:

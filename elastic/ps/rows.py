@@ -28,7 +28,7 @@ from elastic.rpc.server_rows import (
 )
 from elastic.rpc.shared import Mappings
 from elastic.rpc.shared_rows import gradients_from_memory, lay_values
-from elastic.rpc.wire import CallRefusedError, encode_data
+from elastic.rpc.wire import CallRefusedError, Pieces, encode_data
 
 INLINE_IDS: Final = 16_384
 """Below this, rows are worked on at once: a thread costs 0.3 ms more, as much as it takes to read
@@ -152,7 +152,7 @@ class ServedRows:
             raise malformed(str(error)) from error
         await _run(partial(store.fill, request.table, rows), len(rows.ids))
 
-    async def read(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | bytes:
+    async def read(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | Pieces:
         """Rows as they are asked for, values alone as they are on the wire."""
         version = request.version if request.HasField("version") else None
         try:

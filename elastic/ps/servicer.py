@@ -25,7 +25,7 @@ from elastic.rpc.rows import RowsError
 from elastic.rpc.server import malformed
 from elastic.rpc.server_rows import gone_to_proto
 from elastic.rpc.shared import Proof
-from elastic.rpc.wire import CallRefusedError, encode_data
+from elastic.rpc.wire import CallRefusedError, Pieces, encode_data
 
 BuildShare: TypeAlias = Callable[
     [Mapping[str, Array], Tensors, Tensors, int], tuple[Values, Updater]
@@ -104,18 +104,18 @@ class ServerServicer:
         left: Set when the job needs this server no more.
     """
 
-    def __init__(self, build_share: BuildShare, calls_at: str = "") -> None:
+    def __init__(self, build_share: BuildShare, proof: Proof | None = None) -> None:
         """Hold nothing until the master loads something.
 
         Args:
             build_share: Makes the user's optimizer over a share.
-            calls_at: The name at which calls from this machine are taken.
+            proof: That this process is on its machine, and where it takes calls by sockets.
         """
         self._build_share = build_share
         self._held: _Held | None = None
         self._loading = asyncio.Lock()
         self._committing: set[asyncio.Task[pb.CommitReply]] = set()
-        self._proof = Proof(calls_at)
+        self._proof = proof or Proof()
         self.left = asyncio.Event()
 
     async def load(self, header: pb.LoadHeader, chunks: AsyncIterator[memoryview]) -> pb.LoadReply:
@@ -168,7 +168,7 @@ class ServerServicer:
         held.staged[item] = _Staged(contribution, rows)
         return pb.StageReply()
 
-    async def pull(self, request: pb.PullRequest) -> AsyncIterator[pb.ModelChunk | bytes]:
+    async def pull(self, request: pb.PullRequest) -> AsyncIterator[pb.ModelChunk | Pieces]:
         """Send the share of the newest version."""
         held = self._of(request.era)
         held.store.release(request.session)
@@ -211,7 +211,7 @@ class ServerServicer:
         committing.add_done_callback(self._committing.discard)
         return await asyncio.shield(committing)
 
-    async def copy(self, request: pb.CopyRequest) -> AsyncIterator[pb.CopyChunk | bytes]:
+    async def copy(self, request: pb.CopyRequest) -> AsyncIterator[pb.CopyChunk | Pieces]:
         """Send the share of one version as it is in a cut."""
         held = self._of(request.era)
         async with held.store.lock:
@@ -241,7 +241,7 @@ class ServerServicer:
         await self._of(request.era).rows.put(request)
         return pb.PutRowsReply()
 
-    async def read_rows(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | bytes:
+    async def read_rows(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | Pieces:
         """Send rows of the newest version, or of one that is held."""
         held = self._of(request.era)
         if not request.HasField("version"):

@@ -12,7 +12,7 @@ from elastic.ps.servicer import BuildShare, ServerServicer
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import add_port
 from elastic.rpc.client import MasterClient
-from elastic.rpc.local import LocalListener, new_name
+from elastic.rpc.network import SocketListeners
 from elastic.rpc.server import SERVER_OPTIONS, ServerHandler
 from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
@@ -66,8 +66,8 @@ class Serving:
         self._token = token
         self._certificate = certificate
         self._host = host
-        self._calls_at = new_name()
-        self._servicer = ServerServicer(build_share, self._calls_at)
+        self._listeners = SocketListeners()
+        self._servicer = ServerServicer(build_share, self._listeners.proof)
 
     async def run(self) -> None:
         """Serve until the job needs this server no more.
@@ -79,10 +79,9 @@ class Serving:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         handler = ServerHandler(self._servicer, self._token)
         server.add_generic_rpc_handlers((handler,))
-        local = LocalListener(self._calls_at, handler, self._token)
         port = add_port(server, f"{self._bracketed()}:0", self._certificate)
         await server.start()
-        await local.start()
+        await self._listeners.start(handler, self._token, self._certificate, self._host)
         log.info("serving at %s:%d", self._host, port)
         announcing = asyncio.ensure_future(self._announce(f"{self._bracketed()}:{port}"))
         leaving = asyncio.ensure_future(self._servicer.left.wait())
@@ -96,7 +95,7 @@ class Serving:
             announcing.cancel()
             leaving.cancel()
             # What is being answered, such as the word to leave, goes out.
-            await asyncio.gather(server.stop(STOP_S), local.stop(STOP_S))
+            await asyncio.gather(server.stop(STOP_S), self._listeners.stop(STOP_S))
 
     async def _announce(self, address: str) -> None:
         """Say again and again that this process is there: also to a master that has restarted."""

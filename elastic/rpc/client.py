@@ -20,7 +20,6 @@ from elastic.rows.base import WORD_BYTES, Ids, Table, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import misfit, open_channel
 from elastic.rpc.layout import Array, Assembler, Layout, iter_chunks
-from elastic.rpc.local import LocalChannel
 from elastic.rpc.messages import (
     by_name,
     layout_from_proto,
@@ -28,9 +27,11 @@ from elastic.rpc.messages import (
     specs_to_proto,
     task_from_proto,
 )
+from elastic.rpc.network import NOWHERE, SocketPlace
 from elastic.rpc.rows import RowsError, ids_to_bytes, is_one_message, values_of_reply
 from elastic.rpc.shared import Mappings, SharedMemory, map_shared
 from elastic.rpc.shared_rows import RowsMemory, values_laid
+from elastic.rpc.sockets import SocketChannel
 from elastic.rpc.wire import FENCED, METHODS, Malformed, encode_data
 from elastic.spec.certificate import Certificate
 
@@ -55,13 +56,13 @@ class ServerPlace:
 
     Attributes:
         shares_memory: Whether tensors can be handed over in memory.
-        calls_at: The name at which it takes calls from this machine; empty for none.
+        sockets: Where it takes calls by them.
     """
 
     address: str
     share: Share
     shares_memory: bool
-    calls_at: str = ""
+    sockets: SocketPlace = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class MasterClient:
         self._address: str | None = None
         self._channel: grpc.Channel | None = None
         # Replaced, and never changed: heartbeats go by another thread.
-        self._local: LocalChannel | None = None
+        self._sockets: SocketChannel | None = None
         self._lock = threading.Lock()
         self._share_memory = share_memory
         self._outgoing: _Outgoing | None = None
@@ -161,7 +162,8 @@ class MasterClient:
         """
         reply = self._call("Register", lambda: request)
         shares_memory = self._shares_memory(reply)
-        self._call_by(reply.proof.calls_at if shares_memory else "")
+        place = SocketPlace.of(reply.proof, self._address or "", is_here=shares_memory)
+        self._call_by(place.open(self._token, self._certificate))
         # An older session's report may still be read from the memory it used.
         self._outgoing = None
         self._rows = RowsMemory()
@@ -179,30 +181,30 @@ class MasterClient:
 
     def _place(self, server: pb.ServerShare) -> ServerPlace:
         shares_memory = self._shares_memory(server)
-        calls_at = server.proof.calls_at if shares_memory else ""
-        return ServerPlace(server.address, share_from_proto(server), shares_memory, calls_at)
+        place = SocketPlace.of(server.proof, server.address, is_here=shares_memory)
+        return ServerPlace(server.address, share_from_proto(server), shares_memory, place)
 
     def _shares_memory(self, told: pb.RegisterReply | pb.ServerShare) -> bool:
         is_offered = self._share_memory and told.HasField("proof")
         return is_offered and map_shared(told.proof) is not None
 
-    def _call_by(self, name: str) -> None:
-        """Have single messages go by a socket of this machine from now on; by gRPC without one."""
+    def _call_by(self, sockets: SocketChannel | None) -> None:
+        """Have what can go by sockets of the job's own do so from now on; by gRPC without any."""
         with self._lock:
-            if self._local is not None:
+            if self._sockets is not None:
                 # A heartbeat may be under way there, which is of the session before.
-                self._local.retire()
-            self._local = LocalChannel(name, self._token) if name else None
+                self._sockets.retire()
+            self._sockets = sockets
 
     def _call_by_grpc(self) -> None:
-        """Whoever took calls on this machine does not answer: another one may be found by gRPC.
+        """Whoever took calls by sockets does not answer: another one may be found by gRPC.
 
         Calls that are under way there end, and are made again as well.
         """
         with self._lock:
-            if self._local is not None:
-                self._local.close()
-                self._local = None
+            if self._sockets is not None:
+                self._sockets.close()
+                self._sockets = None
 
     def register_server(self, request: pb.RegisterServerRequest) -> float:
         """Say that this process serves; gives after how many seconds to say it again.
@@ -438,6 +440,9 @@ class MasterClient:
             return first
         header = first.header
         if header.unchanged:
+            for _ in stream:
+                # Whose end has to come before the connection can be used again.
+                pass
             return None
         model = _layout_of(header)
         assembler = Assembler(model.layout)
@@ -526,11 +531,10 @@ class MasterClient:
         """
         method = METHODS[name]
         is_single = is_single or not (method.streams_requests or method.streams_replies)
-        local = self._local
-        if is_single and local is not None:
-            return local.unary_unary(method.path, method.encode_request, method.decode_reply)
-        with self._lock:
-            channel = self._channel or self._connect()
+        channel: Any = self._sockets
+        if channel is None or not (is_single or channel.has_streams):
+            with self._lock:
+                channel = self._channel or self._connect()
         if is_single:
             make = channel.unary_unary
         else:

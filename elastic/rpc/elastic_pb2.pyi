@@ -20,18 +20,20 @@ class Tensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class SharedBuffer(_message.Message):
-    __slots__ = ("pid", "fd", "size_bytes", "nonce", "calls_at")
+    __slots__ = ("pid", "fd", "size_bytes", "nonce", "calls_at", "calls_port")
     PID_FIELD_NUMBER: _ClassVar[int]
     FD_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     CALLS_AT_FIELD_NUMBER: _ClassVar[int]
+    CALLS_PORT_FIELD_NUMBER: _ClassVar[int]
     pid: int
     fd: int
     size_bytes: int
     nonce: bytes
     calls_at: str
-    def __init__(self, pid: _Optional[int] = ..., fd: _Optional[int] = ..., size_bytes: _Optional[int] = ..., nonce: _Optional[bytes] = ..., calls_at: _Optional[str] = ...) -> None: ...
+    calls_port: int
+    def __init__(self, pid: _Optional[int] = ..., fd: _Optional[int] = ..., size_bytes: _Optional[int] = ..., nonce: _Optional[bytes] = ..., calls_at: _Optional[str] = ..., calls_port: _Optional[int] = ...) -> None: ...
 
 class Shard(_message.Message):
     __slots__ = ("name", "start", "end", "offset_bytes", "fingerprint")

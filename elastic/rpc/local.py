@@ -1,17 +1,11 @@
-"""Calls between processes of one machine, by a socket of it instead of gRPC.
-
-A call by gRPC takes a millisecond of processor time, which is as much as a step of a small model;
-one that is a message each way takes a tenth of that here. The methods, their messages and statuses
-are the same, and whatever fails is raised as gRPC would, so that callers need not know which way a
-call went. What is more than one message still goes by gRPC, and so does everything between
-machines.
+"""Calls between processes of one machine, by a socket of it.
 
 The socket has a name and no file (`unix(7)`, *abstract*), which nobody can guess and which is gone
-with its process. A connection begins with the job's token, and has one call at a time.
+with its process. Only calls that are one message each way go by it: tensors lie in memory that both
+processes map. See `sockets` for what is sent.
 """
 
 import asyncio
-import contextlib
 import hmac
 import logging
 import os
@@ -19,54 +13,32 @@ import secrets
 import socket
 import struct
 import sys
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 
-from elastic.rpc.wire import CallRefusedError
+from elastic.rpc.sockets import (
+    LENGTH,
+    MAX_BYTES,
+    Answering,
+    Connection,
+    Decode,
+    Encode,
+    Kind,
+    SocketCallError,
+    SocketChannel,
+    head_of,
+    message_of,
+    refused,
+    reply_of,
+    take_apart,
+)
 
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "elastic-"
-LENGTH: Final = struct.Struct("<I")
-"""Before each message: how many bytes follow. The first of them is, of a request, how long the
-method's path is, which stands next, and of a reply its status; what is left is the message."""
-
-STATUSES: Final = {code.value[0]: code for code in grpc.StatusCode}
-MAX_BYTES: Final = 64 << 20
-"""Of one message, as by gRPC."""
-
-
-class LocalCallError(grpc.RpcError):  # type: ignore[misc]
-    """A call that was refused, or not answered, told as gRPC tells it."""
-
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(details)
-        self._code = code
-        self._details = details
-
-    def code(self) -> grpc.StatusCode:
-        """Its status."""
-        return self._code
-
-    def details(self) -> str:
-        """Why."""
-        return self._details
-
-
-class Answering(Protocol):
-    """What answers calls: the handler that gRPC has as well."""
-
-    async def answer(self, path: str, request: bytes) -> bytes:
-        """The reply to a request.
-
-        Raises:
-            CallRefusedError: There is none.
-        """
 
 
 def new_name() -> str:
@@ -173,10 +145,10 @@ class _Messages(asyncio.Protocol, ABC):
     def message_received(self, message: bytes) -> None:
         """One has come whole."""
 
-    def write(self, head: bytes, body: bytes) -> None:
-        """Send a message of these two parts."""
+    def write(self, *parts: bytes) -> None:
+        """Send a message of these parts."""
         if self._transport is not None:
-            self._transport.writelines([LENGTH.pack(len(head) + len(body)), head, body])
+            self._transport.writelines([LENGTH.pack(sum(map(len, parts))), *parts])
 
     def close(self) -> None:
         """Drop the connection."""
@@ -224,37 +196,25 @@ class _Peer(_Messages):
             self.call = asyncio.get_running_loop().create_task(self._answer(message))
 
     async def _answer(self, message: bytes) -> None:
-        end = 1 + message[0]
         try:
-            path = message[1:end].decode()
-            reply = await self._answering.answer(path, message[end:])
-        except CallRefusedError as refusal:
-            self._end_call()
-            self._reply(refusal.code, refusal.message)
-        except UnicodeDecodeError:
-            self._end_call()
-            self._reply(grpc.StatusCode.INVALID_ARGUMENT, "a method's path that is no text")
-        except Exception as error:
-            log.exception("a call failed")
-            self._end_call()
-            self._reply(grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}")
+            kind, path, request = take_apart(message)
+        except ValueError as error:
+            reply = refused(error)
         else:
-            # Before the reply: behind it the next call comes.
-            self._end_call()
-            self.write(b"\0", reply)
-
-    def _end_call(self) -> None:
+            if kind is Kind.SINGLE:
+                reply = await reply_of(self._answering.answer(path, request))
+            else:
+                reply = refused("more than one message goes otherwise")
+        # Before the reply: behind it the next call comes.
         self.call = None
-
-    def _reply(self, code: grpc.StatusCode, message: str) -> None:
-        self.write(bytes([code.value[0]]), message.encode())
+        self.write(*reply)
 
 
 # -- who calls, and waits ----------------------------------------------------------------------
 
 
-class LocalChannel:
-    """Calls a process of this machine; used as a channel of gRPC is. By any thread."""
+class LocalChannel(SocketChannel):
+    """Calls a process of this machine."""
 
     def __init__(self, name: str, token: str) -> None:
         """Connect lazily.
@@ -263,95 +223,16 @@ class LocalChannel:
             name: Where that process takes calls.
             token: The job's.
         """
+        super().__init__()
         self._name = name
         self._token = token.encode()
-        self._lock = threading.Lock()
-        self._idle: list[socket.socket] = []
-        self._busy: set[socket.socket] = set()
-        self._is_retired = False
 
-    def unary_unary(
-        self, path: str, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
-    ) -> Callable[..., Any]:
-        """What makes one call of a method, as `grpc.Channel.unary_unary`."""
-        return partial(self._call, _head(path), encode, decode)
+    @property
+    def has_streams(self) -> bool:
+        return False
 
-    def retire(self) -> None:
-        """Have no new calls; those under way are waited for by who made them."""
-        with self._lock:
-            self._is_retired = True
-            idle, self._idle = self._idle, []
-        for each in idle:
-            each.close()
-
-    def close(self) -> None:
-        """Drop all connections: calls under way end as if the other process had."""
-        self.retire()
-        with self._lock:
-            for each in self._busy:
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-
-    def _call(
-        self,
-        head: bytes,
-        encode: Callable[[Any], bytes],
-        decode: Callable[[bytes], Any],
-        request: Any,
-        timeout: float | None = None,
-        metadata: object = None,  # noqa: ARG002 - the connection has brought the token
-    ) -> Any:
-        body = encode(request)
-        connection = self._take()
-        is_sound = False
-        try:
-            connection.settimeout(timeout)
-            connection.sendall(LENGTH.pack(len(head) + len(body)) + head + body)
-            (length,) = LENGTH.unpack(_read(connection, LENGTH.size))
-            reply = _read(connection, length)
-            is_sound = True
-        except TimeoutError as error:
-            raise LocalCallError(
-                grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {timeout:g} s"
-            ) from error
-        except OSError as error:
-            raise LocalCallError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
-        finally:
-            # Else the answer may come yet, and would be taken for that to the next call.
-            self._give_back(connection, is_sound=is_sound)
-        return decode(_message(reply))
-
-    def _take(self) -> socket.socket:
-        with self._lock:
-            if self._is_retired:
-                raise LocalCallError(grpc.StatusCode.CANCELLED, "the connection was closed")
-            if self._idle:
-                connection = self._idle.pop()
-                self._busy.add(connection)
-                return connection
-        try:
-            connection = _connected(self._name, self._token)
-        except OSError as error:
-            raise LocalCallError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
-        with self._lock:
-            if not self._is_retired:
-                self._busy.add(connection)
-                return connection
-        # Closed meanwhile by another thread, which would not find this one to wake its caller.
-        connection.close()
-        raise LocalCallError(grpc.StatusCode.CANCELLED, "the connection was closed")
-
-    def _give_back(self, connection: socket.socket, *, is_sound: bool) -> None:
-        with self._lock:
-            self._busy.discard(connection)
-            if is_sound and not self._is_retired:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-
-def _head(path: str) -> bytes:
-    return bytes([len(path)]) + path.encode()
+    def _connected(self) -> Connection:
+        return Connection(_connected(self._name, self._token))
 
 
 def _connected(name: str, token: bytes) -> socket.socket:
@@ -359,7 +240,7 @@ def _connected(name: str, token: bytes) -> socket.socket:
     try:
         connection.connect("\0" + name)
         _check_owner(connection)
-        connection.sendall(LENGTH.pack(len(token)) + token)
+        Connection(connection).send(token)
     except OSError:
         connection.close()
         raise
@@ -378,39 +259,6 @@ def _check_owner(connection: socket.socket) -> None:
         raise PermissionError(f"the socket belongs to another user ({user})")
 
 
-def _read(connection: socket.socket, length: int) -> bytes:
-    """Exactly so many bytes.
-
-    Raises:
-        ConnectionError: There are no more, or too many.
-    """
-    if not 0 < length <= MAX_BYTES:
-        raise ConnectionError(f"a message of {length} bytes")
-    received = connection.recv(length, socket.MSG_WAITALL)
-    if len(received) == length:
-        return received
-    parts, missing = [received], length - len(received)
-    while missing:
-        received = connection.recv(missing)
-        if not received:
-            raise ConnectionError("the other process has closed the connection")
-        parts.append(received)
-        missing -= len(received)
-    return b"".join(parts)
-
-
-def _message(reply: bytes) -> bytes:
-    """What was answered.
-
-    Raises:
-        LocalCallError: A refusal.
-    """
-    if not reply[0]:
-        return reply[1:]
-    code = STATUSES.get(reply[0], grpc.StatusCode.UNKNOWN)
-    raise LocalCallError(code, reply[1:].decode(errors="replace"))
-
-
 # -- who calls, and does something else meanwhile ----------------------------------------------
 
 
@@ -426,10 +274,10 @@ class AsyncLocalChannel:
         self._is_closed = False
 
     def unary_unary(
-        self, path: str, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
+        self, path: str, encode: Encode, decode: Decode
     ) -> Callable[..., Awaitable[Any]]:
         """What makes one call of a method, as `grpc.aio.Channel.unary_unary`."""
-        head = _head(path)
+        head = head_of(Kind.SINGLE, path)
 
         def call(
             request: Any,
@@ -447,11 +295,9 @@ class AsyncLocalChannel:
         for each in (*self._idle, *self._busy):
             each.close()
 
-    async def _call(
-        self, head: bytes, body: bytes, decode: Callable[[bytes], Any], timeout_s: float | None
-    ) -> Any:
+    async def _call(self, head: bytes, body: bytes, decode: Decode, timeout_s: float | None) -> Any:
         if self._is_closed:
-            raise LocalCallError(grpc.StatusCode.CANCELLED, "the connection was closed")
+            raise SocketCallError(grpc.StatusCode.CANCELLED, "the connection was closed")
         try:
             async with asyncio.timeout(timeout_s):
                 caller = self._idle.pop() if self._idle else await self._connected()
@@ -462,12 +308,12 @@ class AsyncLocalChannel:
                     self._busy.discard(caller)
                     self._give_back(caller)
         except TimeoutError as error:
-            raise LocalCallError(
+            raise SocketCallError(
                 grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {timeout_s:g} s"
             ) from error
         except OSError as error:
-            raise LocalCallError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
-        return decode(_message(reply))
+            raise SocketCallError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        return decode(message_of(reply))
 
     async def _connected(self) -> "_Caller":
         connection = await asyncio.to_thread(_connected, self._name, self._token)

@@ -9,7 +9,7 @@ from elastic.errors import TrainingError
 from elastic.rows.base import Ids, RowGradient, RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import CHUNK_BYTES, DTYPES
-from elastic.rpc.wire import encode_data
+from elastic.rpc.wire import Pieces, encode_data
 
 MAX_GRADIENT_BYTES: Final = 60 << 20
 """Of all rows behind one gradient, which travel in one message; gRPC takes up to 64 MiB."""
@@ -133,7 +133,7 @@ def is_one_message(dim: int, num_rows: int) -> bool:
     return num_rows * dim * _VALUE.itemsize <= ONE_MESSAGE_BYTES
 
 
-def reply_chunks(values: Values) -> Iterator[bytes]:
+def reply_chunks(values: Values) -> Iterator[Pieces]:
     """Rows as `GetRows` answers them.
 
     Args:

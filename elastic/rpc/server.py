@@ -17,6 +17,7 @@ from elastic.rpc.wire import (
     CallRefusedError,
     Malformed,
     Method,
+    Pieces,
 )
 
 SERVER_OPTIONS: Final = (
@@ -46,9 +47,9 @@ class MasterService(Protocol):
 
     async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply: ...
 
-    def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | bytes]: ...
+    def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | Pieces]: ...
 
-    def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | bytes]: ...
+    def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | Pieces]: ...
 
     async def report_gradient(
         self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
@@ -74,15 +75,15 @@ class ServerService(Protocol):
         self, header: pb.StageHeader, chunks: AsyncIterator[memoryview]
     ) -> pb.StageReply: ...
 
-    def pull(self, request: pb.PullRequest) -> AsyncIterator[pb.ModelChunk | bytes]: ...
+    def pull(self, request: pb.PullRequest) -> AsyncIterator[pb.ModelChunk | Pieces]: ...
 
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply: ...
 
-    def copy(self, request: pb.CopyRequest) -> AsyncIterator[pb.CopyChunk | bytes]: ...
+    def copy(self, request: pb.CopyRequest) -> AsyncIterator[pb.CopyChunk | Pieces]: ...
 
     async def put_rows(self, request: pb.PutRowsRequest) -> pb.PutRowsReply: ...
 
-    async def read_rows(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | bytes: ...
+    async def read_rows(self, request: pb.ReadRowsRequest) -> pb.ReadRowsReply | Pieces: ...
 
     async def scan_rows(self, request: pb.ScanRowsRequest) -> pb.ScanRowsReply: ...
 
@@ -111,11 +112,15 @@ class _Endpoint:
         method: Which one.
         handler: For gRPC, which may stream.
         single: For a call that is one message each way.
+        gather: For one of many requests; None where the method has none.
+        stream: For one of many replies; None where the method has none.
     """
 
     method: Method[Any]
     handler: Any
     single: Callable[[Any], Awaitable[Any]]
+    gather: Callable[[AsyncIterator[Any]], Awaitable[Any]] | None = None
+    stream: Callable[[Any], AsyncIterator[Any]] | None = None
 
 
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -126,17 +131,51 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._expected = f"Bearer {token}".encode()
         self._endpoints = {each.method.path: each for each in endpoints}
 
+    # -- calls that come otherwise than by gRPC, by who has shown the token ----------------------
+
     async def answer(self, path: str, request: bytes) -> bytes:
-        """Answer a call that came otherwise than by gRPC, and is one message each way.
+        """Answer a call that is one message each way.
 
         Raises:
             CallRefusedError: It is refused, or there is no such method.
         """
+        endpoint = self._endpoint(path)
+        method = endpoint.method
+        return method.encode_reply(await endpoint.single(method.decode_request(request)))
+
+    async def gather(self, path: str, requests: AsyncIterator[bytes | memoryview]) -> bytes:
+        """Answer a call of many requests, each of which is valid until the next is asked for.
+
+        Raises:
+            CallRefusedError: It is refused, or there is no such method.
+        """
+        endpoint = self._endpoint(path)
+        if endpoint.gather is None:
+            raise malformed(f"{path} takes one request")
+        decode = endpoint.method.decode_request
+        return endpoint.method.encode_reply(
+            await endpoint.gather(decode(request) async for request in requests)
+        )
+
+    async def stream(self, path: str, request: bytes) -> AsyncIterator[bytes | Pieces]:
+        """Answer a call of many replies.
+
+        Raises:
+            CallRefusedError: It is refused, or there is no such method.
+        """
+        endpoint = self._endpoint(path)
+        if endpoint.stream is None:
+            raise malformed(f"{path} has one reply")
+        async for reply in endpoint.stream(endpoint.method.decode_request(request)):
+            yield reply if isinstance(reply, Pieces) else endpoint.method.encode_reply(reply)
+
+    def _endpoint(self, path: str) -> _Endpoint:
         endpoint = self._endpoints.get(path)
         if endpoint is None:
             raise CallRefusedError(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {path}")
-        method = endpoint.method
-        return method.encode_reply(await endpoint.single(method.decode_request(request)))
+        return endpoint
+
+    # -- calls by gRPC ----------------------------------------------------------------------------
 
     def service(self, handler_call_details: Any) -> Any:
         """Find the handler of a call; a call without the token meets one that refuses it."""
@@ -253,17 +292,21 @@ def _download(
                 raise malformed(f"{method.name} was to be answered by one message")
             return chunks[0]
 
+    async def stream(request: Any) -> AsyncIterator[Any]:
+        with _guarded(guard):
+            async for chunk in implementation(_checked(request)):
+                guard()
+                yield chunk
+
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            with _guarded(guard):
-                async for chunk in implementation(_checked(request)):
-                    guard()
-                    yield chunk
+            async for chunk in stream(request):
+                yield chunk
         except CallRefusedError as refusal:
             await _abort(context, refusal)
 
     handler = grpc.unary_stream_rpc_method_handler(call, method.decode_request, method.encode_reply)
-    return _Endpoint(method, handler, single)
+    return _Endpoint(method, handler, single, stream=stream)
 
 
 def _upload(
@@ -287,16 +330,19 @@ def _upload(
         with _guarded(guard):
             return await answered(_checked(request), _nothing())
 
+    async def gather(requests: AsyncIterator[Any]) -> Any:
+        with _guarded(guard):
+            stream = aiter(requests)
+            return await answered(_checked(await anext(stream, None)), data_of(stream))
+
     async def call(requests: AsyncIterator[Any], context: Any) -> Any:
         try:
-            with _guarded(guard):
-                stream = aiter(requests)
-                return await answered(_checked(await anext(stream, None)), data_of(stream))
+            return await gather(requests)
         except CallRefusedError as refusal:
             await _abort(context, refusal)
 
     handler = grpc.stream_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
-    return _Endpoint(method, handler, single)
+    return _Endpoint(method, handler, single, gather)
 
 
 async def _nothing() -> AsyncIterator[memoryview]:

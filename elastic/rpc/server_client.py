@@ -24,8 +24,9 @@ from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.channels import misfit, open_async_channel, open_channel
 from elastic.rpc.client import BULK_TIMEOUT_S, VersionGoneError
 from elastic.rpc.layout import Array, Assembler, Layout, LayoutError, iter_chunks
-from elastic.rpc.local import AsyncLocalChannel, LocalChannel
+from elastic.rpc.local import AsyncLocalChannel
 from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
+from elastic.rpc.network import NOWHERE, SocketPlace
 from elastic.rpc.rows import RowsError
 from elastic.rpc.server_rows import (
     WantedRows,
@@ -111,26 +112,26 @@ class ServerClient:
         address: str,
         token: str,
         certificate: Certificate | None = None,
-        calls_at: str = "",
+        sockets: SocketPlace = NOWHERE,
     ) -> None:
-        """Connect lazily; without a certificate of the job in clear.
+        """Without a certificate of the job in clear.
 
         Args:
             address: Of the server.
             token: The job's.
             certificate: The job's.
-            calls_at: The name at which the server takes calls from this machine; empty for none.
+            sockets: Where the server takes calls by them.
         """
         self._metadata = _metadata(token)
         self._channel = open_channel(address, certificate)
-        self._local = LocalChannel(calls_at, token) if calls_at else None
+        self._sockets = sockets.open(token, certificate)
         self._memory = RowsMemory()
 
     def close(self) -> None:
         """Drop the connection; what is under way ends with `ServerAwayError`."""
         self._channel.close()
-        if self._local is not None:
-            self._local.close()
+        if self._sockets is not None:
+            self._sockets.close()
 
     def stage(self, gradient: Gradient) -> bool:
         """Have a gradient kept until it is committed; False where it is too old to count."""
@@ -146,14 +147,14 @@ class ServerClient:
             if gradient.shared is not None:
                 reply = self._single(method, pb.StageChunk(header=header))
             else:
-                call = self._channel.stream_unary(
+                call = self._streaming().stream_unary(
                     method.path, method.encode_request, method.decode_reply
                 )
                 reply = call(
                     _staged(header, gradient), timeout=BULK_TIMEOUT_S, metadata=self._metadata
                 )
         except grpc.RpcError as error:
-            raise _translated(error) from error
+            raise self._failed(error) from error
         return not _sound(reply).is_stale
 
     def pull(
@@ -186,7 +187,7 @@ class ServerClient:
         try:
             return self._pulled_shared(request) or self._pulled(request)
         except grpc.RpcError as error:
-            raise _translated(error) from error
+            raise self._failed(error) from error
         except ValueError as error:
             # Another thread has closed the channel, as where the job goes back to a cut.
             raise ServerAwayError(str(error)) from error
@@ -207,10 +208,15 @@ class ServerClient:
 
     def _pulled(self, request: pb.PullRequest) -> PulledShare:
         method = SERVER_METHODS["Pull"]
-        call = self._channel.unary_stream(method.path, method.encode_request, method.decode_reply)
+        call = self._streaming().unary_stream(
+            method.path, method.encode_request, method.decode_reply
+        )
         stream = call(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
         header = _sound(next(stream)).header
         if header.unchanged:
+            for _ in stream:
+                # Whose end has to come before the connection can be used again.
+                pass
             return PulledShare(header.model_version)
         assembler = Assembler(layout_from_proto(header.parameters, header.state))
         for chunk in stream:
@@ -271,16 +277,29 @@ class ServerClient:
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise VersionGoneError(error.details()) from error
-            raise _translated(error) from error
+            raise self._failed(error) from error
         except ValueError as error:
             # Another thread has closed the channel, as where the job goes back to a cut.
             raise ServerAwayError(str(error)) from error
 
     def _single(self, method: Method[Any], request: Any) -> Any:
         """A call that is one message each way: gRPC would start threads for a stream."""
-        channel = self._local or self._channel
+        channel = self._sockets or self._channel
         call = channel.unary_unary(method.path, method.encode_request, method.decode_reply)
         return call(request, timeout=BULK_TIMEOUT_S, metadata=self._metadata)
+
+    def _streaming(self) -> Any:
+        """Where calls of more than one message go."""
+        sockets = self._sockets
+        return sockets if sockets is not None and sockets.has_streams else self._channel
+
+    def _failed(self, error: grpc.RpcError) -> RpcError:
+        """What a call has met; what does not answer by sockets is asked by gRPC from now on."""
+        failure, sockets = _translated(error), self._sockets
+        if isinstance(failure, ServerAwayError) and sockets is not None:
+            self._sockets = None
+            sockets.close()
+        return failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,11 @@ class SharedMemory:
 
 
 class Proof:
-    """That a process is on the machine: an empty buffer of it, which no other machine can map."""
+    """That a process is on the machine: an empty buffer of it, which no other machine can map.
+
+    Attributes:
+        calls_port: The port at which the process takes calls by sockets from others; 0 for none.
+    """
 
     def __init__(self, calls_at: str = "") -> None:
         """Make one.
@@ -74,6 +78,7 @@ class Proof:
             calls_at: The name at which the process takes calls from its machine.
         """
         self._calls_at = calls_at
+        self.calls_port = 0
         try:
             self._memory: SharedMemory | None = SharedMemory(0)
         except OSError:
@@ -84,6 +89,7 @@ class Proof:
         if self._memory is not None:
             reply.proof.CopyFrom(self._memory.handle())
             reply.proof.calls_at = self._calls_at
+            reply.proof.calls_port = self.calls_port
 
 
 def map_shared(handle: SharedHandle) -> Bytes | None:

@@ -47,14 +47,18 @@ class CallRefusedError(Exception):
         self.message = message
 
 
-def encode_data(pieces: Iterable[memoryview | bytes]) -> bytes:
-    """One chunk message around the pieces, with a single copy."""
+class Pieces(list[memoryview | bytes]):
+    """A chunk message in pieces that lie where they lay: none is copied before it is sent."""
+
+
+def encode_data(pieces: Iterable[memoryview | bytes]) -> Pieces:
+    """One chunk message around the pieces."""
     parts = list(pieces)
     size = sum(len(part) for part in parts)
-    return b"".join([bytes([DATA_TAG]), _varint(size), *parts])
+    return Pieces([bytes([DATA_TAG]) + _varint(size), *parts])
 
 
-def decode_chunk(message: type[Any], raw: bytes) -> Any:
+def decode_chunk(message: type[Any], raw: bytes | memoryview) -> Any:
     """A header as its message, data as a view of the received bytes, else `Malformed`."""
     if raw[:1] == bytes([DATA_TAG]):
         size, at = _read_varint(raw, 1)
@@ -64,10 +68,10 @@ def decode_chunk(message: type[Any], raw: bytes) -> Any:
     return decode(message, raw)
 
 
-def decode(message: type[Any], raw: bytes) -> Any:
+def decode(message: type[Any], raw: bytes | memoryview) -> Any:
     """A parsed message, or `Malformed`: raising here would lose the reason on its way."""
     try:
-        return message.FromString(raw)
+        return message.FromString(bytes(raw))
     except DecodeError as error:
         return Malformed(f"{message.DESCRIPTOR.name} cannot be parsed: {error}")
 
@@ -81,7 +85,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(raw: bytes, at: int) -> tuple[int | None, int]:
+def _read_varint(raw: bytes | memoryview, at: int) -> tuple[int | None, int]:
     value = shift = 0
     while at < len(raw) and shift < 64:
         byte = raw[at]
@@ -94,7 +98,7 @@ def _read_varint(raw: bytes, at: int) -> tuple[int | None, int]:
 
 
 def _encode_chunk(chunk: Any) -> bytes:
-    return chunk if isinstance(chunk, bytes) else bytes(chunk.SerializeToString())
+    return b"".join(chunk) if isinstance(chunk, Pieces) else bytes(chunk.SerializeToString())
 
 
 def _encode(message: Any) -> bytes:
@@ -107,9 +111,9 @@ class Method(Generic[H]):
 
     name: str
     encode_request: Callable[[Any], bytes]
-    decode_request: Callable[[bytes], Any]
+    decode_request: Callable[[bytes | memoryview], Any]
     encode_reply: Callable[[Any], bytes]
-    decode_reply: Callable[[bytes], Any]
+    decode_reply: Callable[[bytes | memoryview], Any]
     streams_requests: bool = False
     streams_replies: bool = False
     service: str = SERVICE

@@ -554,7 +554,7 @@ class _PulledAhead:
 
 
 def _client_of(place: ServerPlace, client: MasterClient) -> ServerClient:
-    return ServerClient(place.address, client.token, client.certificate, place.calls_at)
+    return ServerClient(place.address, client.token, client.certificate, place.sockets)
 
 
 def _pulled_ahead(

@@ -4,10 +4,10 @@ import asyncio
 import os
 
 import pytest
-from support.served_master import NUM_RECORDS, ServedMaster, gradient, messages
+from support.served_master import NUM_RECORDS, ServedMaster, data_message, gradient, messages
 
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.wire import METHODS, encode_data
+from elastic.rpc.wire import METHODS
 
 MODEL = "where the model has 'counts' float32[40]"
 MAPPING = "the shared memory of the report cannot be mapped, or is too small"
@@ -94,7 +94,7 @@ WRONG_STREAMS = {
         "0 bytes where the header announced 256",
     ),
     "too-many-bytes": (
-        lambda header, data: [*messages(header, data), encode_data([b"\0"])],
+        lambda header, data: [*messages(header, data), data_message(b"\0")],
         "more bytes than the 256 that the header announced",
     ),
     "second-header": (
@@ -112,7 +112,7 @@ WRONG_STREAMS = {
     ),
     "cut-chunk": (
         lambda header, data: [
-            pb.GradientChunk(header=header), encode_data([data])[:-1]
+            pb.GradientChunk(header=header), data_message(data)[:-1]
         ],
         "a data chunk whose length is wrong",
     ),

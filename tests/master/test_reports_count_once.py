@@ -3,12 +3,11 @@
 import asyncio
 
 import pytest
-from support.served_master import PATIENCE_S, ServedMaster, gradient, messages
+from support.served_master import PATIENCE_S, ServedMaster, data_message, gradient, messages
 
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.updates import aggregation
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.wire import encode_data
 
 VERDICTS = pb.ReportGradientReply
 UNKNOWN_SESSION = ("FAILED_PRECONDITION", "unknown session: register again")
@@ -131,7 +130,7 @@ def test_a_report_that_breaks_off_can_be_sent_again():
 
         async def half():
             yield pb.GradientChunk(header=header)
-            yield encode_data([data[:64]])
+            yield data_message(data[:64])
             await asyncio.Event().wait()
 
         call = peer.report(half())

@@ -18,6 +18,7 @@ from elastic.rpc.channels import add_port
 from elastic.rpc.client import MasterClient
 from elastic.rpc.layout import Layout
 from elastic.rpc.local import LocalListener, new_name
+from elastic.rpc.network import NetworkListener, SocketPlace
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, ServerHandler, fenced
 from elastic.rpc.server_client import (
     AsyncServerClient,
@@ -211,7 +212,7 @@ def test_servers_of_this_machine_are_called_by_their_socket():
             share = LoadedShare("era", 1, ONE, ONE, {}, {}, {}, 0, is_synchronous=True)
             proof, failure = await master.load(share)
             assert failure == ""
-            worker = ServerClient(address, TOKEN, OURS, proof.calls_at)
+            worker = ServerClient(address, TOKEN, OURS, SocketPlace(proof.calls_at))
         # Nobody serves by gRPC any more.
         committed = await master.commit(COMMIT, PATIENCE_S)
         is_kept = await asyncio.to_thread(worker.stage, replace(GRADIENT, shared=pb.SharedBuffer()))
@@ -225,3 +226,31 @@ def test_servers_of_this_machine_are_called_by_their_socket():
         return committed.learning_rate, is_kept
 
     assert run(play()) == (0.5, True)
+
+
+@pytest.mark.parametrize("certificate", [None, OURS], ids=["clear", "TLS"])
+def test_servers_elsewhere_are_called_by_sockets_and_by_grpc_once_those_break(certificate):
+    async def play():
+        handler = ServerHandler(Committer(), TOKEN)
+        listener = NetworkListener(handler, TOKEN, certificate)
+        place = SocketPlace("", "127.0.0.1", await listener.start("127.0.0.1"))
+        async with served(handler, certificate) as address:
+            pass
+        # Nobody serves by gRPC now.
+        worker = await asyncio.to_thread(ServerClient, address, TOKEN, certificate, place)
+        assert await asyncio.to_thread(worker.stage, GRADIENT)
+        await listener.stop(0)
+        with pytest.raises(ServerAwayError):
+            await asyncio.to_thread(worker.stage, GRADIENT)
+        worker.close()
+        listener = NetworkListener(handler, TOKEN, certificate)
+        place = replace(place, port=await listener.start("127.0.0.1"))
+        async with served(handler, certificate) as address:
+            worker = await asyncio.to_thread(ServerClient, address, TOKEN, certificate, place)
+            await listener.stop(0)
+            with pytest.raises(ServerAwayError):
+                await asyncio.to_thread(worker.stage, GRADIENT)
+            assert await asyncio.to_thread(worker.stage, GRADIENT)
+            worker.close()
+
+    run(play())

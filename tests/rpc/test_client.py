@@ -11,19 +11,22 @@ from support.served_master import NUM_RECORDS, PATIENCE_S, TOKEN, ServedMaster
 
 from elastic.errors import RpcError
 from elastic.master.parameters.versions import ModelBuffer
+from elastic.platforms.certificates import make_certificate
 from elastic.rpc import client as rpc_client
 from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.channels import add_port
 from elastic.rpc.client import MasterClient, SessionLostError
 from elastic.rpc.local import LocalListener, new_name
+from elastic.rpc.network import NetworkListener
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
 
 
 @contextlib.asynccontextmanager
-async def _served(master, guard=lambda: None):
+async def _served(master, guard=lambda: None, certificate=None):
     server = grpc.aio.server(options=SERVER_OPTIONS)
     handler = MasterHandler(master.reception, TOKEN, guard)
     server.add_generic_rpc_handlers((handler,))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = add_port(server, "127.0.0.1:0", certificate)
     await server.start()
     try:
         yield f"127.0.0.1:{port}"
@@ -32,15 +35,27 @@ async def _served(master, guard=lambda: None):
 
 
 class _Noting(MasterHandler):
-    """Notes which methods were called by a socket of the machine."""
+    """Notes which methods were called by sockets."""
 
     def __init__(self, *parts):
         super().__init__(*parts)
         self.called = []
 
     async def answer(self, path, request):
-        self.called.append(path.rsplit("/", 1)[1])
+        self._note(path)
         return await super().answer(path, request)
+
+    async def gather(self, path, requests):
+        self._note(path)
+        return await super().gather(path, requests)
+
+    async def stream(self, path, request):
+        self._note(path)
+        async for reply in super().stream(path, request):
+            yield reply
+
+    def _note(self, path):
+        self.called.append(path.rsplit("/", 1)[1])
 
 
 @contextlib.asynccontextmanager
@@ -55,9 +70,22 @@ async def _listening(master, name, guard=lambda: None):
         await listener.stop(0)
 
 
-def _work(address, share_memory):
+@contextlib.asynccontextmanager
+async def _listening_elsewhere(certificate=None, guard=lambda: None):
+    """A master that takes calls of other machines by sockets too, and what notes them."""
+    master = ServedMaster()
+    handler = _Noting(master.reception, TOKEN, guard)
+    listener = NetworkListener(handler, TOKEN, certificate)
+    master.proof.calls_port = await listener.start("127.0.0.1")
+    try:
+        yield master, handler, listener
+    finally:
+        await listener.stop(0)
+
+
+def _work(address, share_memory, certificate=None):
     """Pull, report records [0, 8), and pull again; gives the session and both models."""
-    client = MasterClient(lambda: address, TOKEN, PATIENCE_S, share_memory)
+    client = MasterClient(lambda: address, TOKEN, PATIENCE_S, share_memory, certificate=certificate)
     with contextlib.closing(client):
         session = client.register(pb.RegisterRequest(worker_index=0, launch=1))
         task = client.get_task(session.key).task
@@ -329,3 +357,72 @@ def test_a_call_that_was_answered_too_late_leaves_the_session_at_the_socket(monk
                 assert set(noting.called) == {"GetModel", "Heartbeat"}
 
     asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+
+
+# -- by sockets from another machine -------------------------------------------------------------
+
+OF_A_STEP = ["GetTask", "GetModel", "ReportGradient", "GetModel", "GetModel"]
+
+
+@pytest.mark.parametrize("certificate", [None, make_certificate("ours")], ids=["clear", "TLS"])
+def test_a_session_elsewhere_calls_by_sockets(certificate):
+    async def play():
+        async with (
+            _listening_elsewhere(certificate) as (master, noting, _),
+            _served(master, certificate=certificate) as address,
+        ):
+            worked = await asyncio.to_thread(_work, address, False, certificate)
+            return worked, noting.called
+
+    (session, before, after), called = asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+    assert not session.shares_memory
+    _check_counted(before, after)
+    assert called == OF_A_STEP
+
+
+@pytest.mark.parametrize("how", ["nobody listens there", "who listens there is another one"])
+def test_where_the_port_cannot_be_used_all_goes_by_grpc(how):
+    """As where a rule of the network lets one port through, or a mesh takes all others."""
+
+    async def play():
+        async with (
+            _listening_elsewhere() as (master, noting, listener),
+            _listening_elsewhere(make_certificate("theirs")) as (_, _, other),
+            _served(master) as address,
+        ):
+            if how.startswith("nobody"):
+                await listener.stop(0)
+            else:
+                master.proof.calls_port = other._listening.getsockname()[1]
+            worked = await asyncio.to_thread(_work, address, False)
+            return worked, noting.called
+
+    (_, before, after), called = asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+    _check_counted(before, after)
+    assert called == []
+
+
+@pytest.mark.parametrize("num_calls", [1, 2, 3, 4])
+def test_a_session_whose_sockets_break_goes_on_by_grpc_and_counts_once(num_calls):
+    """The listener ends as so many calls have come, the last of which is not answered by it."""
+
+    async def play():
+        async with (
+            _listening_elsewhere() as (master, noting, listener),
+            _served(master) as address,
+        ):
+            note = noting._note
+
+            def breaks(path):
+                note(path)
+                if len(noting.called) == num_calls:
+                    for line in listener._serving.values():
+                        line._connection.shut_down()
+
+            noting._note = breaks
+            worked = await asyncio.to_thread(_work, address, False)
+            return worked, noting.called
+
+    (_, before, after), called = asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+    _check_counted(before, after)
+    assert called == OF_A_STEP[:num_calls]

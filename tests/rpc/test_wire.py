@@ -10,7 +10,7 @@ from elastic.rpc.wire import METHODS, SERVER_METHODS, Malformed, decode_chunk, e
 
 @given(st.lists(st.binary(max_size=300), min_size=1))
 def test_data_is_what_protobuf_would_write_and_read(pieces):
-    raw = encode_data([memoryview(piece) for piece in pieces])
+    raw = b"".join(encode_data([memoryview(piece) for piece in pieces]))
     assert pb.GradientChunk.FromString(raw).data == b"".join(pieces)
     assert bytes(decode_chunk(pb.GradientChunk, raw)) == b"".join(pieces)
     assert pb.ModelChunk(data=b"".join(pieces)).SerializeToString() == raw
@@ -23,7 +23,7 @@ def test_any_bytes_are_a_message_or_malformed(raw):
 
 
 def test_cut_data_is_malformed():
-    raw = encode_data([b"x" * 100])
+    raw = b"".join(encode_data([b"x" * 100]))
     assert decode_chunk(pb.GradientChunk, raw[:-1]) == Malformed(
         "a data chunk whose length is wrong"
     )

@@ -29,6 +29,7 @@ from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import Layout
 from elastic.rpc.messages import specs_to_proto
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, ServerHandler
+from elastic.rpc.shared import Proof
 from elastic.rpc.wire import METHODS, encode_data
 from elastic.telemetry.meter import JobMeter
 from support.datasets import prepared_dir
@@ -68,6 +69,7 @@ class ServedMaster:
 
     def __init__(self, calls_at="", **settings):
         """Take the name at which it is told to take calls, and settings of the job."""
+        self.proof = Proof(calls_at)
         has_servers = settings.get("num_ps", 0) > 0
         if has_servers:
             settings["model_zoo"] = str(ZOO)
@@ -104,7 +106,7 @@ class ServedMaster:
             self.job,
             sample,
             lambda replica: self.launches.get(replica.index, 0),
-            calls_at=calls_at,
+            proof=self.proof,
         )
         self.reception = Reception({}, lambda replica: 0)
         self.reception.open(self._servicer)
@@ -273,7 +275,12 @@ def gradient(session, task, start, end, sequence=1, version=0, num_records=NUM_R
 
 def messages(header, data):
     """The messages of one report."""
-    return [pb.GradientChunk(header=header), encode_data([data])]
+    return [pb.GradientChunk(header=header), data_message(data)]
+
+
+def data_message(data):
+    """The bytes of a message of data."""
+    return b"".join(encode_data([data]))
 
 
 def _as_bytes(message):

@@ -30,9 +30,10 @@ from elastic.platforms.kubernetes.master.restarts import begin_life
 from elastic.platforms.kubernetes.master.runner import PATIENCE_S as REQUEST_PATIENCE_S
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
 from elastic.platforms.kubernetes.objects import names, tensorboard
+from elastic.platforms.kubernetes.objects.manifests import calls_port
 from elastic.platforms.kubernetes.objects.podspec import Job, keeps_versions
 from elastic.platforms.kubernetes.surroundings import PodSurroundings, variable
-from elastic.platforms.surroundings import Departure, MasterEnvironment
+from elastic.platforms.surroundings import CallsPort, Departure, MasterEnvironment
 from elastic.spec.job import JobSpec
 from elastic.spec.settings.cluster_forms import state_volume
 
@@ -316,6 +317,7 @@ def open_environment() -> MasterEnvironment | None:
         departure=departure if keeps_versions(job.spec) else None,
         fence=fence or NO_FENCE,
         taken_launches=runner.taken_launches,
+        calls_port=CallsPort(calls_port(job), names.CALLS_PORT),
     )
 
 

@@ -264,9 +264,17 @@ def token_secret(
     }
 
 
+def calls_port(job: Job) -> int:
+    """Where the master listens for calls by sockets: next to where it does for those by gRPC."""
+    port = job.spec.master_port or names.MASTER_PORT
+    beside = (port + 1, port - 1, port - 2)
+    return next(p for p in beside if p < 1 << 16 and p != job.spec.served_metrics_port)
+
+
 def service(job: Job, owner: names.Owner | None = None) -> Manifest:
     """The Service that gives the master a name which every life of it keeps."""
     references = names.references_of_belonging(job.owner, owner)
+    port = job.spec.master_port or names.MASTER_PORT
     manifest: Manifest = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -280,8 +288,14 @@ def service(job: Job, owner: names.Owner | None = None) -> Manifest:
                     "name": "tls" if job.spec.tls else "grpc",
                     "protocol": "TCP",
                     "port": names.MASTER_PORT,
-                    "targetPort": job.spec.master_port or names.MASTER_PORT,
-                }
+                    "targetPort": port,
+                },
+                {
+                    "name": "tls-calls" if job.spec.tls else "tcp-calls",
+                    "protocol": "TCP",
+                    "port": names.CALLS_PORT,
+                    "targetPort": calls_port(job),
+                },
             ],
             # Workers may call as soon as the master listens; it has no readiness of its own.
             "publishNotReadyAddresses": True,

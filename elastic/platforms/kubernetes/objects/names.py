@@ -47,6 +47,8 @@ HOOK_KEYS: Final = {".py": "cluster_spec.py", ".yaml": "cluster_spec.yaml"}
 # -- inside the pods
 CONTAINER: Final = "elastic"
 MASTER_PORT: Final = 50001
+CALLS_PORT: Final = 50002
+"""Of the master's Service too: calls by sockets of the job's own, most of all tensors."""
 TENSORBOARD_PORT: Final = 6006
 METRICS_PORT_NAME: Final = "metrics"
 JOB_PATH: Final = Path("/elastic/job")
