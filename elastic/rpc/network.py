@@ -195,10 +195,10 @@ class NetworkListener:
             answering = self._stream(line, path, request)
         await line.answered(answering, is_read=kind is Kind.UPLOAD)
 
-    async def _ask(self, line: "_Line", path: str, request: bytes) -> None:
+    async def _ask(self, line: "_Line", path: str, request: Part) -> None:
         await line.send(*await reply_of(self._answering.answer(path, request)))
 
-    async def _gather(self, line: "_Line", path: str, first: bytes) -> None:
+    async def _gather(self, line: "_Line", path: str, first: Part) -> None:
         rooms = [self._rooms.pop() if self._rooms else _Room() for _ in range(2)]
         requests = _Requests(line, first, rooms)
         reply = await reply_of(self._answering.gather(path, requests))
@@ -209,7 +209,7 @@ class NetworkListener:
             self._rooms += rooms
         await line.send(*reply)
 
-    async def _stream(self, line: "_Line", path: str, request: bytes) -> None:
+    async def _stream(self, line: "_Line", path: str, request: Part) -> None:
         async def streamed() -> bytes:
             async for reply in self._answering.stream(path, request):
                 # Before the next is asked for: it may lie in memory that is used again then.
@@ -393,16 +393,16 @@ class _Room:
 class _Requests:
     """Requests of one call; while one is worked on, a thread receives the next."""
 
-    def __init__(self, line: _Line, first: bytes, rooms: "list[_Room]") -> None:
+    def __init__(self, line: _Line, first: Part, rooms: "list[_Room]") -> None:
         self._line = line
-        self._first: bytes | None = first
+        self._first: Part | None = first
         self._rooms = rooms
         self._coming: asyncio.Future[_Outcome] | None = line.begin(rooms[0].receive)
 
-    def __aiter__(self) -> AsyncIterator[bytes | memoryview]:
+    def __aiter__(self) -> AsyncIterator[Part]:
         return self
 
-    async def __anext__(self) -> bytes | memoryview:
+    async def __anext__(self) -> Part:
         if self._first is not None:
             first, self._first = self._first, None
             return first
@@ -428,7 +428,7 @@ def _outcome(operation: Callable[[Connection], Any], connection: Connection) -> 
         return None, error
 
 
-def _introduction(most_bytes: int, connection: Connection) -> bytes:
+def _introduction(most_bytes: int, connection: Connection) -> bytes | bytearray:
     """What stands for the token. More than that nobody may send before it."""
     connection.introduce()
     length = connection.read_length()
@@ -437,7 +437,7 @@ def _introduction(most_bytes: int, connection: Connection) -> bytes:
     return connection.read(length)
 
 
-def _read_request(connection: Connection) -> tuple[Kind, str, bytes]:
+def _read_request(connection: Connection) -> tuple[Kind, str, Part]:
     message = connection.read_message()
     try:
         return take_apart(message)

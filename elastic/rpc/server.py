@@ -133,7 +133,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     # -- calls that come otherwise than by gRPC, by who has shown the token ----------------------
 
-    async def answer(self, path: str, request: bytes) -> bytes:
+    async def answer(self, path: str, request: bytes | memoryview) -> bytes:
         """Answer a call that is one message each way.
 
         Raises:
@@ -157,7 +157,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
             await endpoint.gather(decode(request) async for request in requests)
         )
 
-    async def stream(self, path: str, request: bytes) -> AsyncIterator[bytes | Pieces]:
+    async def stream(self, path: str, request: bytes | memoryview) -> AsyncIterator[bytes | Pieces]:
         """Answer a call of many replies.
 
         Raises:

@@ -75,7 +75,7 @@ class SocketCallError(grpc.RpcError):  # type: ignore[misc]
 class Answering(Protocol):
     """What answers calls: the handler that gRPC has as well."""
 
-    async def answer(self, path: str, request: bytes) -> bytes:
+    async def answer(self, path: str, request: Part) -> bytes:
         """The reply to a request.
 
         Raises:
@@ -86,14 +86,14 @@ class Answering(Protocol):
 class AnsweringStreams(Answering, Protocol):
     """Answers calls of more than one message too."""
 
-    async def gather(self, path: str, requests: AsyncIterator[bytes | memoryview]) -> bytes:
+    async def gather(self, path: str, requests: AsyncIterator[Part]) -> bytes:
         """The reply to requests, each of which is valid until the next is asked for.
 
         Raises:
             CallRefusedError: There is none.
         """
 
-    def stream(self, path: str, request: bytes) -> AsyncIterator[bytes | Pieces]:
+    def stream(self, path: str, request: Part) -> AsyncIterator[bytes | Pieces]:
         """The replies to a request.
 
         Raises:
@@ -106,7 +106,7 @@ def head_of(kind: Kind, path: str) -> bytes:
     return bytes([kind, len(path)]) + path.encode()
 
 
-def take_apart(request: bytes) -> tuple[Kind, str, bytes]:
+def take_apart(request: bytes | bytearray) -> tuple[Kind, str, memoryview]:
     """The kind of a call, the method's path, and the first message itself.
 
     Raises:
@@ -115,17 +115,18 @@ def take_apart(request: bytes) -> tuple[Kind, str, bytes]:
     if len(request) < 2:
         raise ValueError("a request without a path")
     end = 2 + request[1]
-    return Kind(request[0]), request[2:end].decode(), request[end:]
+    # What stands behind may be long.
+    return Kind(request[0]), request[2:end].decode(), memoryview(request)[end:]
 
 
-def message_of(reply: bytes | memoryview) -> bytes | memoryview:
+def message_of(reply: bytes | bytearray | memoryview) -> memoryview:
     """What was answered.
 
     Raises:
         SocketCallError: A refusal.
     """
     if not reply[0]:
-        return reply[1:]
+        return memoryview(reply)[1:]
     code = STATUSES.get(reply[0], grpc.StatusCode.UNKNOWN)
     raise SocketCallError(code, bytes(reply[1:]).decode(errors="replace"))
 
@@ -198,14 +199,14 @@ class Connection:
             raise ConnectionError(f"a message of {length} bytes")
         return int(length)
 
-    def read_message(self) -> bytes:
+    def read_message(self) -> bytes | bytearray:
         """The message that comes, which is not that of no bytes."""
         length = self.read_length()
         if not length:
             raise ConnectionError("an end where a message was expected")
         return self.read(length)
 
-    def read(self, length: int) -> bytes:
+    def read(self, length: int) -> bytes | bytearray:
         """Exactly so many bytes."""
         received = self._raw.recv(length, socket.MSG_WAITALL)
         if len(received) == length:
@@ -284,10 +285,10 @@ class EncryptedConnection(Connection):
                 self._flush()
                 return
 
-    def read(self, length: int) -> bytes:
+    def read(self, length: int) -> bytes | bytearray:
         received = bytearray(length)
         self.read_into(memoryview(received))
-        return bytes(received)
+        return received
 
     def read_into(self, room: memoryview) -> None:
         while room:

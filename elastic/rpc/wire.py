@@ -71,7 +71,7 @@ def decode_chunk(message: type[Any], raw: bytes | memoryview) -> Any:
 def decode(message: type[Any], raw: bytes | memoryview) -> Any:
     """A parsed message, or `Malformed`: raising here would lose the reason on its way."""
     try:
-        return message.FromString(bytes(raw))
+        return message.FromString(raw)
     except DecodeError as error:
         return Malformed(f"{message.DESCRIPTOR.name} cannot be parsed: {error}")
 

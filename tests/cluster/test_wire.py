@@ -12,6 +12,7 @@ from elastic.platforms.kubernetes.objects import names
 pytestmark = needs_cluster
 
 NUM_RECORDS = 100
+PORTS = (names.MASTER_PORT, names.CALLS_PORT)
 HANDSHAKE = b"\x16\x03"
 """Begins each connection by TLS, from both ends."""
 
@@ -37,25 +38,33 @@ def submit(workshop, name, tls):
 
 
 def heard(workshop, name, tls, look=lambda job, secret: None):
-    """All that goes to and from a master's port while its job works, first bytes first.
+    """All that goes to and from a master's ports while its job works, first bytes first.
 
     Returns:
-        What each connection carried, in each direction, and the Secret of the job.
+        What each connection carried, in each direction, by port, and the Secret of the job.
     """
-    with Wire(names.MASTER_PORT) as wire:
+    with Wire(*PORTS) as wire:
         job = submit(workshop, name, tls)
         job.until(lambda s: s.progress.model_version > 2)
         secret, address = secret_of(job), job.pod("master")["status"]["podIP"]
         look(job, secret)
         job.hurry()
         job.succeed()
-        said = [*wire.said_to(address).values(), *wire.said_by(address).values()]
-    return [b"".join(payloads) for payloads in said], secret
+        said = {
+            port: [
+                b"".join(payloads)
+                for heard in (wire.said_to, wire.said_by)
+                for payloads in heard(address, port).values()
+            ]
+            for port in PORTS
+        }
+    return said, secret
 
 
 def check_certificates(job, secret):
     master = job.pod("master")["status"]["podIP"]
-    assert shown_certificate(master, names.MASTER_PORT) == secret["tls.crt"]
+    for port in PORTS:
+        assert shown_certificate(master, port) == secret["tls.crt"]
     lines = [line.text for line in job.platform.logs(job.name, ["ps-0"], False, 50)]
     [(host, port)] = re.findall(r"serving at (\S+):(\d+)", "\n".join(lines))
     assert shown_certificate(host, int(port)) == secret["tls.crt"]
@@ -63,11 +72,12 @@ def check_certificates(job, secret):
 
 def test_nothing_of_a_job_is_in_clear_on_the_wire(workshop):
     said, secret = heard(workshop, "encrypted", None, check_certificates)
-    # The worker's, the server's, each both ways.
-    assert len(said) >= 4
-    assert {each[:2] for each in said} == {HANDSHAKE}
+    # The worker's, the server's, each both ways; by sockets the worker's alone.
+    assert len(said[names.MASTER_PORT]) >= 4
+    assert len(said[names.CALLS_PORT]) >= 2
+    assert {each[:2] for port in PORTS for each in said[port]} == {HANDSHAKE}
     assert set(secret) == {"token", "tls.crt", "tls.key"}
-    everything = b"".join(said)
+    everything = b"".join(each for port in PORTS for each in said[port])
     for word in (secret["token"], "authorization", "elastic.v1"):
         assert word.encode() not in everything
 
@@ -75,5 +85,8 @@ def test_nothing_of_a_job_is_in_clear_on_the_wire(workshop):
 def test_without_tls_the_same_ears_hear_the_token(workshop):
     said, secret = heard(workshop, "clear", tls=False)
     assert set(secret) == {"token"}
-    assert HANDSHAKE not in {each[:2] for each in said}
-    assert secret["token"].encode() in b"".join(said)
+    for port, word in zip(PORTS, ("Register", "ReportGradient"), strict=True):
+        assert HANDSHAKE not in {each[:2] for each in said[port]}
+        everything = b"".join(said[port])
+        assert secret["token"].encode() in everything
+        assert f"/elastic.v1.Master/{word}".encode() in everything

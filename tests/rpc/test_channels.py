@@ -252,5 +252,9 @@ def test_servers_elsewhere_are_called_by_sockets_and_by_grpc_once_those_break(ce
                 await asyncio.to_thread(worker.stage, GRADIENT)
             assert await asyncio.to_thread(worker.stage, GRADIENT)
             worker.close()
+            # Whose port is found to lead nowhere loses no call.
+            worker = await asyncio.to_thread(ServerClient, address, TOKEN, certificate, place)
+            assert await asyncio.to_thread(worker.stage, GRADIENT)
+            worker.close()
 
     run(play())

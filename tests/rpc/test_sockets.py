@@ -90,6 +90,12 @@ class Answers:
         elif path == "/pieces":
             for _ in range(3):
                 yield Pieces([request, memoryview(request), b"", request])
+        elif path == "/reused":
+            room = bytearray(len(request))
+            for i in range(3):
+                room[:] = bytes([i]) * len(room)
+                yield Pieces([memoryview(room)])
+            room[:] = b"x" * len(room)
         else:
             yield b"first"
             yield await self.answer(path, request)
@@ -580,6 +586,22 @@ def test_what_is_downloaded_is_whole(client):
 
 
 @STREAMS
+def test_a_reply_lies_in_memory_that_is_used_again_for_the_next(client):
+    async def scenario():
+        async with listening(kind=client) as place:
+            mine = Client(client, place)
+            replies = mine.channel.unary_stream("/reused", bytes, bytes)(LARGE, timeout=LONG_S)
+            for i in range(3):
+                # What is sent ahead of who reads must be what it was.
+                await asyncio.sleep(0.05)
+                assert await asyncio.to_thread(next, replies) == bytes([i]) * len(LARGE)
+            assert await asyncio.to_thread(next, replies, None) is None
+            await mine.close()
+
+    run(scenario)
+
+
+@STREAMS
 def test_uploads_side_by_side_are_not_mixed_up(client):
     async def scenario():
         async with listening(kind=client) as place:
@@ -786,6 +808,30 @@ def test_strangers_neither_stay_nor_keep_others_out(client, monkeypatch, caplog)
             assert await again.call("/echo", b"z") == b"z"
             await mine.close()
             await again.close()
+
+    run(scenario)
+
+
+@STREAMS
+def test_a_stranger_that_says_a_little_again_and_again_does_not_stay_either(client, monkeypatch):
+    monkeypatch.setattr(network, "INTRODUCTION_S", 0.5)
+
+    def says_little(place):
+        # The token's length is that of many such bytes, and so is that of a handshake.
+        begun = struct.pack("<I", len(TOKEN)) if client == "in clear" else b"\x16\x03\x01\x40\x00"
+        with _connected("in clear", place) as connection:
+            connection.sendall(begun)
+            until_s = time.monotonic() + LONG_S
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                while time.monotonic() < until_s:
+                    connection.sendall(b"x")
+                    time.sleep(0.1)
+                return False
+        return True
+
+    async def scenario():
+        async with listening(kind=client) as place:
+            assert await asyncio.to_thread(says_little, place)
 
     run(scenario)
 

@@ -19,14 +19,14 @@ _FLAGS_AT = 13
 
 
 class Wire:
-    """Listens to one TCP port of all machines and pods; takes a right that root has.
+    """Listens to some TCP ports of all machines and pods; takes a right that root has.
 
     Heard are connections that begin while it listens: addresses and ports of jobs that have ended
     are given again, and others' connections stay as they are.
     """
 
-    def __init__(self, port):
-        self._port = port
+    def __init__(self, *ports):
+        self._ports = ports
         self._socket = socket.socket(
             socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ALL_PROTOCOLS)
         )
@@ -46,13 +46,15 @@ class Wire:
         self._thread.join()
         self._socket.close()
 
-    def said_to(self, address):
-        """What was sent to the port at an address, by the other end of each connection."""
-        return {ends[0]: payloads for ends, payloads in self._said.items() if ends[1] == address}
+    def said_to(self, address, port):
+        """What was sent to a port at an address, by the other end of each connection."""
+        place = address, port
+        return {ends[0]: payloads for ends, payloads in self._said.items() if ends[1] == place}
 
-    def said_by(self, address):
-        """What the port at an address answered, by the other end of each connection."""
-        return {ends[1]: payloads for ends, payloads in self._said.items() if ends[0] == address}
+    def said_by(self, address, port):
+        """What a port at an address answered, by the other end of each connection."""
+        place = address, port
+        return {ends[1]: payloads for ends, payloads in self._said.items() if ends[0] == place}
 
     def _listen(self):
         while not self._is_over.is_set():
@@ -70,11 +72,10 @@ class Wire:
         source, target = struct.unpack_from("!HH", packet, start)
         [length] = struct.unpack_from("!H", packet, 2)
         payload = packet[start + 4 * (packet[start + 12] >> 4) : length or None]
-        if self._port not in (source, target):
+        if not {source, target}.intersection(self._ports):
             return
-        ends = [socket.inet_ntoa(packet[at : at + 4]) for at in (12, 16)]
-        is_answer = source == self._port
-        pair = (ends[0], (ends[1], target)) if is_answer else ((ends[0], source), ends[1])
+        hosts = [socket.inet_ntoa(packet[at : at + 4]) for at in (12, 16)]
+        pair = (hosts[0], source), (hosts[1], target)
         connection = frozenset(pair)
         if packet[start + _FLAGS_AT] & _SYN:
             self._begun.add(connection)

@@ -91,8 +91,9 @@ def test_pods_and_meshes_are_told_whether_they_encrypt(settings, tls):
     job = make_job(**settings)
     assert job.spec.tls is tls
     # What a mesh goes by.
-    [port] = manifests.service(job)["spec"]["ports"]
-    assert port["name"] == ("tls" if tls else "grpc")
+    ports = manifests.service(job)["spec"]["ports"]
+    expected = ["tls", "tls-calls"] if tls else ["grpc", "tcp-calls"]
+    assert [port["name"] for port in ports] == expected
 
 
 def test_commands_are_such_as_images_with_another_version_of_elastic_know():
@@ -251,12 +252,23 @@ def test_secrets_become_variables_and_ours_win(make):
     assert container_of(make(make_job()))["envFrom"] == []
 
 
-def test_the_service_selects_the_master_and_leads_to_its_port():
-    service = manifests.service(make_job(master_port=6000), OWNER)
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (50_001, 50_002)),
+        ({"master_port": 6000}, (6000, 6001)),
+        ({"master_port": 6000, "metrics_port": 6001}, (6000, 5999)),
+        ({"master_port": 65_535}, (65_535, 65_534)),
+        ({"master_port": 65_535, "metrics_port": 65_534}, (65_535, 65_533)),
+    ],
+)
+def test_the_service_selects_the_master_and_leads_to_its_ports(settings, expected):
+    service = manifests.service(make_job(**settings), OWNER)
     labels = manifests.master_pod(make_job())["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
-    (port,) = service["spec"]["ports"]
-    assert (port["port"], port["targetPort"]) == (50001, 6000)
+    ports = service["spec"]["ports"]
+    assert [each["port"] for each in ports] == [50_001, 50_002]
+    assert tuple(each["targetPort"] for each in ports) == expected
     assert env_of(manifests.example_pod(make_job()))["ELASTIC_MASTER_ADDRESS"] == (
         "elastic-j-master.ns.svc:50001"
     )
