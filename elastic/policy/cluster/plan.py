@@ -1,10 +1,14 @@
 """What a policy decides."""
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import wraps
+from typing import Protocol, TypeVar
 
 from elastic.policy.cluster.snapshot import Cards, Placement, Snapshot
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +77,23 @@ class Policy(Protocol):
     def plan(self, snapshot: Snapshot) -> Plan:
         """What is to change now."""
         ...
+
+
+def uncollected(plan: Callable[[P, Snapshot], Plan]) -> Callable[[P, Snapshot], Plan]:
+    """Have the collector of cycles rest while a policy plans.
+
+    What is made for a plan lives until it is there, so that it would only walk over all of it,
+    again and again: a fifth of the time of a plan for 10,000 jobs, and more.
+    """
+
+    @wraps(plan)
+    def planned(policy: P, snapshot: Snapshot) -> Plan:
+        if not gc.isenabled():
+            return plan(policy, snapshot)
+        gc.disable()
+        try:
+            return plan(policy, snapshot)
+        finally:
+            gc.enable()
+
+    return planned

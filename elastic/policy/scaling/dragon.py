@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elastic.policy.cluster.plan import Note, Plan
+from elastic.policy.cluster.plan import Note, Plan, uncollected
 from elastic.policy.cluster.snapshot import Snapshot
 from elastic.policy.placement.board import Board, JobSeats, Seats
 from elastic.policy.placement.deciding import decisions_of
@@ -49,6 +49,7 @@ class Dragon:
     starve_after_s: float = 30.0
     grow_after_s: float = 60.0
 
+    @uncollected
     def plan(self, snapshot: Snapshot) -> Plan:
         """What is to change now."""
         return _Planning(self, snapshot).plan()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Final
 
-from elastic.policy.cluster.plan import Plan
+from elastic.policy.cluster.plan import Plan, uncollected
 from elastic.policy.cluster.snapshot import Snapshot
 from elastic.policy.placement.board import Board, JobSeats, Seats
 from elastic.policy.placement.deciding import decisions_of
@@ -48,6 +48,7 @@ class Fulfillment:
     max_load: float = 0.97
     starve_after_s: float = 300.0
 
+    @uncollected
     def plan(self, snapshot: Snapshot) -> Plan:
         """What is to change now."""
         return _Planning(self, snapshot).plan()

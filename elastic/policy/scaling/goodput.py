@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Final
 
 from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.plan import Plan
+from elastic.policy.cluster.plan import Plan, uncollected
 from elastic.policy.cluster.snapshot import Job, Snapshot
 from elastic.policy.scaling.minimums import give_minimums
 from elastic.policy.scaling.serving import Serving, Terms
@@ -44,6 +44,7 @@ class Goodput:
     rescale_s: float = DEFAULT_RESCALE_S
     starve_after_s: float = DEFAULT_STARVE_AFTER_S
 
+    @uncollected
     def plan(self, snapshot: Snapshot) -> Plan:
         """See `Policy.plan`.
 

@@ -6,7 +6,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elastic.policy.cluster.plan import Note, Plan
+from elastic.policy.cluster.plan import Note, Plan, uncollected
 from elastic.policy.cluster.snapshot import Snapshot
 from elastic.policy.placement.board import Board, JobSeats, Seats
 from elastic.policy.placement.deciding import decisions_of
@@ -19,6 +19,7 @@ from elastic.policy.placement.words import REPLACED, changed_text, lacking_text,
 class Gang:
     """All workers that a job's user asked for start together, or none."""
 
+    @uncollected
     def plan(self, snapshot: Snapshot) -> Plan:
         """What is to change now."""
         return _Queue(snapshot, is_strict=False).plan()
@@ -28,6 +29,7 @@ class Gang:
 class Fifo:
     """The same, strictly in the order in which jobs came."""
 
+    @uncollected
     def plan(self, snapshot: Snapshot) -> Plan:
         """What is to change now."""
         return _Queue(snapshot, is_strict=True).plan()
