@@ -33,6 +33,10 @@ beside the workers takes no second one."""
 NUMBER_BYTES: Final = 4
 
 
+class WouldWaitError(Exception):
+    """What was asked for takes a while, and nothing of it was done: see `CachedRows.at_once`."""
+
+
 class OutsideStore(RowStore, Protocol):
     """A store in another process."""
 
@@ -81,6 +85,18 @@ class CachedRows:
         self._pending_bytes = 0
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
+        self._hurries = _Hurries()
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Have this thread wait for nothing within: a commit or a reading that had to, for the
+        store or for other threads, raises `WouldWaitError` and changes nothing; so does all else.
+        """
+        self._hurries.here = True
+        try:
+            yield
+        finally:
+            self._hurries.here = False
 
     @property
     def version(self) -> int:
@@ -114,14 +130,16 @@ class CachedRows:
     def read(self, table: str, ids: Ids, version: int | None = None) -> Rows:
         """See `RowStore`."""
         while version in (None, self._version):
-            with self._lock:
+            with self._locked():
                 self._check()
                 cache, num_losses = self._caches[table], self._num_losses
                 rows, is_missing = cache.read(ids)
                 is_newest = version in (None, self._version)
             if is_newest and not is_missing.any():
                 return rows
+            self._allow_waiting()
             self._fetch(table, ids, is_missing, num_losses)
+        self._allow_waiting()
         if version not in self._store.held:
             raise KeyError(f"version {version} is not held, and {self._version} is the newest")
         return self._store.read(table, ids, version)
@@ -131,8 +149,10 @@ class CachedRows:
         size_bytes = _size_bytes(changes)
         # Before the lock: who reads what is remembered need not wait as well.
         self._wait_for_room(size_bytes)
-        with self._lock:
+        with self._locked():
             self._check()
+            if self._hurries.here and not self._has_room(changes):
+                raise WouldWaitError
             if version != self._version + 1:
                 raise RowsLostError(
                     f"rows of version {version} do not follow version {self._version}, which the "
@@ -242,10 +262,21 @@ class CachedRows:
     # -- what is pending -----------------------------------------------------------------------
 
     def _wait_for_room(self, size_bytes: int) -> None:
+        def has_room() -> bool:
+            return not self._pending_bytes or self._pending_bytes + size_bytes <= PENDING_BYTES
+
         with self._room:
-            self._room.wait_for(
-                lambda: not self._pending_bytes or self._pending_bytes + size_bytes <= PENDING_BYTES
-            )
+            if self._hurries.here and not has_room():
+                raise WouldWaitError
+            self._room.wait_for(has_room)
+
+    def _has_room(self, changes: Mapping[str, Change]) -> bool:
+        """Whether a commit of these can be pending, and what it leaves be remembered, now."""
+        # Twice: what was known of them before comes to those of late first.
+        return not self._pending.full() and all(
+            self._caches[name].has_room(2 * (len(each.ids) + len(each.removed)))
+            for name, each in changes.items()
+        )
 
     def _put(self, commit: _Commit) -> None:
         with self._room:
@@ -279,14 +310,39 @@ class CachedRows:
     @contextmanager
     def _settled(self) -> Iterator[None]:
         """Have the store write something else, once it has all commits."""
+        self._allow_waiting()
         self._pending.join()
         with self._writing:
             self._check()
             yield
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if not self._lock.acquire(blocking=not self._hurries.here):
+            raise WouldWaitError
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _allow_waiting(self) -> None:
+        """Before whatever waits.
+
+        Raises:
+            WouldWaitError: This thread is not to.
+        """
+        if self._hurries.here:
+            raise WouldWaitError
+
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+class _Hurries(threading.local):
+    """Whether this thread is not to wait."""
+
+    here = False
 
 
 class _Cache:

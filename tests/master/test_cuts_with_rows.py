@@ -82,17 +82,20 @@ class World:
     def commit(self, changes):
         """Make a version with these changes."""
         version = self.dense.version + 1
-        self.tables.changes = lambda *_: changes
-        self.rows._update_rows(version, [], 1.0, self.rows._to_let_go)
-        self.rows._to_let_go = []
-        self.dense.version = version
+        self._make(version, changes)
 
     def update(self):
         """Make a version in which row 5 is minus the version."""
         gradient = RowGradient(np.array([5], np.int64), np.ones((1, 2), np.float32))
         version = self.dense.version + 1
         share = Share({"items": gradient}, 1)
-        self.rows._update_rows(version, [share], 1.0, self.rows._to_let_go)
+        self._make(version, self.tables.changes([share], 1.0, version))
+
+    def _make(self, version, changes):
+        """As `WithRows.commit` does once the parameters have their update."""
+        self.tables.store.commit(version, changes)
+        self.rows._changed.add(changes)
+        self.rows._look_after(self.rows._to_let_go)
         self.rows._to_let_go = []
         self.dense.version = version
 

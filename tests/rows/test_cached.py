@@ -11,7 +11,7 @@ from support.row_store_contract import DIM, FORMS, make, noted, numbers, rows_of
 
 from elastic.errors import TrainingError
 from elastic.rows import cached
-from elastic.rows.cached import CachedRows
+from elastic.rows.cached import CachedRows, WouldWaitError
 from elastic.rows.redis.link import RedisLink
 from elastic.rows.redis.store import RedisRows
 from elastic.rows.store import RowsLostError
@@ -174,3 +174,109 @@ def test_a_read_of_more_rows_than_are_remembered_takes_one_call(store, inner, mo
     monkeypatch.setattr(inner, "read", counted)
     assert numbers(store, [*range(9), 20, 21, 30]) == [*[1] * 9, None, None, None]
     assert asked == [9]
+
+
+# -- what waits for nothing -----------------------------------------------------------------------
+
+
+def _make_all(store, ids, values):
+    for value in values:
+        make(store, deep=rows_of(ids, value))
+
+
+def test_what_is_remembered_is_read_and_changed_at_once(store, server):
+    make(store, deep=rows_of([1, 2], 1))
+    store.hold(1)
+    server.pause()
+    with store.at_once():
+        assert numbers(store, [1, 2]) == [1, 1]
+        make(store, deep=rows_of([2], 2))
+        assert numbers(store, [1, 2]) == [1, 2]
+    server.resume()
+    store.hold(2)
+    assert numbers(store, [1, 2], version=2) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: numbers(store, [1, 7]),
+        lambda store: numbers(store, [1], version=1),
+        lambda store: store.hold(2),
+        lambda store: store.let_go(1),
+        lambda store: store.notes("deep"),
+        lambda store: store.num_rows("deep"),
+        lambda store: store.size_bytes(),
+    ],
+    ids=["an unknown row", "an older version", "hold", "let go", "notes", "number", "size"],
+)
+def test_what_the_store_is_asked_for_is_not_had_at_once_and_then_as_ever(ask, store):
+    make(store, deep=rows_of([1, 2], 1))
+    store.hold(1)
+    make(store, deep=rows_of([2], 2))
+    with pytest.raises(WouldWaitError), store.at_once():
+        ask(store)
+    ask(store)
+    assert numbers(store, [1, 2, 7]) == [1, 2, None]
+
+
+def test_a_commit_that_had_to_wait_for_those_before_changes_nothing(store, server):
+    make(store, deep=rows_of([1], 1))
+    store.hold(1)
+    server.pause()
+    # One is being made, four wait.
+    with pytest.raises(WouldWaitError), store.at_once():
+        _make_all(store, [1], range(2, 8))
+    version = store.version
+    assert 5 <= version <= 6
+    assert numbers(store, [1]) == [version]
+    server.resume()
+    store.hold(version)
+    make(store, deep=rows_of([1], 9))
+    store.hold(version + 1)
+    assert numbers(store, [1]) == [9]
+
+
+@pytest.mark.parametrize("what", ["PENDING_BYTES", "CACHE_BYTES"])
+def test_a_commit_that_has_no_room_for_its_rows_changes_nothing(store, server, monkeypatch, what):
+    monkeypatch.setattr(cached, what, 8 * 4 * DIM)
+    store.load(0, {})
+    make(store, deep=rows_of([1, 2, 3], 1))
+    store.hold(1)
+    server.pause()
+    with pytest.raises(WouldWaitError), store.at_once():
+        _make_all(store, [1, 2, 3, 4, 5], (2, 3))
+    version = store.version
+    assert version < 3
+    server.resume()
+    _make_all(store, [1, 2, 3, 4, 5], range(version + 1, 5))
+    store.hold(4)
+    assert numbers(store, [1, 2, 3, 4, 5]) == [4] * 5
+
+
+def test_who_works_with_what_is_remembered_is_not_waited_for(store):
+    make(store, deep=rows_of([1], 1))
+    for ask in (lambda: numbers(store, [1]), lambda: make(store, deep=rows_of([1], 2))):
+        with store._lock, pytest.raises(WouldWaitError), store.at_once():
+            ask()
+    assert (store.version, numbers(store, [1])) == (1, [1])
+
+
+def test_other_threads_wait_as_ever_meanwhile(store):
+    make(store, deep=rows_of([1], 1))
+    told = Future()
+    with store.at_once():
+        asking = threading.Thread(target=lambda: told.set_result(numbers(store, [1, 7])))
+        asking.start()
+        assert told.result(20) == [1, None]
+        asking.join()
+
+
+def test_a_failure_is_told_at_once_too(store, server):
+    make(store, deep=rows_of([1], 1))
+    store.hold(1)
+    server.kill()
+    make(store, deep=rows_of([1], 2))
+    store._pending.join()
+    with pytest.raises(RowsLostError), store.at_once():
+        numbers(store, [1])

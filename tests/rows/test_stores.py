@@ -1,5 +1,6 @@
 """Every store of rows does what the others do."""
 
+import contextlib
 import secrets
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from support.redis_servers import redis_cluster, redis_server
 from support.row_store_contract import DIM, FORMS, RowStoreContract, RowStoreMachine, rows_of
 
 from elastic.rows import cached
-from elastic.rows.cached import CachedRows
+from elastic.rows.cached import CachedRows, WouldWaitError
 from elastic.rows.memory import MemoryRows
 from elastic.rows.redis.link import RedisLink
 from elastic.rows.redis.store import RedisRows
@@ -52,6 +53,28 @@ class InRedisCached(InRedis):
     def opened(self, forms=FORMS):
         link = RedisLink(lambda: self._server.address, 5.0)
         store = CachedRows(RedisRows(link, "job", secrets.token_hex(6)))
+        store.open(forms)
+        return store
+
+
+class Hurried(CachedRows):
+    """What can be had at once is, as a master has it."""
+
+    def read(self, *asked):
+        with contextlib.suppress(WouldWaitError), self.at_once():
+            return super().read(*asked)
+        return super().read(*asked)
+
+    def commit(self, *change):
+        with contextlib.suppress(WouldWaitError), self.at_once():
+            return super().commit(*change)
+        return super().commit(*change)
+
+
+class InRedisHurried(InRedis):
+    def opened(self, forms=FORMS):
+        link = RedisLink(lambda: self._server.address, 5.0)
+        store = Hurried(RedisRows(link, "job", secrets.token_hex(6)))
         store.open(forms)
         return store
 
@@ -98,6 +121,12 @@ class TestCached(RowStoreContract):
     @pytest.fixture
     def harness(self, server):
         return InRedisCached(server)
+
+
+class TestHurried(RowStoreContract):
+    @pytest.fixture
+    def harness(self, server):
+        return InRedisHurried(server)
 
 
 @pytest.mark.usefixtures("_forgets")
@@ -159,6 +188,19 @@ class TestCachedSchedules(CachedMachine.TestCase):
     def _given_server(self, server, monkeypatch):
         monkeypatch.setattr(cached, "CACHE_BYTES", 4 * len(FORMS) * 4 * DIM)
         CachedMachine.harness = InRedisCached(server)
+
+
+class HurriedMachine(RedisMachine):
+    """Some of what is asked for is had at once, and some is not."""
+
+
+class TestHurriedSchedules(HurriedMachine.TestCase):
+    settings = settings(deadline=None, stateful_step_count=30, max_examples=30)
+
+    @pytest.fixture(autouse=True)
+    def _given_server(self, server, monkeypatch):
+        monkeypatch.setattr(cached, "CACHE_BYTES", 16 * len(FORMS) * 4 * DIM)
+        HurriedMachine.harness = InRedisHurried(server)
 
 
 class TestRedisSchedules(RedisMachine.TestCase):

@@ -7,7 +7,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from elastic.master.parameters.strategy import (
 from elastic.master.parameters.tables import Share, Tables
 from elastic.master.parameters.versions import PackedModel
 from elastic.rows.base import Ids, Values
+from elastic.rows.cached import CachedRows, WouldWaitError
 from elastic.rows.changed import ChangedIds
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import RowsLostError, RowStore
@@ -194,10 +195,13 @@ class WithRows(Generic[C]):
         rate = self._inner.applied_learning_rate * group[0].learning_rate_scale * rate_scale
         shares = [each.share for each in group]
         let_go, self._to_let_go = self._to_let_go, []
-        is_durable = self.tables.store.is_durable
-        num_rows = 0 if is_durable else self.tables.num_worked_on(shares, version)
+        num_rows = self._num_worked_on(shares, version)
         with self._losing():
-            await self._run(partial(self._update_rows, version, shares, rate, let_go), num_rows)
+            changes = await self._run(partial(self.tables.changes, shares, rate, version), num_rows)
+            await self._run(partial(self.tables.store.commit, version, changes), num_rows)
+            self._changed.add(changes)
+            if let_go or self._is_measured_anew():
+                await self._run(partial(self._look_after, let_go))
         self._is_torn = False
         return version
 
@@ -320,15 +324,20 @@ class WithRows(Generic[C]):
         else:
             self.tables.store.let_go(version)
 
-    def _update_rows(
-        self, version: int, shares: Sequence[Share], rate: float, let_go: Sequence[int]
-    ) -> None:
-        changes = self.tables.changes(shares, rate, version)
-        self._changed.add(changes)
-        self.tables.store.commit(version, changes)
+    def _num_worked_on(self, shares: Sequence[Share], version: int) -> int:
+        """Rows that an update goes through; many where it would have to ask another process."""
+        if self.tables.store.is_durable and self.tables.have_life:
+            return INLINE_IDS
+        return self.tables.num_worked_on(shares, version)
+
+    def _is_measured_anew(self) -> bool:
+        is_due = time.monotonic() > self._measured_s + MEASURED_EACH_S
+        return self.tables.store.is_durable and is_due
+
+    def _look_after(self, let_go: Sequence[int]) -> None:
         for each in let_go:
             self.tables.store.let_go(each)
-        if self.tables.store.is_durable and time.monotonic() > self._measured_s + MEASURED_EACH_S:
+        if self._is_measured_anew():
             self._measure()
 
     @contextmanager
@@ -341,8 +350,13 @@ class WithRows(Generic[C]):
             raise ParametersLostError(str(error)) from error
 
     async def _run(self, work: Callable[[], R], num_rows: int = 0) -> R:
-        if _is_in_memory(self.tables.store) and num_rows < INLINE_IDS:
+        """Work on rows: at once where that is short and waits for nothing, else in a thread."""
+        store = self.tables.store
+        if num_rows < INLINE_IDS and _is_in_memory(store):
             return work()
+        if num_rows < INLINE_IDS and isinstance(store, CachedRows):
+            with suppress(WouldWaitError), store.at_once():
+                return work()
         return await asyncio.to_thread(work)
 
 

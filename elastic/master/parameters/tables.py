@@ -145,6 +145,11 @@ class Tables:
     def _size_bytes(self, form: TableForm) -> int:
         return self.store.num_rows(form.table.name) * (_ID_BYTES + _NUMBER_BYTES * form.width)
 
+    @property
+    def have_life(self) -> bool:
+        """Whether rows of any table come or go by what is noted of them."""
+        return any(form.notes for form in self.forms)
+
     def num_worked_on(self, shares: Sequence[Share], step: int) -> int:
         """Rows that an update goes through: all of a table where it may have to look which go.
 
