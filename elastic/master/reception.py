@@ -12,7 +12,7 @@ from elastic.master.parameters.strategy import ParametersLostError
 from elastic.master.servicer import HEARTBEAT_S, MasterServicer
 from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.wire import CallRefusedError, Pieces
+from elastic.rpc.wire import CallRefusedError, Chunks, Pieces
 from elastic.spec.roles import PS
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Reception:
         return await self._pass_on(lambda servicer: servicer.get_task(request))
 
     async def report_gradient(
-        self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
+        self, header: pb.GradientHeader, chunks: Chunks
     ) -> pb.ReportGradientReply:
         """See `MasterServicer`."""
         return await self._pass_on(lambda servicer: servicer.report_gradient(header, chunks))

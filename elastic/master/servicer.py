@@ -47,7 +47,7 @@ from elastic.rpc.rows_ahead import lay_rows, wanted_of_proto
 from elastic.rpc.server import malformed
 from elastic.rpc.shared import Proof
 from elastic.rpc.shared_rows import gradients_from_memory, lay_values
-from elastic.rpc.wire import CallRefusedError, Pieces, encode_data
+from elastic.rpc.wire import CallRefusedError, Chunks, Pieces, encode_data
 from elastic.spec.roles import WORKER
 
 HEARTBEAT_S: Final = 2.0
@@ -181,7 +181,7 @@ class MasterServicer:
             yield chunk
 
     async def report_gradient(
-        self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
+        self, header: pb.GradientHeader, chunks: Chunks
     ) -> pb.ReportGradientReply:
         """Receive a gradient and have it judged; a repeated report gets the first one's reply."""
         session = self._session(header.session)
@@ -197,7 +197,7 @@ class MasterServicer:
         self,
         session: WorkerSession,
         header: pb.GradientHeader,
-        chunks: AsyncIterator[memoryview],
+        chunks: Chunks,
     ) -> pb.ReportGradientReply:
         try:
             if header.sequence == session.sequence and session.reply is not None:
@@ -460,9 +460,7 @@ def _rows_of(session: WorkerSession, header: pb.GradientHeader) -> RowGradients:
     return gradients_from_memory(shared, session.memory.get(shared.buffer))
 
 
-def _incoming(
-    session: WorkerSession, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
-) -> Incoming:
+def _incoming(session: WorkerSession, header: pb.GradientHeader, chunks: Chunks) -> Incoming:
     """What comes with a header.
 
     Raises:

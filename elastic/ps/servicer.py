@@ -25,7 +25,7 @@ from elastic.rpc.rows import RowsError
 from elastic.rpc.server import malformed
 from elastic.rpc.server_rows import gone_to_proto
 from elastic.rpc.shared import Proof
-from elastic.rpc.wire import CallRefusedError, Pieces, encode_data
+from elastic.rpc.wire import CallRefusedError, Chunks, Pieces, encode_data
 
 BuildShare: TypeAlias = Callable[
     [Mapping[str, Array], Tensors, Tensors, int], tuple[Values, Updater]
@@ -118,7 +118,7 @@ class ServerServicer:
         self._proof = proof or Proof()
         self.left = asyncio.Event()
 
-    async def load(self, header: pb.LoadHeader, chunks: AsyncIterator[memoryview]) -> pb.LoadReply:
+    async def load(self, header: pb.LoadHeader, chunks: Chunks) -> pb.LoadReply:
         """Begin an era."""
         try:
             groups = await _received(header, chunks)
@@ -136,9 +136,7 @@ class ServerServicer:
         self._proof.give(reply)
         return reply
 
-    async def stage(
-        self, header: pb.StageHeader, chunks: AsyncIterator[memoryview]
-    ) -> pb.StageReply:
+    async def stage(self, header: pb.StageHeader, chunks: Chunks) -> pb.StageReply:
         """Keep a gradient until it is committed, dropped, or its era ends."""
         held = self._of(header.era)
         store, item = held.store, (header.session, header.sequence)
@@ -374,11 +372,10 @@ def _find(held: _Held, named: pb.CommitId) -> _Staged:
     return staged
 
 
-async def _received(
-    header: pb.LoadHeader, chunks: AsyncIterator[memoryview]
-) -> tuple[Tensors, Tensors, UpdaterState]:
+async def _received(header: pb.LoadHeader, chunks: Chunks) -> tuple[Tensors, Tensors, UpdaterState]:
     layout = layout_from_proto(header.parameters, header.state, header.optimizer)
     assembler = Assembler(layout)
+    chunks.lie_in(assembler.room)
     async for chunk in chunks:
         assembler.add(chunk)
     arrays = assembler.finish()
@@ -389,7 +386,7 @@ async def _received(
     return parameters, state, UpdaterState(slots, json.loads(header.optimizer_values))
 
 
-def _incoming(header: pb.StageHeader, chunks: AsyncIterator[memoryview]) -> Incoming:
+def _incoming(header: pb.StageHeader, chunks: Chunks) -> Incoming:
     return Incoming(
         header.session,
         header.num_records,

@@ -224,7 +224,13 @@ class Assembler:
     def __init__(self, layout: Layout, buffer: Bytes | None = None) -> None:
         self._layout = layout
         self._buffer = aligned_empty(layout.size_bytes) if buffer is None else buffer
+        self._begin = self._buffer.ctypes.data
         self._position = 0
+
+    @property
+    def room(self) -> memoryview:
+        """Where chunks may lie already when they are added, one behind the other."""
+        return self._buffer[: self._layout.size_bytes].data
 
     def add(self, data: memoryview | bytes) -> None:
         """Take the next chunk.
@@ -237,7 +243,9 @@ class Assembler:
             raise LayoutError(
                 f"more bytes than the {self._layout.size_bytes} that the header announced"
             )
-        self._buffer[self._position : end] = np.frombuffer(data, np.uint8)
+        chunk = np.frombuffer(data, np.uint8)
+        if chunk.ctypes.data != self._begin + self._position:
+            self._buffer[self._position : end] = chunk
         self._position = end
 
     def finish(self) -> list[Array]:

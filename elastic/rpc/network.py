@@ -34,6 +34,7 @@ from elastic.rpc.sockets import (
     reply_of,
     take_apart,
 )
+from elastic.rpc.wire import Laid, head_of_data
 from elastic.spec.certificate import Certificate
 
 log = logging.getLogger(__name__)
@@ -380,14 +381,14 @@ class _Room:
     def __init__(self) -> None:
         self._data: Bytes = np.empty(ROOM_BYTES, np.uint8)
 
-    def receive(self, connection: Connection) -> memoryview | None:
-        """The message that comes; None for that of no bytes."""
-        length = connection.read_length()
+    def receive(self, connection: Connection, length: int, begin: bytes) -> memoryview:
+        """A message of so many bytes, of which these have come."""
         if length > len(self._data):
             self._data = np.empty(length, np.uint8)
         message = self._data[:length].data
-        connection.read_into(message)
-        return message if length else None
+        message[: len(begin)] = begin
+        connection.read_into(message[len(begin) :])
+        return message
 
 
 class _Requests:
@@ -397,25 +398,49 @@ class _Requests:
         self._line = line
         self._first: Part | None = first
         self._rooms = rooms
-        self._coming: asyncio.Future[_Outcome] | None = line.begin(rooms[0].receive)
+        self._coming: asyncio.Future[_Outcome] | None = None
+        self._is_over = False
+        self._place = memoryview(b"")
 
-    def __aiter__(self) -> AsyncIterator[Part]:
+    def lie_in(self, room: memoryview) -> None:
+        """See `Chunks`."""
+        self._place = room
+
+    def __aiter__(self) -> AsyncIterator[Part | Laid]:
         return self
 
-    async def __anext__(self) -> Part:
+    async def __anext__(self) -> Part | Laid:
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        if self._coming is None:
+        if self._is_over:
             raise StopAsyncIteration
-        message: memoryview | None = await self._line.done(self._coming)
-        if message is None:
-            self._coming = None
+        # Not before the header is read, which says where the data behind it may lie.
+        coming = self._coming or self._line.begin(self._receive)
+        request: Part | Laid | None = await self._line.done(coming)
+        if request is None:
+            self._is_over = True
             self._line.watch()
             raise StopAsyncIteration
         self._rooms.reverse()
-        self._coming = self._line.begin(self._rooms[0].receive)
-        return message
+        self._coming = self._line.begin(self._receive)
+        return request
+
+    def _receive(self, connection: Connection) -> Part | Laid | None:
+        """What comes next; None at the end. In a thread."""
+        length = connection.read_length()
+        if not length:
+            return None
+        head = head_of_data(length) if self._place else b""
+        begin = bytes(connection.read(len(head))) if head else b""
+        size = length - len(head)
+        if not head or begin != head or size > len(self._place):
+            # Nor does what follows lie there then: it would lie too far in front.
+            self._place = memoryview(b"")
+            return self._rooms[0].receive(connection, length, begin)
+        data, self._place = self._place[:size], self._place[size:]
+        connection.read_into(data)
+        return Laid(data)
 
 
 _Outcome: TypeAlias = tuple[Any, OSError | None]

@@ -9,12 +9,15 @@ from typing import Any, Final, Protocol, TypeAlias
 import grpc
 
 from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.sockets import Requests
 from elastic.rpc.wire import (
     FENCED,
     FRAME_BYTES,
     METHODS,
     SERVER_METHODS,
     CallRefusedError,
+    Chunks,
+    Laid,
     Malformed,
     Method,
     Pieces,
@@ -52,7 +55,7 @@ class MasterService(Protocol):
     def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | Pieces]: ...
 
     async def report_gradient(
-        self, header: pb.GradientHeader, chunks: AsyncIterator[memoryview]
+        self, header: pb.GradientHeader, chunks: Chunks
     ) -> pb.ReportGradientReply: ...
 
     async def report_task_result(
@@ -67,13 +70,9 @@ class MasterService(Protocol):
 class ServerService(Protocol):
     """What answers the calls of a parameter server; raises `CallRefusedError` to refuse one."""
 
-    async def load(
-        self, header: pb.LoadHeader, chunks: AsyncIterator[memoryview]
-    ) -> pb.LoadReply: ...
+    async def load(self, header: pb.LoadHeader, chunks: Chunks) -> pb.LoadReply: ...
 
-    async def stage(
-        self, header: pb.StageHeader, chunks: AsyncIterator[memoryview]
-    ) -> pb.StageReply: ...
+    async def stage(self, header: pb.StageHeader, chunks: Chunks) -> pb.StageReply: ...
 
     def pull(self, request: pb.PullRequest) -> AsyncIterator[pb.ModelChunk | Pieces]: ...
 
@@ -143,7 +142,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         method = endpoint.method
         return method.encode_reply(await endpoint.single(method.decode_request(request)))
 
-    async def gather(self, path: str, requests: AsyncIterator[bytes | memoryview]) -> bytes:
+    async def gather(self, path: str, requests: Requests) -> bytes:
         """Answer a call of many requests, each of which is valid until the next is asked for.
 
         Raises:
@@ -152,10 +151,8 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         endpoint = self._endpoint(path)
         if endpoint.gather is None:
             raise malformed(f"{path} takes one request")
-        decode = endpoint.method.decode_request
-        return endpoint.method.encode_reply(
-            await endpoint.gather(decode(request) async for request in requests)
-        )
+        decoded = _Decoded(requests, endpoint.method.decode_request)
+        return endpoint.method.encode_reply(await endpoint.gather(decoded))
 
     async def stream(self, path: str, request: bytes | memoryview) -> AsyncIterator[bytes | Pieces]:
         """Answer a call of many replies.
@@ -312,28 +309,22 @@ def _download(
 def _upload(
     method: Method[Any],
     chunk: type[Any],
-    implementation: Callable[[Any, AsyncIterator[memoryview]], Awaitable[Any]],
+    implementation: Callable[[Any, Chunks], Awaitable[Any]],
     guard: Guard,
 ) -> _Endpoint:
-    async def data_of(requests: AsyncIterator[Any]) -> AsyncIterator[memoryview]:
-        async for request in requests:
-            if not isinstance(_checked(request), memoryview):
-                raise malformed("a second header where data was expected")
-            yield request
-
-    async def answered(first: Any, data: AsyncIterator[memoryview]) -> Any:
+    async def answered(first: Any, data: Chunks) -> Any:
         if not isinstance(first, chunk) or not first.HasField("header"):
             raise malformed(f"the first message of {method.name} must be a header")
         return await implementation(first.header, data)
 
     async def single(request: Any) -> Any:
         with _guarded(guard):
-            return await answered(_checked(request), _nothing())
+            return await answered(_checked(request), _Data(_nothing()))
 
     async def gather(requests: AsyncIterator[Any]) -> Any:
         with _guarded(guard):
             stream = aiter(requests)
-            return await answered(_checked(await anext(stream, None)), data_of(stream))
+            return await answered(_checked(await anext(stream, None)), _Data(stream))
 
     async def call(requests: AsyncIterator[Any], context: Any) -> Any:
         try:
@@ -343,6 +334,43 @@ def _upload(
 
     handler = grpc.stream_unary_rpc_method_handler(call, method.decode_request, method.encode_reply)
     return _Endpoint(method, handler, single, gather)
+
+
+class _Decoded:
+    """Requests that come by sockets, as messages."""
+
+    def __init__(self, requests: Requests, decode: Callable[[bytes | memoryview], Any]) -> None:
+        self._requests = aiter(requests)
+        self._decode = decode
+        self.lie_in = requests.lie_in
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        request = await anext(self._requests)
+        return request.data if isinstance(request, Laid) else self._decode(request)
+
+
+class _Data:
+    """What stands behind the header of an upload."""
+
+    def __init__(self, requests: AsyncIterator[Any]) -> None:
+        self._requests = requests
+
+    def __aiter__(self) -> AsyncIterator[memoryview]:
+        return self
+
+    async def __anext__(self) -> memoryview:
+        request = _checked(await anext(self._requests))
+        if not isinstance(request, memoryview):
+            raise malformed("a second header where data was expected")
+        return request
+
+    def lie_in(self, room: memoryview) -> None:
+        """See `Chunks`; gRPC has memory of its own."""
+        if isinstance(self._requests, _Decoded):
+            self._requests.lie_in(room)
 
 
 async def _nothing() -> AsyncIterator[memoryview]:

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import grpc
 import numpy as np
 
-from elastic.rpc.wire import CallRefusedError, Pieces
+from elastic.rpc.wire import CallRefusedError, Laid, Pieces
 from elastic.spec.certificate import CERTIFICATE_NAME
 
 log = logging.getLogger(__name__)
@@ -83,10 +83,19 @@ class Answering(Protocol):
         """
 
 
+class Requests(Protocol):
+    """Requests of one call; see `Chunks`."""
+
+    def __aiter__(self) -> AsyncIterator[Part | Laid]: ...
+
+    def lie_in(self, room: memoryview) -> None:
+        """See `Chunks`: requests that are data come as `Laid` from now on, where there is room."""
+
+
 class AnsweringStreams(Answering, Protocol):
     """Answers calls of more than one message too."""
 
-    async def gather(self, path: str, requests: AsyncIterator[Part]) -> bytes:
+    async def gather(self, path: str, requests: Requests) -> bytes:
         """The reply to requests, each of which is valid until the next is asked for.
 
         Raises:

@@ -4,9 +4,9 @@ The bulk messages are taken apart here by hand: protobuf would copy each megabyt
 times more. What stands on the wire is protobuf all the same.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -47,6 +47,26 @@ class CallRefusedError(Exception):
         self.message = message
 
 
+class Chunks(Protocol):
+    """The data of an upload as it comes; each chunk is valid until the next is asked for."""
+
+    def __aiter__(self) -> AsyncIterator[memoryview]: ...
+
+    def lie_in(self, room: memoryview) -> None:
+        """Say, before any is asked for, where they may lie, one behind the other.
+
+        Whoever receives them need not heed it. Where one does, it may write there until the last
+        has come: what is given up before is of no more use.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """The data of a chunk message, which lies where it was to."""
+
+    data: memoryview
+
+
 class Pieces(list[memoryview | bytes]):
     """A chunk message in pieces that lie where they lay: none is copied before it is sent."""
 
@@ -56,6 +76,15 @@ def encode_data(pieces: Iterable[memoryview | bytes]) -> Pieces:
     parts = list(pieces)
     size = sum(len(part) for part in parts)
     return Pieces([bytes([DATA_TAG]) + _varint(size), *parts])
+
+
+def head_of_data(length: int) -> bytes:
+    """What the data of a chunk message of so many bytes stand behind; none where none would."""
+    for num_bytes in range(1, 6):
+        size = length - 1 - num_bytes
+        if size >= 0 and len(_varint(size)) == num_bytes:
+            return bytes([DATA_TAG]) + _varint(size)
+    return b""
 
 
 def decode_chunk(message: type[Any], raw: bytes | memoryview) -> Any:

@@ -14,16 +14,18 @@ import time
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic.platforms.certificates import make_certificate
+from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc import local, network
 from elastic.rpc.local import AsyncLocalChannel, LocalChannel, LocalListener
 from elastic.rpc.network import NetworkChannel, NetworkListener
 from elastic.rpc.sockets import MAX_BYTES, SocketCallError
-from elastic.rpc.wire import CallRefusedError, Pieces
+from elastic.rpc.wire import CallRefusedError, Laid, Pieces, encode_data
 
 TOKEN = "the-token-of-this-job"
 LARGE = bytes(range(256)) * 12_000
@@ -68,7 +70,9 @@ class Answers:
         raise CallRefusedError(grpc.StatusCode.UNIMPLEMENTED, path)
 
     async def gather(self, path, requests):
-        """All requests, joined; or an answer by the first of them alone."""
+        """All requests, joined or laid; or an answer by the first of them alone."""
+        if path == "/lay":
+            return await self._laid(requests)
         if path != "/join":
             return await self.answer(path, bytes(await anext(requests)))
         parts = []
@@ -81,6 +85,23 @@ class Answers:
             self.cancelled.set()
             raise
         return b"".join(parts)
+
+    async def _laid(self, requests):
+        """How many requests were laid, and the data of all, of so many bytes as the first says."""
+        requests = aiter(requests)
+        buffer = np.zeros(int(await anext(requests)), np.uint8)
+        requests.lie_in(buffer.data)
+        num_laid, at = 0, 0
+        async for request in requests:
+            num_laid += isinstance(request, Laid)
+            data = request.data if isinstance(request, Laid) else data_in(request)
+            lies_at = np.frombuffer(data, np.uint8).ctypes.data - buffer.ctypes.data
+            if isinstance(request, Laid) and len(data):
+                assert lies_at == at
+            buffer[at : at + len(data)] = np.frombuffer(data, np.uint8)
+            at += len(data)
+        assert at == len(buffer)
+        return num_laid.to_bytes(4) + buffer.tobytes()
 
     async def stream(self, path, request):
         """The request, byte after byte or in pieces; or one reply, and then an answer."""
@@ -99,6 +120,11 @@ class Answers:
         else:
             yield b"first"
             yield await self.answer(path, request)
+
+
+def data_in(request):
+    """The data of a message, by the protocol's own words."""
+    return pb.GradientChunk.FromString(bytes(request)).data
 
 
 @contextlib.asynccontextmanager
@@ -623,6 +649,51 @@ def test_pieces_are_sent_as_they_lie(client):
             many = Pieces([bytes([i % 256]) for i in range(5_000)])
             joined = b"".join([*few, *many])
             assert await mine.upload("/join", [few, many]) == joined
+            await mine.close()
+
+    run(scenario)
+
+
+@STREAMS
+@pytest.mark.parametrize(
+    ("parts", "num_laid"),
+    [
+        ([LARGE], 1),
+        ([LARGE] * 4, 4),
+        ([b"x" * size for size in (1, 127, 128, 16_383, 16_384, 1 << 20)], 6),
+        ([], 0),
+        ([b"", b"xyz", b""], 2),
+    ],
+    ids=["one", "large ones", "heads of any length", "none", "empty ones"],
+)
+def test_data_is_received_where_it_is_to_lie(client, parts, num_laid):
+    async def scenario():
+        async with listening(kind=client) as place:
+            mine = Client(client, place)
+            for _ in range(2):
+                sent = [
+                    str(sum(map(len, parts))).encode(),
+                    *(encode_data([each]) for each in parts),
+                ]
+                reply = await mine.upload("/lay", sent)
+                assert reply[4:] == b"".join(parts)
+                assert int.from_bytes(reply[:4]) == num_laid
+            await mine.close()
+
+    run(scenario)
+
+
+@STREAMS
+def test_what_is_written_otherwise_lies_elsewhere_and_so_does_all_behind_it(client):
+    """A length with a byte too many, as other encoders may write it: nothing lies over another."""
+
+    async def scenario():
+        async with listening(kind=client) as place:
+            mine = Client(client, place)
+            odd = b"\x12\x83\x00abc"
+            sent = [b"9", encode_data([b"xyz"]), odd, encode_data([b"uvw"])]
+            reply = await mine.upload("/lay", sent)
+            assert (reply[:4], reply[4:]) == ((1).to_bytes(4), b"xyzabcuvw")
             await mine.close()
 
     run(scenario)

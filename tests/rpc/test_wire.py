@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.wire import METHODS, SERVER_METHODS, Malformed, decode_chunk, encode_data
+from elastic.rpc.wire import (
+    METHODS,
+    SERVER_METHODS,
+    Malformed,
+    decode_chunk,
+    encode_data,
+    head_of_data,
+)
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1))
@@ -20,6 +27,19 @@ def test_data_is_what_protobuf_would_write_and_read(pieces):
 def test_any_bytes_are_a_message_or_malformed(raw):
     decoded = decode_chunk(pb.GradientChunk, raw)
     assert isinstance(decoded, (memoryview, pb.GradientChunk, Malformed))
+
+
+@given(st.integers(0, 1 << 22))
+def test_what_data_stand_behind_is_known_by_the_length_of_the_message(size):
+    raw = b"".join(encode_data([bytes(size)]))
+    assert head_of_data(len(raw)) == raw[: len(raw) - size]
+
+
+def test_a_length_that_no_message_of_data_has_has_no_head():
+    lengths = {len(b"".join(encode_data([bytes(size)]))) for size in range(400)}
+    assert [length for length in range(400) if not head_of_data(length)] == [
+        length for length in range(400) if length not in lengths
+    ]
 
 
 def test_cut_data_is_malformed():

@@ -74,13 +74,11 @@ class GradientReceiver:
             return self._contribution(incoming, layout.views(data), None)
         buffer = self._free.pop() if self._free else aligned_empty(self._whole.size_bytes)
         assembler = Assembler(layout, buffer)
-        try:
-            async for chunk in incoming.chunks:
-                assembler.add(chunk)
-            arrays = assembler.finish()
-        except BaseException:
-            self._keep(buffer)
-            raise
+        # Where this does not come to its end, what comes may yet be written there: it is not kept.
+        incoming.chunks.lie_in(assembler.room)
+        async for chunk in incoming.chunks:
+            assembler.add(chunk)
+        arrays = assembler.finish()
         return self._contribution(incoming, arrays, buffer)
 
     def give_back(self, contribution: Contribution) -> None:

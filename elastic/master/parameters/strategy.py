@@ -6,7 +6,7 @@ Nothing else knows which strategy runs.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -18,6 +18,7 @@ from elastic.policy.updates.server_shares import Share
 from elastic.rows.base import Ids, RowGradients, Values
 from elastic.rpc.layout import Layout
 from elastic.rpc.shared import SharedHandle
+from elastic.rpc.wire import Chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Incoming:
     gradients: Layout | None
     state: Layout | None
     shared: SharedHandle | None
-    chunks: AsyncIterator[memoryview]
+    chunks: Chunks
     sequence: int = 0
     is_staged: bool = False
     rows: RowGradients = field(default_factory=dict)
