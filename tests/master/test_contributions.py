@@ -1,13 +1,20 @@
 """A group's average, whatever its gradients are made of."""
 
+import asyncio
+
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.master.parameters.contributions import Contribution, WeightedSum
-from elastic.rpc.layout import Layout
+from elastic.master.parameters.contributions import (
+    Contribution,
+    GradientReceiver,
+    WeightedSum,
+)
+from elastic.master.parameters.strategy import Incoming
+from elastic.rpc.layout import Layout, LayoutError
 
 DTYPES = {
     "float64": np.float64,
@@ -128,3 +135,68 @@ def test_the_lengths_of_gradients_are_measured_where_they_are_wanted(dtype):
 def test_what_says_nothing_of_noise_is_not_measured(weights):
     random = np.random.default_rng(6)
     assert _measured([_contribution(random, np.float32, each) for each in weights]) is None
+
+
+class ComingChunks:
+    """Data that is written where it was to lie, or elsewhere, and may break off."""
+
+    def __init__(self, data, *, is_laid, breaks=None):
+        self._data, self._is_laid, self._breaks = data, is_laid, breaks
+
+    def lie_in(self, room):
+        self.room = room
+
+    async def __aiter__(self):
+        for at in range(0, len(self._data), 64):
+            part = memoryview(self._data)[at : at + 64]
+            if self._is_laid:
+                self.room[at : at + len(part)] = part
+                part = self.room[at : at + len(part)]
+            yield part
+            if self._breaks is not None:
+                raise self._breaks
+
+
+ONE = {"one": np.arange(64, dtype=np.float32)}
+
+
+def _receiver():
+    layout = Layout.of(ONE)
+    return GradientReceiver(layout, Layout.of(), layout)
+
+
+def _received(receiver, chunks):
+    incoming = Incoming("s", 1, Layout.of(ONE), None, None, chunks)
+    return asyncio.run(receiver.receive(incoming))
+
+
+@pytest.mark.parametrize("is_laid", [True, False])
+def test_what_comes_is_whole_and_its_memory_is_used_again(is_laid):
+    receiver = _receiver()
+    first = _received(receiver, ComingChunks(ONE["one"].tobytes(), is_laid=is_laid))
+    assert first.gradients[0].tolist() == ONE["one"].tolist()
+    memory = first.buffer
+    receiver.give_back(first)
+    chunks = ComingChunks((2 * ONE["one"]).tobytes(), is_laid=is_laid)
+    second = _received(receiver, chunks)
+    assert second.gradients[0].tolist() == (2 * ONE["one"]).tolist()
+    assert second.buffer is memory
+
+
+@pytest.mark.parametrize("breaks", [asyncio.CancelledError(), LayoutError("a second header")])
+def test_what_broke_off_may_still_be_written_and_is_no_part_of_the_next(breaks):
+    receiver = _receiver()
+    broken = ComingChunks(ONE["one"].tobytes(), is_laid=True, breaks=breaks)
+    with pytest.raises(type(breaks)):
+        _received(receiver, broken)
+    whole = _received(receiver, ComingChunks(ONE["one"].tobytes(), is_laid=True))
+    # A thread is still receiving for the one that nobody waits for any more.
+    broken.room[:] = b"\xff" * len(broken.room)
+    assert whole.gradients[0].tolist() == ONE["one"].tolist()
+
+
+def test_more_or_less_than_was_announced_is_refused():
+    data = ONE["one"].tobytes()
+    for wrong, told in ((data[:-64], "192 bytes where"), (data + bytes(64), "more bytes than")):
+        with pytest.raises(LayoutError, match=told):
+            _received(_receiver(), ComingChunks(wrong, is_laid=False))
