@@ -93,8 +93,7 @@ class World:
 
     def _make(self, version, changes):
         """As `WithRows.commit` does once the parameters have their update."""
-        self.tables.store.commit(version, changes)
-        self.rows._changed.add(changes)
+        self.rows._commit_rows(version, changes)
         self.rows._look_after(self.rows._to_let_go)
         self.rows._to_let_go = []
         self.dense.version = version

@@ -27,7 +27,7 @@ from elastic.rows.base import Ids, Values
 from elastic.rows.cached import CachedRows, WouldWaitError
 from elastic.rows.changed import ChangedIds
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import RowsLostError, RowStore
+from elastic.rows.store import Change, RowsLostError, RowStore
 from elastic.spec.status import TableStatus
 
 MEASURED_EACH_S: Final = 1.0
@@ -198,8 +198,7 @@ class WithRows(Generic[C]):
         num_rows = self._num_worked_on(shares, version)
         with self._losing():
             changes = await self._run(partial(self.tables.changes, shares, rate, version), num_rows)
-            await self._run(partial(self.tables.store.commit, version, changes), num_rows)
-            self._changed.add(changes)
+            await self._run(partial(self._commit_rows, version, changes), num_rows)
             if let_go or self._is_measured_anew():
                 await self._run(partial(self._look_after, let_go))
         self._is_torn = False
@@ -330,6 +329,11 @@ class WithRows(Generic[C]):
             return INLINE_IDS
         return self.tables.num_worked_on(shares, version)
 
+    def _commit_rows(self, version: int, changes: Mapping[str, Change]) -> None:
+        # First, since it may have to be done anew: see `_run`.
+        self.tables.store.commit(version, changes)
+        self._changed.add(changes)
+
     def _is_measured_anew(self) -> bool:
         is_due = time.monotonic() > self._measured_s + MEASURED_EACH_S
         return self.tables.store.is_durable and is_due
@@ -350,7 +354,10 @@ class WithRows(Generic[C]):
             raise ParametersLostError(str(error)) from error
 
     async def _run(self, work: Callable[[], R], num_rows: int = 0) -> R:
-        """Work on rows: at once where that is short and waits for nothing, else in a thread."""
+        """Work on rows: at once where that is short and waits for nothing, else in a thread.
+
+        What turns out to wait is done anew there, so it changes nothing before it does.
+        """
         store = self.tables.store
         if num_rows < INLINE_IDS and _is_in_memory(store):
             return work()
