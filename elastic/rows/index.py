@@ -4,6 +4,7 @@ Arrays and no dict, of which a hundred million ids would take ten times the memo
 each step for all ids of a call at once.
 """
 
+from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -24,6 +25,22 @@ GONE: Final = -2
 MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 """2^64 by the golden ratio: ids that follow each other are spread over the whole table."""
 
+MOST_REMEMBERED: Final = 1 << 16
+"""Ids of a call whose positions are remembered: more than a minibatch has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was looked for last.
+
+    Attributes:
+        num_changes: Of the index when it was begun to be looked for.
+    """
+
+    num_changes: int
+    ids: Ids
+    positions: Positions
+
 
 class IdIndex:
     """Ids and their positions, from 0 without gaps: in the order in which they came, but for those
@@ -34,6 +51,8 @@ class IdIndex:
         self._ids: NDArray[np.int64] = np.empty(1 << FEWEST_BITS, np.int64)
         self._num_ids = 0
         self._num_gone = 0
+        self._num_changes = 0
+        self._last: _Found | None = None
         self._clear(FEWEST_BITS)
 
     def __len__(self) -> int:
@@ -50,6 +69,17 @@ class IdIndex:
 
     def find(self, ids: Ids) -> Positions:
         """The position of each id; -1 where it has none."""
+        # Who updates rows asks for them when he reads them, when he looks at what they were, and
+        # when he writes them.
+        last, num_changes = self._last, self._num_changes
+        if last is not None and last.num_changes == num_changes and np.array_equal(last.ids, ids):
+            return last.positions.copy()
+        found = self._look_for(ids)
+        if len(ids) <= MOST_REMEMBERED:
+            self._last = _Found(num_changes, ids.copy(), found.copy())
+        return found
+
+    def _look_for(self, ids: Ids) -> Positions:
         # Nearly all are in their first cell, so nobody is picked before that is known.
         cells = self._first_cells(ids)
         found = self._cells.take(cells)
@@ -72,6 +102,7 @@ class IdIndex:
             self._fill_again()
         else:
             self._place(np.arange(start, self._num_ids))
+        self._num_changes += 1
 
     def remove(self, positions: Positions) -> tuple[Positions, Positions]:
         """Forget the ids at these positions, and move the last ones to where they were.
@@ -92,12 +123,14 @@ class IdIndex:
         self._cells[cells] = GONE
         self._ids[places] = self._ids[moved]
         self._num_ids, self._num_gone = length, self._num_gone + len(cells)
+        self._num_changes += 1
         return moved, places
 
     def cut(self, num_ids: int) -> None:
         """Forget all but the first ids."""
         self._num_ids = num_ids
         self._fill_again()
+        self._num_changes += 1
 
     def _fill_again(self) -> None:
         self._clear(max(FEWEST_BITS, (4 * self._num_ids - 1).bit_length()))

@@ -21,8 +21,8 @@ from elastic.rpc.rows_ahead import RowsAhead, WantedIds
 from elastic.worker.rows import Rows
 
 MAX_MISSES: Final = 8
-"""Reads of ids that were of no column, and rows that nobody asked for, after which it is given up:
-this model does something else with its ids."""
+"""Steps in a row that read ids of no column, or left rows that came, after which it is given up:
+this model does something else with its ids, or nothing ever comes."""
 
 
 class AheadSource(Protocol):
@@ -56,10 +56,12 @@ class ForeseenRows:
         # Replaced, and never changed: minibatches are made in another thread.
         self._columns: tuple[_Column, ...] = ()
         self._num_misses = 0
+        self._has_missed = False
         self._features: list[Array | None] = []
-        self._is_newest = True
-        self._beside = 0
         self._unused: list[tuple[WantedIds, Values]] = []
+        # In this step, and in any before.
+        self._have_come = False
+        self._have_helped = False
 
     # -- what will be asked for ----------------------------------------------------------------
 
@@ -81,12 +83,12 @@ class ForeseenRows:
         """Learn from what is read of a minibatch meanwhile."""
         is_learning = self._num_misses < MAX_MISSES
         self._features = list(_tensors(batch.features)) if is_learning else []
+        self._has_missed = False
         try:
             yield
         finally:
             self._features = []
-            if self._unused:
-                self._miss()
+            self._judge(has_missed=self._has_missed or bool(self._unused))
             self._unused = []
 
     # -- where rows come from ------------------------------------------------------------------
@@ -106,6 +108,7 @@ class ForeseenRows:
             if came is not None and is_current
             else []
         )
+        self._have_come = bool(self._unused)
 
     def read(self, table: Table, ids: Ids) -> Values:
         """See `RowReader`."""
@@ -119,7 +122,7 @@ class ForeseenRows:
 
     def _learn(self, table: Table, ids: Ids) -> None:
         """Look for the column whose ids were asked for."""
-        if not self._features:
+        if not self._features or (self._have_helped and not self._have_come and self._knows(table)):
             return
         for place, tensor in enumerate(self._features):
             column = _Column(place, table)
@@ -129,13 +132,19 @@ class ForeseenRows:
             if distinct is not None and np.array_equal(distinct, ids):
                 self._columns = (*self._columns, column)
                 return
-        self._miss()
+        self._has_missed = True
 
-    def _miss(self) -> None:
-        self._num_misses += 1
-        if self._num_misses >= MAX_MISSES:
-            self._columns = ()
-            self._features = []
+    def _knows(self, table: Table) -> bool:
+        return any(column.table.name == table.name for column in self._columns)
+
+    def _judge(self, *, has_missed: bool) -> None:
+        """Count a step that has missed, unless none of late has: tasks that are lost leave rows."""
+        if has_missed:
+            self._num_misses += 1
+            if self._num_misses == MAX_MISSES:
+                self._columns = ()
+        elif self._have_come and self._num_misses < MAX_MISSES:
+            self._num_misses, self._have_helped = 0, True
 
 
 def _tensors(structure: Any) -> Iterator[Array | None]:

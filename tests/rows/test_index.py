@@ -41,6 +41,35 @@ def test_every_id_is_found_where_it_is(steps):
         assert index.ids[index.find(array(wanted))].tolist() == sorted(wanted)
 
 
+@given(STEPS, st.booleans())
+def test_ids_that_are_looked_for_again_are_found_where_they_are_now(steps, is_cut):
+    """Positions are remembered, but of the index as it is, and not by an array that others use."""
+    index, asked = IdIndex(), np.arange(-4, 61)
+    for is_removal, ids in steps:
+        there = index.find(array(ids))
+        where = {each: place for place, each in enumerate(index.ids.tolist())}
+        for _ in range(3):
+            found = index.find(asked.copy())
+            assert found.tolist() == [where.get(each, -1) for each in asked.tolist()]
+            found[:] = -2
+        if not is_removal:
+            index.add(array(ids)[there < 0])
+        elif is_cut:
+            index.cut(len(index) // 2)
+        else:
+            index.remove(there[there >= 0])
+        where = {each: place for place, each in enumerate(index.ids.tolist())}
+        assert index.find(asked).tolist() == [where.get(each, -1) for each in asked.tolist()]
+
+
+def test_ids_in_an_array_that_is_used_again_are_not_taken_for_those_before():
+    index, used = IdIndex(), np.arange(8)
+    index.add(np.arange(6))
+    index.find(used)
+    used += 1
+    assert index.find(used).tolist() == [1, 2, 3, 4, 5, -1, -1, -1]
+
+
 def test_ids_that_come_and_go_take_no_more_room():
     """Cells of removed ids are counted, and used again."""
     index = IdIndex()

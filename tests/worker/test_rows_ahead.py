@@ -142,6 +142,55 @@ def test_so_is_one_that_mostly_asks_for_others_than_it_did_first():
     assert worker.bring(features_of(4, 2), version=9) == []
 
 
+def test_steps_for_which_nothing_came_are_no_reason_to_give_up():
+    """The first ones of tasks, and those of a worker that is ahead of its group."""
+    worker = learned()
+    worker.bring(features_of(4, 2), version=1)
+    worker.step(features_of(4, 2), version=1)
+    for version in range(2, 3 * MAX_MISSES):
+        worker.step(features_of(4, 2), version)
+    assert len(worker.bring(features_of(4, 2), version=99)) == 2
+
+
+def test_nor_are_minibatches_that_were_lost_now_and_then():
+    worker = learned()
+    for version in range(1, 3 * MAX_MISSES):
+        worker.bring(features_of(4, 2), version)
+        worker.step(features_of(6, 1) if version % 2 else features_of(4, 2), version)
+    assert len(worker.bring(features_of(4, 2), version=99)) == 2
+
+
+def test_rows_that_nobody_reads_any_more_are_not_brought_for_ever():
+    read = [both]
+    worker = Worker(lambda features: read[0](features))
+    worker.step(features_of(5, 3))
+    read[0] = lambda features: both(features)[:1]
+    for version in range(1, MAX_MISSES + 1):
+        worker.bring(features_of(4, 2), version)
+        worker.step(features_of(4, 2), version)
+    assert worker.bring(features_of(4, 2), version=99) == []
+
+
+def test_what_nobody_ever_brings_is_not_looked_for_for_ever():
+    """The memory of another machine cannot be laid rows in."""
+    worker = learned()
+    for version in range(MAX_MISSES):
+        worker.step(features_of(4, 2), version)
+    assert worker.bring(features_of(4, 2), version=99) == []
+
+
+def test_a_column_that_is_asked_for_later_is_found_as_well():
+    """By a table that has one already: when rows have come for that one alone."""
+    columns = [0]
+    worker = Worker(lambda features: [(ITEMS, features["ids"][place]) for place in columns])
+    worker.step(features_of(5, 3))
+    for version in (1, 2):
+        worker.bring(features_of(4, 2), version)
+        worker.step(features_of(4, 2), version)
+        columns[:] = [0, 1]
+    assert worker.bring(features_of(4, 2), 3) == [("items", [2, 4]), ("items", [7])]
+
+
 def test_what_is_no_column_of_integers_is_passed_over():
     worker = Worker(lambda features: [(ITEMS, np.array([1, 2]))])
     features = {"texts": np.array(["a", "b"]), "ragged": object(), "number": np.int64(1)}
