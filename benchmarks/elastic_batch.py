@@ -27,7 +27,7 @@ MODELS: Final = {
     "SGD": (ROOT / "benchmarks" / "models", "digits_sgd.CustomModel"),
     "Adam": (ROOT / "model_zoo", "digits.digits_torch.CustomModel"),
 }
-BATCHES: Final = {
+BATCHES: Final[dict[str, dict[str, Any]]] = {
     "32": {"grads_to_wait": 2},
     "32:256": {"elastic_batch": "32:256"},
 }

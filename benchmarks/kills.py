@@ -24,6 +24,8 @@ from elastic.platforms.base import ReplicaPhase
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.platform import LocalPlatform
 from elastic.spec.job import JobSpec
+from elastic.spec.platforms import PlatformName
+from elastic.spec.settings import WorkerRange
 from elastic.spec.status import JobPhase
 
 RESULT: Final = ROOT / "docs" / "kills.json"
@@ -99,7 +101,7 @@ def run_elastic(folder: Path, data: Path) -> dict[str, Any]:
     log.mkdir()
     spec = JobSpec(
         job_name="kills",
-        platform="local",
+        platform=PlatformName.LOCAL,
         model_zoo=ROOT / "benchmarks" / "models",
         model_def="paced_torch.CustomModel",
         model_params={"delay_s": DELAY_S, "log_dir": str(log)},
@@ -107,7 +109,7 @@ def run_elastic(folder: Path, data: Path) -> dict[str, Any]:
         minibatch_size=MINIBATCH_SIZE,
         records_per_task=10 * MINIBATCH_SIZE,
         num_epochs=NUM_EPOCHS,
-        num_workers=NUM_WORKERS,
+        num_workers=WorkerRange.parse(NUM_WORKERS),
         grads_to_wait=NUM_WORKERS,
         recovery_interval=CHECKPOINT_S,
         envs=threads_environment(1),

@@ -159,12 +159,9 @@ def run(size: Size) -> list[Ratio]:
         cpu_s = take_turns(
             size.rounds, *(partial(path.cpu_s_per_gb, size.num_pushes) for path in others)
         )
+        paths: list[Pusher | TcpStream] = [shared, tcp, others[0], tcp, *others[1:]]
         by_memory, tcp_1, clear, tcp_2, *rest = take_turns(
-            size.rounds,
-            *(
-                partial(path.gb_per_s, size.num_pushes)
-                for path in (shared, tcp, others[0], tcp, *others[1:])
-            ),
+            size.rounds, *(partial(path.gb_per_s, size.num_pushes) for path in paths)
         )
     clear_s, tls_s, rounded_s, rounded_tls_s, grpc_s, grpc_tls_s = cpu_s
     tls, rounded, rounded_tls, grpc_clear, grpc_tls = rest

@@ -14,6 +14,7 @@ from elastic.rows.arithmetic.kernels import RowRule
 from elastic.rows.base import Ids, RowGradient, Values
 from elastic.rows.store import Change, TableForm
 from elastic.rpc.layout import Layout
+from elastic.rpc.network import SocketPlace
 from elastic.rpc.server_client import (
     AsyncServerClient,
     Commit,
@@ -74,7 +75,7 @@ class ServedRows:
         )
         proof, failure = self._wait(self._master.load(share))
         assert not failure, failure
-        self._here = ServerClient(self._address, TOKEN, calls_at=proof.calls_at)
+        self._here = ServerClient(self._address, TOKEN, sockets=SocketPlace(proof.calls_at))
         for part in rows:
             self._wait(self._master.put_rows(ERA, self._form.table.name, part))
 

@@ -27,8 +27,8 @@ from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.tasks.records import Picks, Places, RecordRange, Task, TaskKind
 from elastic.policy.tasks.task_sizes import default_records_per_task
 from elastic.spec.model_def import ModelDef
-from elastic.worker.__main__ import keep_freed_memory
 from elastic.worker.batches import BatchStream
+from elastic.worker.memory import keep_freed_memory
 
 BAR: Final = Bar(first=0.5, goal=0.8)
 MINIBATCH: Final = 32
@@ -145,7 +145,7 @@ def measure(size: Size, source: Source) -> list[Ratio]:
         ]  # fmt: skip
 
 
-def _ratio(name: str, ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+def _ratio(name: str, ours: tuple[float, ...], theirs: tuple[float, ...]) -> Ratio:
     return Ratio(
         name,
         Series("an epoch with --shuffle records", "records/CPU s", ours),
@@ -162,7 +162,7 @@ def _tasks(chunks: Chunks, shuffle: Shuffle) -> list[Task]:
     order = RecordOrder(places.num_records, 0, form, firsts)
     window = places.num_records * (chunks.mixed or 0) // len(places.shards)
     step = default_records_per_task(places.num_records, MINIBATCH, 1, window)
-    tasks = []
+    tasks: list[Task] = []
     for start in range(0, places.num_records, step):
         end = min(start + step, places.num_records)
         picks = places.pick(order.records(0, start, end))

@@ -58,13 +58,13 @@ def read(folder: Path) -> Cards:
     return Cards(nodes, tuple(each.job for each in workload.submissions))
 
 
-_NODES: Final = (
+_NODES: Final[tuple[tuple[tuple[int, int, int], float], ...]] = (
     ((8, 96, 384), 0.5), ((2, 104, 512), 0.32), ((2, 16, 120), 0.1), ((4, 32, 128), 0.05),
     ((1, 8, 32), 0.03),
 )  # fmt: skip
 """Cards, cores and GiB of nodes, and how many there are of each."""
 
-_PODS: Final = (
+_PODS: Final[tuple[tuple[tuple[int, int, int], float], ...]] = (
     ((8000, 88, 320), 0.01), ((1000, 11, 48), 0.3), ((1000, 3, 5), 0.18), ((0, 12, 56), 0.08),
     ((0, 32, 48), 0.05), ((810, 3, 5), 0.13), ((470, 11, 46), 0.09), ((320, 8, 29), 0.05),
     ((650, 4, 22), 0.04), ((230, 4, 14), 0.03), ((160, 4, 10), 0.02), ((590, 8, 29), 0.02),

@@ -86,8 +86,8 @@ def _obey(shares: dict[str, Share], active: Sequence[SimulatedJob], now_s: float
     if max(used) > GPUS_A_NODE:
         raise ValueError(f"{max(used)} GPUs given out on a node of {GPUS_A_NODE}")
     for job in active:
-        share = shares.get(job.request.name)
-        if share is None:
+        given = shares.get(job.request.name)
+        if given is None:
             job.place({}, job.batch, now_s)
         else:
-            job.place(share.placement, share.batch, now_s)
+            job.place(given.placement, given.batch, now_s)
