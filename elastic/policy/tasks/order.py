@@ -36,8 +36,12 @@ still in a few dozen records."""
 MAX_TABLE: Final = 4096
 """Numbers of a permutation up to which all of them are looked up in one table."""
 
-_MULTIPLIERS: Final = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
+_SHIFT: Final = np.uint64(33)
+_MULTIPLIERS: Final = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 """Of the finalizer of MurmurHash3, which mixes every bit of a number into every other."""
+
+_AT_ONCE: Final = 1 << 13
+"""Numbers whose steps stay within the cache of a core."""
 
 
 class Shuffle(StrEnum):
@@ -77,19 +81,32 @@ def permute(places: Numbers, size: int, key: str) -> Numbers:
 
 
 def _feistel(values: Words, half: np.uint64, keys: Sequence[np.uint64]) -> Words:
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    left, right = values >> half, values & mask
-    for key in keys:
-        left, right = right, left ^ (_mixed(right ^ key) & mask)
-    result: Words = (left << half) | right
+    result = np.empty_like(values)
+    for start in range(0, len(values), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        result[some] = _sent_through(values[some], half, keys)
     return result
 
 
-def _mixed(values: Words) -> Words:
-    shift = np.uint64(33)
-    for multiplier in _MULTIPLIERS:
-        values = (values ^ (values >> shift)) * np.uint64(multiplier)
-    return values ^ (values >> shift)
+def _sent_through(values: Words, half: np.uint64, keys: Sequence[np.uint64]) -> Words:
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    left, right = values >> half, values & mask
+    mixed, shifted = np.empty_like(values), np.empty_like(values)
+    # Into memory that is there: new memory for each step would cost more than what is computed.
+    for key in keys:
+        np.bitwise_xor(right, key, out=mixed)
+        for multiplier in _MULTIPLIERS:
+            np.right_shift(mixed, _SHIFT, out=shifted)
+            np.bitwise_xor(mixed, shifted, out=mixed)
+            np.multiply(mixed, multiplier, out=mixed)
+        np.right_shift(mixed, _SHIFT, out=shifted)
+        np.bitwise_xor(mixed, shifted, out=mixed)
+        np.bitwise_and(mixed, mask, out=mixed)
+        np.bitwise_xor(left, mixed, out=left)
+        left, right = right, left
+    left <<= half
+    left |= right
+    return left
 
 
 @lru_cache(maxsize=64)
@@ -214,11 +231,11 @@ class _Layout:
         if not len(positions):
             return positions
         first, last = np.searchsorted(self.windows, positions[[0, -1]], side="right") - 1
-        parts = []
+        offset, parts = int(positions[0]), []
         for number, (begin, end) in enumerate(
             pairwise(self.windows[first : last + 2].tolist()), int(first)
         ):
-            inside = positions[(positions >= begin) & (positions < end)] - begin
+            inside = positions[max(begin - offset, 0) : end - offset] - begin
             parts.append(permute(inside, end - begin, f"{key}/{number}") + begin)
         return np.concatenate(parts)
 
