@@ -4,6 +4,8 @@ What of a job's time is its input is told by the same loop over a worker's minib
 """
 
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +31,7 @@ _GROUP_ROWS: Final = 1 << 16
 
 
 def run(size: Size) -> list[Ratio]:
-    """Records a second in steady epochs; one worker, one thread on each side, Adam."""
+    """Records a second in steady epochs; one thread for each process that computes, Adam."""
     with tempfile.TemporaryDirectory(prefix="elastic-bench-") as folder:
         return [
             ratio for form in FORMATS for ratio in _measure(size, _write(Path(folder), form, size))
@@ -38,36 +40,67 @@ def run(size: Size) -> list[Ratio]:
 
 def _measure(size: Size, origin: Path) -> list[Ratio]:
     form = origin.suffix.removeprefix(".")
-    of_jobs = [COLUMNS, RECORDS] if form == FORMATS[0] else [COLUMNS]
-    plain, read, *jobs = take_turns(
+    jobs = [
+        _Side(
+            f"job by columns{also}",
+            f"job, {many}, batch_fn",
+            partial(_job_records_s, size, origin, COLUMNS, num_workers),
+            bar,
+        )
+        for num_workers, many, also, bar in (
+            (1, "1 worker", "", BAR),
+            (2, "2 workers", ", 2 workers", None),
+        )
+    ]
+    if form == FORMATS[0]:
+        by_records = partial(_job_records_s, size, origin, RECORDS, 1)
+        jobs.append(_Side("job by records", "job, 1 worker, dataset_fn", by_records, None))
+    sides = [
+        _Side(
+            "reading by columns",
+            "the same loop over a worker's minibatches",
+            partial(_read_records_s, size, origin),
+            BAR,
+        ),
+        *jobs,
+    ]
+    plain, *found = take_turns(
         size.job_rounds,
         partial(_plain_records_s, size, origin),
-        partial(_read_records_s, size, origin),
-        *(partial(_job_records_s, size, origin, module) for module in of_jobs),
+        *(side.measure for side in sides),
         warmups=0,
     )
     loop = Series("plain loop, table in memory", "records/s", plain)
-    sides = [
-        ("reading by columns", "the same loop over a worker's minibatches", read, BAR),
-        *zip(
-            ("job by columns", "job by records"),
-            ("job, 1 worker, batch_fn", "job, 1 worker, dataset_fn"),
-            jobs,
-            (BAR, None),
-            strict=False,
-        ),
-    ]
     return [
-        Ratio(f"table from {form}, {name}", Series(what, "records/s", values), loop, bar)
-        for name, what, values, bar in sides
+        Ratio(
+            f"table from {form}, {side.name}",
+            Series(side.what, "records/s", values),
+            loop,
+            side.bar,
+        )
+        for side, values in zip(sides, found, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What is measured beside the plain loop.
+
+    Attributes:
+        measure: Records a second.
+    """
+
+    name: str
+    what: str
+    measure: Callable[[], float]
+    bar: Bar | None
 
 
 def _num_records(size: Size) -> int:
     return size.num_records * _RECORDS_PER_RECORD
 
 
-def _job_records_s(size: Size, origin: Path, module: str) -> float:
+def _job_records_s(size: Size, origin: Path, module: str, num_workers: int) -> float:
     job = Job(
         origin.parent,
         "torch",
@@ -78,7 +111,7 @@ def _job_records_s(size: Size, origin: Path, module: str) -> float:
         training_data_dir=str(origin),
         minibatch_size=MINIBATCH_SIZE,
         records_per_task=None,
-        num_workers="1",
+        num_workers=str(num_workers),
         num_epochs=1 + size.num_epochs,
         envs=threads_environment(1),
     )
