@@ -64,7 +64,7 @@ class IdIndex:
         return self._ids[: self._num_ids]
 
     def size_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory that it takes, but for the answer that is remembered: that of one minibatch."""
         return self._ids.nbytes + self._cells.nbytes
 
     def find(self, ids: Ids) -> Positions:

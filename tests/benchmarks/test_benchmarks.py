@@ -30,6 +30,7 @@ from benchmarks import (
     shuffling,
     simulated_day,
     startup,
+    tabular,
     two_workers,
 )
 from benchmarks.apply import measure_apply
@@ -142,6 +143,19 @@ def test_shuffling(source):
     assert len(batches) == (1 if source.feed_columns is None else 2)
     check(batches, TINY.rounds // 2 + 1)
     check([alone], TINY.rounds)
+
+
+@pytest.mark.sampled(3)
+def test_tabular(monkeypatch):
+    monkeypatch.setattr(tabular, "FORMATS", ("npz",))
+    ratios = tabular.run(TINY)
+    assert [ratio.name.partition(", ")[2] for ratio in ratios] == [
+        "reading by columns",
+        "job by columns",
+        "job by columns, 2 workers",
+        "job by records",
+    ]
+    check(ratios, TINY.job_rounds)
 
 
 @pytest.mark.sampled(3)
