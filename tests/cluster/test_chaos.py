@@ -1,11 +1,13 @@
 """Thirty faults in one job in a real cluster: every record counts exactly once an epoch, and no
 worker ends but by what was done to it, and each end is told."""
 
+import time
+
 import pytest
 from support.cluster import eventually, needs_whole_cluster
 from support.event_history import EventHistory, endings
 from support.faults import KINDS, MASTER_KILLS, Breaker
-from support.pod_history import PodHistory, unexplained
+from support.pod_history import PodHistory, evicted_for_silence, unexplained
 from support.statuses import each_epoch
 from support.whole_jobs import Workshop
 
@@ -47,6 +49,18 @@ def _kills(breaker, *kinds):
     return sum(fault.kind in (kinds or MASTER_KILLS) for fault in breaker.faults)
 
 
+def _in_words(event):
+    return f"{_clock(event.time_s)} {event.kind}: {event.message}"
+
+
+def _fault_in_words(fault):
+    return f"{_clock(fault.time_s)} {fault.kind} {fault.replica} {(fault.pod_uid or '')[:8]}"
+
+
+def _clock(time_s):
+    return time.strftime("%H:%M:%S", time.gmtime(time_s))
+
+
 def _restarts(pod):
     [container] = pod["status"]["containerStatuses"]
     return container["restartCount"]
@@ -68,7 +82,7 @@ def test_every_record_counts_once_whatever_breaks(workshop):
     breaker = Breaker(job, seed=0)
     with PodHistory(job) as history, EventHistory(job) as events:
         breaker.break_often(NUM_FAULTS)
-        print("faults:", [f"{fault.kind} {fault.replica}" for fault in breaker.faults])
+        print("faults:", [_fault_in_words(fault) for fault in breaker.faults])
         assert {fault.kind for fault in breaker.faults} == KINDS
         assert len(breaker.faults) == NUM_FAULTS
         broken = {f.pod_uid for f in breaker.faults if f.replica.startswith("worker-")}
@@ -77,13 +91,19 @@ def test_every_record_counts_once_whatever_breaks(workshop):
         job.until(lambda s: _launches(s) == len(lives) and _are_running(s))
         settled = job.until(lambda s: s.master_restarts == _kills(breaker))
         told = events.told()
+        # Printed before anything is asserted: they say who ended what nobody was seen to break.
+        print("events:", [_in_words(e) for e in told if e.kind != "EpochEnded"])
         ended = {(life.replica, life.launch): life for life in lives.values() if life.has_ended}
-        assert unexplained(lives, breaker.faults) == []
+        # Without an API server all nodes are silent, and one that is slow to be heard again loses
+        # its pods by Kubernetes' own decision.
+        evictions = evicted_for_silence(job)
+        print("evicted:", evictions)
+        assert unexplained(lives, breaker.faults, evictions=evictions) == []
         job.hurry()
         status = job.succeed()
-        assert unexplained(history.lives(), breaker.faults, may_complete=True) == []
+        found = unexplained(history.lives(), breaker.faults, may_complete=True, evictions=evictions)
+        assert found == []
         assert history.lives().keys() == lives.keys()
-    print("events:", [f"{e.kind}: {e.message}" for e in told if e.kind != "EpochEnded"])
     after = job.pod("master")
     assert after["metadata"]["uid"] == master["metadata"]["uid"]
     assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 
 from elastic.errors import PlatformError
@@ -15,6 +16,8 @@ from support.faults import DELETIONS, KILLS, launch_of, replica_of
 
 _WATCH_S = 5
 _KILLED = 128 + signal.SIGKILL
+_EVICTED_WITHIN_S = 15.0
+EVICTED = "evicted"
 
 
 @dataclass(slots=True)
@@ -136,17 +139,21 @@ class PodHistory:
                 life.ended_s = time.time()
 
 
-def unexplained(lives, faults, may_complete=False):
+def unexplained(lives, faults, may_complete=False, evictions=()):
     """In words, each pod that ended otherwise than by what was done to this very pod.
 
     Args:
         lives: Of a `PodHistory`.
         faults: What was done.
         may_complete: The job has come to its end, so a worker may have ended by itself.
+        evictions: See `evicted_for_silence`.
     """
     done = {}
     for fault in faults:
         done.setdefault(fault.pod_uid, set()).add(fault.kind)
+    for uid, life in lives.items():
+        if life.was_deleted_alive and any(each.explains(life) for each in evictions):
+            done.setdefault(uid, set()).add(EVICTED)
     return [
         f"{life.replica}/{life.launch} ({uid}): {life}, done to it: {sorted(done.get(uid, ()))}"
         for uid, life in lives.items()
@@ -158,10 +165,39 @@ def _explains(kinds, life, may_complete):
     if life.was_unseen:
         return bool(kinds)
     if life.was_deleted_alive:
-        return bool(kinds & DELETIONS)
+        return bool(kinds & (DELETIONS | {EVICTED}))
     if life.terminated["exitCode"] == 0:
         return may_complete
     return life.terminated["exitCode"] == _KILLED and bool(kinds & KILLS)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """What Kubernetes has written of a pod that it removed since its node was not heard."""
+
+    replica: str
+    time_s: float
+
+    def explains(self, life):
+        """Whether the life ended by it; the event does not say which pod of that name it was."""
+        return life.replica == self.replica and abs(life.ended_s - self.time_s) < _EVICTED_WITHIN_S
+
+
+def evicted_for_silence(job):
+    """Pods that the cluster itself removed, by its own events: the test's faults may lead to it."""
+    selector = {"fieldSelector": "reason=TaintManagerEviction"}
+    path = f"/api/v1/namespaces/{job.workshop.namespace}/events"
+    return [
+        Eviction(event["involvedObject"]["name"].removeprefix(f"elastic-{job.name}-"), time_s)
+        for event in job.cluster.get(path, selector)["items"]
+        # It also tells where the node was heard in time.
+        if event["message"].startswith("Marking for deletion")
+        for time_s in {_seconds(event["firstTimestamp"]), _seconds(event["lastTimestamp"])}
+    ]
+
+
+def _seconds(text):
+    return datetime.fromisoformat(text).timestamp()
 
 
 def _terminated(pod):

@@ -41,9 +41,13 @@ MASTER_GRACE_S: Final = 10
 KEEPING_GRACE_S: Final = 60
 """For one that writes its newest version to a volume first."""
 
-LOST_NODE_S: Final = 10
+LOST_NODE_S: Final = 20
 """How long a replica stays bound to a node that was found not to answer, which takes Kubernetes
-half a minute already. Its own 300 s would have the job wait for nothing."""
+half a minute already. Its own 300 s would have the job wait for nothing.
+
+When an API server was away for longer than a node may be silent, Kubernetes takes all nodes for
+lost until they are heard again, for which a busy one has needed 12 s: no worker is to go by that.
+"""
 
 
 @dataclass(frozen=True, slots=True)
