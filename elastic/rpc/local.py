@@ -15,6 +15,7 @@ import struct
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import grpc
@@ -35,6 +36,7 @@ from elastic.rpc.sockets import (
     reply_of,
     take_apart,
 )
+from elastic.rpc.vigil import Vigil
 
 log = logging.getLogger(__name__)
 
@@ -226,10 +228,14 @@ class LocalChannel(SocketChannel):
         super().__init__()
         self._name = name
         self._token = token.encode()
+        self._vigil = Vigil()
 
     @property
     def has_streams(self) -> bool:
         return False
+
+    def _waiting(self, connection: Connection, head: bytes) -> AbstractContextManager[None]:
+        return self._vigil.over(connection, head)
 
     def _connected(self) -> Connection:
         return Connection(_connected(self._name, self._token))

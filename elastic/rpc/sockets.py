@@ -12,10 +12,12 @@ path, and each of a reply with its status. What is more than one message ends wi
 
 import contextlib
 import logging
+import os
 import socket
 import ssl
 import struct
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
@@ -234,6 +236,22 @@ class Connection:
                 raise _ended()
             room = room[num_read:]
 
+    def spin(self, seconds: float) -> None:
+        """Look again and again whether something has come, for so long, and without sleeping."""
+        timeout_s, until_s = self._raw.gettimeout(), time.perf_counter() + seconds
+        self._raw.settimeout(0)
+        try:
+            while time.perf_counter() < until_s:
+                with contextlib.suppress(BlockingIOError):
+                    self._raw.recv(1, socket.MSG_PEEK)
+                    return
+                os.sched_yield()
+        except OSError:
+            # Whoever reads what has come is told of it.
+            return
+        finally:
+            self._raw.settimeout(timeout_s)
+
     def look(self) -> bool:
         """Whether anything has come, of a connection that can be read."""
         first = self._raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -394,8 +412,17 @@ class SocketChannel(ABC):
         body = encode(request)
         with self._lent(timeout) as connection:
             connection.send(head, body)
-            reply = connection.read_message()
+            with self._waiting(connection, head):
+                reply = connection.read_message()
         return decode(message_of(reply))
+
+    def _waiting(
+        self,
+        connection: Connection,  # noqa: ARG002
+        head: bytes,  # noqa: ARG002
+    ) -> contextlib.AbstractContextManager[None]:
+        """Around the wait for a reply."""
+        return contextlib.nullcontext()
 
     def _upload(
         self,

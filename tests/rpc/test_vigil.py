@@ -1,0 +1,119 @@
+"""Short waits are spent awake, others asleep."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from elastic.rpc.sockets import Connection
+from elastic.rpc.vigil import AWAKE_S, PAUSE_S, Vigil
+
+
+class Clocks:
+    """A wall's and a processor's, and a connection whose answers take what they are told to."""
+
+    def __init__(self):
+        self.now_s = self.cpu_s = 0.0
+        self.share = 1.0
+        self.spun = []
+        self.vigil = Vigil(lambda: self.now_s, lambda: self.cpu_s)
+
+    def spin(self, seconds):
+        waits_s = min(seconds, self.left_s)
+        self.spun.append(round(seconds, 6))
+        self.now_s += waits_s
+        self.cpu_s += waits_s * self.share
+        self.left_s -= waits_s
+
+    def ask(self, takes_s, kind=b"report"):
+        """Whether it was waited for awake."""
+        before, self.left_s = len(self.spun), takes_s
+        with self.vigil.over(self, kind):
+            self.now_s += self.left_s
+        return len(self.spun) > before
+
+
+@pytest.fixture
+def clocks():
+    return Clocks()
+
+
+def test_the_first_of_a_kind_is_waited_for_asleep(clocks):
+    assert [clocks.ask(0.002, kind) for kind in (b"a", b"b", b"a", b"b")] == [
+        False, False, True, True,
+    ]  # fmt: skip
+
+
+def test_it_stays_awake_for_twice_as_long_as_the_last_one_took(clocks):
+    clocks.ask(0.001)
+    clocks.ask(0.0001)
+    clocks.ask(0.001)
+    clocks.ask(0.004)
+    clocks.ask(0.001)
+    assert clocks.spun == [0.002, 0.0002, 0.002, AWAKE_S]
+
+
+def test_what_takes_long_is_waited_for_asleep_until_it_is_short_again(clocks):
+    clocks.ask(0.001)
+    assert clocks.ask(0.5), "nobody knew"
+    assert not clocks.ask(0.5)
+    assert not clocks.ask(0.001)
+    assert clocks.ask(0.001)
+
+
+def test_a_core_that_others_need_is_left_to_them(clocks):
+    clocks.ask(0.001)
+    clocks.share = 0.5
+    assert clocks.ask(0.001)
+    assert not clocks.ask(0.001)
+    clocks.now_s += PAUSE_S
+    assert clocks.ask(0.001)
+    clocks.now_s += PAUSE_S
+    clocks.share = 0.9
+    assert clocks.ask(0.001)
+    assert clocks.ask(0.001)
+
+
+def test_an_answer_that_does_not_come_is_forgotten(clocks):
+    clocks.ask(0.001)
+    with pytest.raises(ConnectionError), clocks.vigil.over(clocks, b"report"):
+        raise ConnectionError
+    assert clocks.ask(0.001)
+
+
+@pytest.fixture
+def ends():
+    ours, theirs = socket.socketpair()
+    ours.settimeout(30.0)
+    yield Connection(ours), theirs
+    ours.close()
+    theirs.close()
+
+
+def _spun_s(connection, seconds):
+    began_s = time.perf_counter()
+    connection.spin(seconds)
+    return time.perf_counter() - began_s
+
+
+def test_spinning_ends_when_something_comes_and_leaves_it_there(ends):
+    connection, other = ends
+    threading.Timer(0.05, other.sendall, [b"\x03\0\0\0abc"]).start()
+    assert 0.04 < _spun_s(connection, 20.0) < 10.0
+    assert connection.read_message() == b"abc"
+
+
+def test_spinning_ends_after_its_time_and_reading_waits_on(ends):
+    connection, other = ends
+    assert _spun_s(connection, 0.01) >= 0.01
+    threading.Timer(0.05, other.sendall, [b"\x01\0\0\0x"]).start()
+    assert connection.read_message() == b"x"
+
+
+def test_spinning_ends_when_the_other_side_goes_and_reading_says_so(ends):
+    connection, other = ends
+    other.close()
+    assert _spun_s(connection, 20.0) < 10.0
+    with pytest.raises(ConnectionError, match="the other process has closed"):
+        connection.read_message()
