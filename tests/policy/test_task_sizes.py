@@ -23,7 +23,9 @@ from elastic.policy.tasks.task_sizes import (
         pytest.param(1797, 32, 2, 96, id="small-data-is-more-than-one-task"),
         pytest.param(10**6, 32, 4, 992, id="large-data"),
         pytest.param(100, 32, 8, 32, id="a-minibatch-at-least"),
-        pytest.param(10**6, 2048, 1, 2048, id="a-large-minibatch"),
+        pytest.param(10**6, 2048, 1, 8 * 2048, id="large-minibatches"),
+        pytest.param(10**5, 2048, 2, 3 * 2048, id="large-minibatches-and-eight-tasks-each"),
+        pytest.param(10**6, 10**5, 1, 10**5, id="a-minibatch-larger-than-a-task-may-be"),
         pytest.param(10, 32, 1, 32, id="less-than-a-minibatch"),
     ],
 )

@@ -8,7 +8,7 @@ from support.orders import epoch_of, finish, make_ledger, records_of, tasks_of
 from elastic.policy.tasks.ledger import Audit, LedgerConfig, LedgerError, NoTask, SkipRecord
 from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
 from elastic.policy.tasks.records import Places, Shard
-from elastic.policy.tasks.training_ledger import TaskCut, TrainingLedger
+from elastic.policy.tasks.training_ledger import FORESEEN_RECORDS, TaskCut, TrainingLedger
 
 
 def cut_of(ledger):
@@ -172,3 +172,69 @@ def test_a_cut_of_the_version_before_is_gone_on_with_between_epochs():
 def test_a_cut_of_the_version_before_is_refused_with_the_reason(changes, message):
     with pytest.raises(LedgerError, match=message):
         make_ledger(40, num_epochs=2).restore(old_cut(**changes))
+
+
+LARGE = FORESEEN_RECORDS
+"""Records of a task whose records are worth looking up ahead."""
+
+
+def _foresee(ledger):
+    look_up = ledger.foresee()
+    if look_up is not None:
+        look_up()
+    return look_up is not None
+
+
+@pytest.mark.parametrize("shuffle", [Shuffle.RECORDS, Shuffle.TASKS])
+def test_records_that_were_looked_up_ahead_are_the_same(shuffle):
+    plain, foreseeing = (
+        make_ledger(3 * LARGE + 5, LARGE, num_epochs=2, shuffle=shuffle) for _ in range(2)
+    )
+    expected, found, foreseen = [], [], []
+    for _ in range(8):
+        expected.append(records_of(task := plain.lease("w")))
+        finish(plain, task)
+        foreseen.append(_foresee(foreseeing))
+        found.append(records_of(task := foreseeing.lease("w")))
+        finish(foreseeing, task)
+    assert found == expected
+    # The last task of an epoch is small.
+    assert foreseen == [True, True, True, False] * 2
+
+
+def test_what_was_looked_up_is_for_those_positions_alone():
+    plain, ledger = (make_ledger(4 * LARGE, LARGE, num_epochs=2) for _ in range(2))
+    first, expected = records_of(plain.lease("a")), records_of(plain.lease("a"))
+    task = ledger.lease("a")
+    assert _foresee(ledger)
+    # What comes back goes first, whatever was looked up, which stays of use.
+    ledger.release(task.task_id, task.attempt)
+    assert records_of(ledger.lease("b")) == first
+    assert records_of(ledger.lease("b")) == expected
+
+
+def test_nothing_is_looked_up_behind_the_end_of_an_epoch():
+    ledger = make_ledger(2 * LARGE, LARGE)
+    ledger.lease("w")
+    assert _foresee(ledger)
+    ledger.lease("w")
+    assert not _foresee(ledger)
+
+
+def test_what_was_looked_up_before_a_cut_was_gone_back_to_is_of_its_order():
+    """A task of a cut may have had another size, and so another order of tasks."""
+    before = make_ledger(4 * LARGE, LARGE, shuffle=Shuffle.TASKS)
+    finish(before, before.lease("w"))
+    after = make_ledger(4 * LARGE, 2 * LARGE, shuffle=Shuffle.TASKS)
+    look_up = after.foresee()
+    after.restore(cut_of(before))
+    look_up()
+    left = []
+    while not isinstance(task := after.lease("w"), NoTask):
+        left += records_of(task)
+        finish(after, task)
+    rest = []
+    while not isinstance(task := before.lease("w"), NoTask):
+        rest += records_of(task)
+        finish(before, task)
+    assert left == rest

@@ -5,6 +5,7 @@ kinds of work: the training records, and a round (an evaluation, a prediction) o
 model, of which one is open at a time.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -109,7 +110,16 @@ class Tasks:
             self._begin(session, task)
         # Also without a task: who is told to wait asks again at once, or hangs.
         self._sessions.progressed(session)
-        return task if isinstance(task, Task) else NoTask.WAIT
+        if not isinstance(task, Task):
+            return NoTask.WAIT
+        self._foresee()
+        return task
+
+    def _foresee(self) -> None:
+        """Have the next lease prepared while the workers compute."""
+        prepare = self.ledger.foresee()
+        if prepare is not None:
+            asyncio.get_running_loop().run_in_executor(None, prepare)
 
     def release(self, session: WorkerSession, task_id: int, attempt: int) -> bool:
         """Take back the rest of a lease; its worker asks for another, or is about to end."""

@@ -203,6 +203,10 @@ class Ledger:
         self._held.setdefault(worker, set()).add(task.task_id)
         return task
 
+    def foresee(self) -> Callable[[], None] | None:
+        """What makes the next lease cheaper, to be called in any thread; None for nothing."""
+        return None
+
     def stage(self, task_id: int, attempt: int, start: int, end: int) -> StagedRange | Refusal:
         """Accept the next minibatch of a lease; it counts only once it is committed."""
         lease = self._find(task_id, attempt)

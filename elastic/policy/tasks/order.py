@@ -187,9 +187,11 @@ class RecordOrder:
         return layout.records(positions)
 
     def _layout(self, epoch: int) -> "_Layout":
-        if self._epoch is None or self._epoch[0] != epoch:
-            self._epoch = epoch, self._lay_out(epoch)
-        return self._epoch[1]
+        # Two threads may ask for different ones.
+        held = self._epoch
+        if held is None or held[0] != epoch:
+            held = self._epoch = epoch, self._lay_out(epoch)
+        return held[1]
 
     def _lay_out(self, epoch: int) -> "_Layout":
         form = self.form

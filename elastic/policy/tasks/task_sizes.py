@@ -5,6 +5,9 @@ from typing import Final
 LEAST_RECORDS: Final = 1000
 """Of a task, where there are enough: what is done once for each is then small beside them."""
 
+LEAST_MINIBATCHES: Final = 8
+"""The same of large minibatches: to ask for each alone costs a small model a tenth of its step."""
+
 _TASKS_PER_WORKER: Final = 8
 """In an epoch, at least: who is slower than others then gets fewer of them."""
 
@@ -28,7 +31,8 @@ def default_records_per_task(
         A multiple of the minibatch, >= 1 of them.
     """
     fair = num_records // (_TASKS_PER_WORKER * max(1, num_workers))
-    return whole_minibatches(min(fair, max(LEAST_RECORDS, 4 * window)), minibatch_size)
+    least = max(LEAST_RECORDS, LEAST_MINIBATCHES * minibatch_size, 4 * window)
+    return whole_minibatches(min(fair, least), minibatch_size)
 
 
 def whole_minibatches(num_records: int, minibatch_size: int) -> int:

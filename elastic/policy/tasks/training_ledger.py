@@ -1,7 +1,7 @@
 """The ledger of the training records: what it counts are positions of an epoch's order."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
@@ -14,6 +14,9 @@ from elastic.policy.tasks.task_sizes import cut_tasks, whole_minibatches
 
 TRAINING_FORMAT: Final = 2
 """Of snapshots; 1 counted the records of shards, of which whole tasks were shuffled."""
+
+FORESEEN_RECORDS: Final = 4096
+"""Of a task at least: fewer are looked up sooner than another thread has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,19 @@ class TaskCut:
         return cut_tasks(num_records, size, self.minibatch_size, self.num_workers)
 
 
+@dataclass(frozen=True, slots=True)
+class _Foreseen:
+    """Which records stand at positions of an epoch, in an order."""
+
+    order: RecordOrder
+    epoch: int
+    records: RecordRange
+    picks: Picks
+
+    def is_of(self, order: RecordOrder, epoch: int, records: RecordRange) -> bool:
+        return self.order is order and (self.epoch, self.records) == (epoch, records)
+
+
 class TrainingLedger(Ledger):
     """Accounts for every position of every epoch, and says which records stand there."""
 
@@ -66,6 +82,7 @@ class TrainingLedger(Ledger):
         self._minibatch_size = cut.minibatch_size
         self._starts = cut.starts(num_records)
         self._num_tasks = len(self._starts)
+        self._foreseen: _Foreseen | None = None
 
     @property
     def num_tasks(self) -> int:
@@ -85,8 +102,33 @@ class TrainingLedger(Ledger):
         if not isinstance(task, Task):
             return task
         lease = self._leases[task.task_id]
-        lease.task = replace(task, picks=self._picks(task.records, self.epoch))
+        lease.task = replace(task, picks=self._picks_of(task.records))
         return lease.task
+
+    def foresee(self) -> Callable[[], None] | None:
+        """Look up which records stand at the next positions of the epoch.
+
+        Of a large task that takes ten milliseconds, for which the worker that asks would wait.
+        """
+        if self._position >= self._num_tasks:
+            return None
+        records = self._range_of(self._position)
+        if records.num_records < FORESEEN_RECORDS:
+            return None
+        order, epoch = self._order, self.epoch
+
+        def look_up() -> None:
+            self._foreseen = _Foreseen(order, epoch, records, self._picks(records, epoch))
+
+        return look_up
+
+    def _picks_of(self, records: RecordRange) -> Picks:
+        """What stands at positions of this epoch, which may have been looked up already."""
+        foreseen = self._foreseen
+        if foreseen is not None and foreseen.is_of(self._order, self.epoch, records):
+            self._foreseen = None
+            return foreseen.picks
+        return self._picks(records, self.epoch)
 
     def named(self, records: RecordRange, epoch: int) -> list[tuple[str, int, int]]:
         """The records at positions of an epoch, as ranges of sources."""
