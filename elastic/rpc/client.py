@@ -453,11 +453,11 @@ class MasterClient:
     def _shared_model(
         self, model: "_ModelLayout", version: int, handle: pb.SharedBuffer
     ) -> PulledModel:
-        data = self._incoming.get(handle)
-        if data is None or len(data) < model.layout.size_bytes:
+        arrays = self._incoming.views(handle, model.layout)
+        if arrays is None:
             # It was there at registration; the master has died since, and a new one answers.
             raise SessionLostError("the master's memory is gone")
-        return model.pulled(version, model.layout.views(data))
+        return model.pulled(version, arrays)
 
     def _call(
         self,

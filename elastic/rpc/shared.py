@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.layout import Bytes
+from elastic.rpc.layout import Array, Bytes, Layout
 
 NONCE_BYTES: Final = 16
 DATA_OFFSET: Final = 64
@@ -124,6 +124,7 @@ class Mappings:
     def __init__(self, limit: int = 8) -> None:
         self._limit = limit
         self._by_nonce: dict[bytes, Bytes] = {}
+        self._views: dict[bytes, tuple[Layout, list[Array]]] = {}
 
     def get(self, handle: SharedHandle) -> Bytes | None:
         """The mapped data of a handle, or None if it is not to be had here."""
@@ -133,6 +134,23 @@ class Mappings:
             if data is None:
                 return None
             while len(self._by_nonce) >= self._limit:
-                del self._by_nonce[next(iter(self._by_nonce))]
+                oldest = next(iter(self._by_nonce))
+                del self._by_nonce[oldest]
+                self._views.pop(oldest, None)
             self._by_nonce[handle.nonce] = data
         return data
+
+    def views(self, handle: SharedHandle, layout: Layout) -> list[Array] | None:
+        """Tensors in a handle's memory: the same arrays as long as that stays mapped.
+
+        None if it is not to be had here, or too small.
+        """
+        data = self.get(handle)
+        if data is None or len(data) < layout.size_bytes:
+            return None
+        # Made anew for every report they were a tenth of what a small model's takes.
+        made_for, arrays = self._views.get(handle.nonce, (None, []))
+        if made_for is not layout:
+            arrays = layout.views(data)
+            self._views[handle.nonce] = layout, arrays
+        return arrays

@@ -56,10 +56,13 @@ class RowsMemory:
         Raises:
             TrainingError: See there.
         """
+        if not rows:
+            yield
+            return
         arrays = [array for each in rows.values() for array in (each.ids, each.values)]
         layout = Layout(tuple(map(spec_of, np.repeat(list(rows), 2).tolist(), arrays)))
         with self.lent(layout.size_bytes if is_shared else 0) as memory:
-            if rows and is_shared and memory is not None:
+            if is_shared and memory is not None:
                 # A job that runs on one machine runs on several.
                 check_size(rows, WORD_BYTES)
                 layout.fill(memory.data, arrays)

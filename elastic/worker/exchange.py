@@ -427,10 +427,10 @@ class ServerExchange:
         """A share with its arrays, wherever they lie."""
         if share.shared is None:
             return share
-        data = link.mappings.get(share.shared)
-        if data is None or share.layout is None:
+        arrays = None if share.layout is None else link.mappings.views(share.shared, share.layout)
+        if arrays is None:
             raise ServerAwayError("the server's memory is gone")
-        return PulledShare(share.version, share.layout.views(data))
+        return PulledShare(share.version, arrays)
 
     def _assembled(self, version: int, shares: Sequence[PulledShare]) -> PulledModel:
         parameters: dict[str, list[tuple[int, Array]]] = {}

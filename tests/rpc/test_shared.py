@@ -2,12 +2,14 @@
 
 import gc
 import multiprocessing
+import weakref
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from elastic.rpc import elastic_pb2 as pb
+from elastic.rpc.layout import Layout
 from elastic.rpc.shared import Mappings, SharedMemory, map_shared
 
 
@@ -61,6 +63,28 @@ def test_mappings_keep_the_newest():
         memory.data[0] = index
         assert mappings.get(memory.handle())[0] == index
     assert np.shares_memory(mappings.get(memories[2].handle()), mappings.get(memories[2].handle()))
+
+
+def test_tensors_in_mapped_memory_are_the_same_arrays_each_time():
+    layout = Layout.of({"kernel": np.zeros((2, 3), np.float32)})
+    other = Layout.of({"kernel": np.zeros((3, 2), np.float32)})
+    memory, mappings = SharedMemory(layout.size_bytes), Mappings(limit=1)
+    [array] = mappings.views(memory.handle(), layout)
+    array[:] = 5
+    assert memory.data.view(np.float32)[:6].tolist() == [5.0] * 6
+    assert mappings.views(memory.handle(), layout)[0] is array
+    # What lies there is another matter to who asks for other tensors.
+    assert mappings.views(memory.handle(), other)[0].shape == (3, 2)
+    assert mappings.views(memory.handle(), layout)[0].shape == (2, 3)
+    too_large = Layout.of({"kernel": np.zeros(1000, np.float32)})
+    assert mappings.views(memory.handle(), too_large) is None
+    # Of memory that is mapped no more nothing is kept.
+    [array] = mappings.views(memory.handle(), layout)
+    newer = SharedMemory(layout.size_bytes)
+    assert mappings.views(newer.handle(), layout)[0] is not array
+    held = weakref.ref(array)
+    del array
+    assert held() is None
 
 
 def _is_memory(descriptor):

@@ -24,10 +24,13 @@ _COUNTER: Final = "$counter"
 
 def to_array(tensor: torch.Tensor) -> Array:
     """A view of the tensor's memory; a copy where it lies on a GPU or is not dense."""
-    tensor = tensor.detach()
+    # Asked for each tensor of each step: what is not needed is left out.
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
-    tensor = tensor.cpu()
+    if not tensor.is_cpu:
+        tensor = tensor.cpu()
     if tensor.dtype is torch.bfloat16:
         # NumPy has no bfloat16 of its own, so the bits travel as integers.
         bits: Array = tensor.view(torch.int16).numpy()
@@ -84,7 +87,7 @@ def size_of(value: torch.Tensor | Array) -> int | None:
 
 def fill(tensor: torch.Tensor, array: Array) -> None:
     """Copy an array of the tensor's shape and dtype into the tensor's memory."""
-    if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+    if tensor.is_cpu and tensor.layout is torch.strided:
         # torch wakes all its threads for a copy of 128 KiB: 6 ms for a model of 3.5 MB, of which
         # the copy itself takes one.
         np.copyto(to_array(tensor), array)

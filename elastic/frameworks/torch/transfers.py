@@ -54,10 +54,10 @@ class HostCopies:
         pairs = []
         others = []
         for name, each in tensors.items():
-            tensor = each.detach()
-            if tensor.device.type == "cpu" or tensor.layout is not torch.strided:
-                arrays[name] = to_array(tensor)
+            if each.is_cpu or each.layout is not torch.strided:
+                arrays[name] = to_array(each)
                 continue
+            tensor = each.detach()
             copy = self._copies.get(name)
             if copy is None or not copy.fits(tensor):
                 memory = _locked_like(tensor)
@@ -93,7 +93,7 @@ def copy_all(pairs: Iterable[tuple[torch.Tensor, Array]]) -> None:
     """Copy tensors into arrays of their shapes and dtypes."""
     elsewhere = []
     for tensor, array in pairs:
-        if tensor.device.type == "cpu":
+        if tensor.is_cpu:
             np.copyto(array, to_array(tensor))
         else:
             elsewhere.append((tensor, array))
@@ -105,7 +105,7 @@ def fill_all(pairs: Iterable[tuple[torch.Tensor, Array]]) -> None:
     """Copy arrays into tensors of their shapes and dtypes; the arrays are free afterwards."""
     elsewhere = []
     for tensor, array in pairs:
-        if tensor.device.type == "cpu":
+        if tensor.is_cpu:
             fill(tensor, array)
         else:
             elsewhere.append((tensor, array))

@@ -70,8 +70,8 @@ class GradientReceiver:
         """
         layout = self._layout_of(incoming)
         if incoming.shared is not None:
-            data = self._map(incoming.session, incoming.shared)
-            return self._contribution(incoming, layout.views(data), None)
+            arrays = self._mapped(incoming.session, incoming.shared, layout)
+            return self._contribution(incoming, arrays, None)
         buffer = self._free.pop() if self._free else aligned_empty(self._whole.size_bytes)
         assembler = Assembler(layout, buffer)
         # Where this does not come to its end, what comes may yet be written there: it is not kept.
@@ -117,17 +117,17 @@ class GradientReceiver:
         """Map the memory of a worker no longer, whose session has ended."""
         self._mappings.pop(session, None)
 
-    def _map(self, session: str, handle: SharedHandle) -> Bytes:
-        """The worker's memory, mapped once a session.
+    def _mapped(self, session: str, handle: SharedHandle, layout: Layout) -> Sequence[Array]:
+        """Tensors in the worker's memory, mapped once a session.
 
         Raises:
             LayoutError: It is not there, or too small.
         """
         mappings = self._mappings.setdefault(session, Mappings(self._num_mapped))
-        data = mappings.get(handle)
-        if data is None or len(data) < self._whole.size_bytes:
+        arrays = mappings.views(handle, layout)
+        if arrays is None:
             raise LayoutError("the shared memory of the report cannot be mapped, or is too small")
-        return data
+        return arrays
 
 
 class WeightedSum:

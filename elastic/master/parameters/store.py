@@ -1,7 +1,7 @@
 """Parameters in one process: one update at a time, read as whole versions."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -71,7 +71,7 @@ class VersionStore(Generic[V]):
         self.parameter_layout = Layout.of(parameters)
         self.state_layout = Layout.of(state)
         self.layout = Layout.of(parameters, state)
-        self._buffers = ModelBuffers(self.layout.size_bytes)
+        self._buffers = ModelBuffers(self.layout)
         self._packed: PackedModel | None = None
         self._is_read = False
         self._kept: dict[int, PackedModel] = {}
@@ -199,9 +199,9 @@ class VersionStore(Generic[V]):
             raise CheckpointError(f"version {version} does not fit this model")
         buffer = self._buffers.take(reader)
         arrays = [*parameters.values(), *state.values()]
-        await self._run("copy", partial(self.layout.fill, buffer.data, arrays))
+        await self._run("copy", partial(_copy_each, arrays, buffer.arrays))
         self._kept[version] = PackedModel(
-            version, self.layout, len(parameters), self.layout.views(buffer.data), buffer
+            version, self.layout, len(parameters), buffer.arrays, buffer
         )
 
     def kept(self, version: int) -> tuple[Tensors, Tensors] | None:
@@ -269,7 +269,7 @@ class VersionStore(Generic[V]):
         return self._pack(buffer, self.version + 1)
 
     def _pack(self, buffer: ModelBuffer, version: int) -> PackedModel:
-        arrays = self.layout.views(buffer.data)
+        arrays = buffer.arrays
         split = len(self.parameter_layout.specs)
         self._model.copy_into(
             self.parameter_layout.named(arrays[:split]), self.state_layout.named(arrays[split:])
@@ -332,6 +332,11 @@ class ParameterStore(VersionStore[Model]):
     async def hold_rows_since(self, version: int | None) -> CutRows | None:  # noqa: ARG002
         """See `Strategy`: there are none."""
         return None
+
+
+def _copy_each(arrays: Sequence[Array], targets: Sequence[Array]) -> None:
+    for array, target in zip(arrays, targets, strict=True):
+        np.copyto(target, array)
 
 
 def _mixed(old: Mapping[str, Array], new: Mapping[str, Array], share: float) -> Tensors:

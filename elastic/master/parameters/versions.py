@@ -3,17 +3,20 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from elastic.rpc.layout import Array, Bytes, Layout
+from elastic.rpc.layout import Array, Layout, aligned_empty
 from elastic.rpc.shared import SharedHandle, SharedMemory
 
 
 @dataclass(slots=True)
 class ModelBuffer:
-    """One buffer, and who still reads what it holds."""
+    """One buffer, and who still reads what it holds.
 
-    data: Bytes
+    Attributes:
+        arrays: The tensors of the layout in it.
+        memory: Where it lies; None where that cannot be shared.
+    """
+
+    arrays: Sequence[Array]
     memory: SharedMemory | None
     readers: set[Hashable] = field(default_factory=set)
 
@@ -39,8 +42,8 @@ class ModelBuffers:
     Fresh memory costs a page fault every 4 KiB, several times the copy itself.
     """
 
-    def __init__(self, size_bytes: int) -> None:
-        self._size_bytes = size_bytes
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         self._buffers: list[ModelBuffer] = []
 
     def take(self, reader: Hashable) -> ModelBuffer:
@@ -59,8 +62,8 @@ class ModelBuffers:
 
     def _make(self) -> ModelBuffer:
         try:
-            memory = SharedMemory(self._size_bytes)
+            memory = SharedMemory(self._layout.size_bytes)
         except OSError:
             # No memfd, or no memory left for it: versions then travel in chunks only.
-            return ModelBuffer(np.empty(self._size_bytes, np.uint8), None)
-        return ModelBuffer(memory.data, memory)
+            return ModelBuffer(self._layout.views(aligned_empty(self._layout.size_bytes)), None)
+        return ModelBuffer(self._layout.views(memory.data), memory)
