@@ -6,6 +6,7 @@ report of its gradient and its update take two to three milliseconds.
 """
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ CROWDED: Final = 0.25
 
 PAUSE_S: Final = 1.0
 """How long it is then left to them."""
+
+_is_awake: Final = threading.Lock()
+"""Held by the one thread of this process that is: two would take each other the interpreter."""
 
 
 class Spinning(Protocol):
@@ -54,8 +58,12 @@ class Vigil:
         """Around the wait for an answer of this kind, which is read at the end of it."""
         began_s = self._clock()
         last_s = self._last_s.get(kind, math.inf)
-        if last_s < AWAKE_S and began_s >= self._left_until_s:
-            self._stay_awake(connection, min(2 * last_s, AWAKE_S), began_s)
+        is_short = last_s < AWAKE_S and began_s >= self._left_until_s
+        if is_short and _is_awake.acquire(blocking=False):
+            try:
+                self._stay_awake(connection, min(2 * last_s, AWAKE_S), began_s)
+            finally:
+                _is_awake.release()
         yield
         self._last_s[kind] = self._clock() - began_s
 

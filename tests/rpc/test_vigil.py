@@ -75,6 +75,22 @@ def test_a_core_that_others_need_is_left_to_them(clocks):
     assert clocks.ask(0.001)
 
 
+def test_one_thread_of_a_process_is_awake_and_the_others_sleep():
+    one, other = Clocks(), Clocks()
+    one.ask(0.001)
+    other.ask(0.001)
+    spin, meanwhile = one.spin, []
+
+    def spin_while_the_other_asks(seconds):
+        spin(seconds)
+        meanwhile.append(other.ask(0.001))
+
+    one.spin = spin_while_the_other_asks
+    assert one.ask(0.001)
+    assert meanwhile == [False]
+    assert other.ask(0.001), "it may be awake again"
+
+
 def test_an_answer_that_does_not_come_is_forgotten(clocks):
     clocks.ask(0.001)
     with pytest.raises(ConnectionError), clocks.vigil.over(clocks, b"report"):
