@@ -224,11 +224,9 @@ def test_nothing_is_looked_up_behind_the_end_of_an_epoch():
 def test_what_was_looked_up_before_a_cut_was_gone_back_to_is_of_its_order():
     """A task of a cut may have had another size, and so another order of tasks."""
     before = make_ledger(4 * LARGE, LARGE, shuffle=Shuffle.TASKS)
-    finish(before, before.lease("w"))
     after = make_ledger(4 * LARGE, 2 * LARGE, shuffle=Shuffle.TASKS)
-    look_up = after.foresee()
+    assert _foresee(after)
     after.restore(cut_of(before))
-    look_up()
     left = []
     while not isinstance(task := after.lease("w"), NoTask):
         left += records_of(task)
@@ -238,3 +236,17 @@ def test_what_was_looked_up_before_a_cut_was_gone_back_to_is_of_its_order():
         rest += records_of(task)
         finish(before, task)
     assert left == rest
+
+
+def test_what_was_looked_up_too_late_is_not_for_the_next_epoch():
+    plain, ledger = (make_ledger(2 * LARGE, LARGE, num_epochs=2) for _ in range(2))
+    expected, found, late = [], [], None
+    for number in range(4):
+        expected.append(records_of(task := plain.lease("w")))
+        finish(plain, task)
+        found.append(records_of(task := ledger.lease("w")))
+        finish(ledger, task)
+        if late is not None:
+            late()
+        late = ledger.foresee() if number == 0 else None
+    assert found == expected
