@@ -6,6 +6,7 @@ report of its gradient and its update take two to three milliseconds.
 """
 
 import math
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +16,8 @@ from typing import Final, Protocol
 AWAKE_S: Final = 0.005
 """The longest wait that is spent so."""
 
-CROWDED: Final = 0.25
-"""The share of a wait in which other processes had the core, from which on one needs it."""
+CROWDED: Final = 3
+"""Waits in a row in which the core went to somebody else, from which on somebody needs it."""
 
 PAUSE_S: Final = 1.0
 """How long it is then left to them."""
@@ -32,6 +33,11 @@ class Spinning(Protocol):
         """Return when something has come, or after so long."""
 
 
+def num_displaced() -> int:
+    """How often the calling thread would have gone on, and another had its core."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+
+
 class Vigil:
     """Waits awake for answers that are about to come, by how long the last of their kind took.
 
@@ -42,14 +48,15 @@ class Vigil:
     def __init__(
         self,
         clock: Callable[[], float] = time.perf_counter,
-        cpu_clock: Callable[[], float] = time.process_time,
+        num_displaced: Callable[[], int] = num_displaced,
     ) -> None:
-        """Take the clocks: of the wall, and of the processor time of this process.
+        """Take a clock, and what counts how often the core was taken from the calling thread.
 
-        The calling thread's would not do: another of this process may read records meanwhile.
+        Its processor time would not tell: the machine below a virtual one takes from that too.
         """
         self._clock = clock
-        self._cpu_clock = cpu_clock
+        self._num_displaced = num_displaced
+        self._num_crowded = 0
         self._last_s: dict[bytes, float] = {}
         self._left_until_s = -math.inf
 
@@ -61,16 +68,17 @@ class Vigil:
         is_short = last_s < AWAKE_S and began_s >= self._left_until_s
         if is_short and _is_awake.acquire(blocking=False):
             try:
-                self._stay_awake(connection, min(2 * last_s, AWAKE_S), began_s)
+                self._stay_awake(connection, min(2 * last_s, AWAKE_S))
             finally:
                 _is_awake.release()
         yield
         self._last_s[kind] = self._clock() - began_s
 
-    def _stay_awake(self, connection: Spinning, seconds: float, began_s: float) -> None:
-        began_cpu_s = self._cpu_clock()
+    def _stay_awake(self, connection: Spinning, seconds: float) -> None:
+        before = self._num_displaced()
         connection.spin(seconds)
-        now_s = self._clock()
-        waited_s = now_s - began_s
-        if waited_s - (self._cpu_clock() - began_cpu_s) > CROWDED * waited_s:
-            self._left_until_s = now_s + PAUSE_S
+        is_alone = self._num_displaced() == before
+        self._num_crowded = 0 if is_alone else self._num_crowded + 1
+        if self._num_crowded >= CROWDED:
+            self._num_crowded = 0
+            self._left_until_s = self._clock() + PAUSE_S

@@ -1,5 +1,7 @@
 """Short waits are spent awake, others asleep."""
 
+import hashlib
+import os
 import socket
 import threading
 import time
@@ -7,23 +9,23 @@ import time
 import pytest
 
 from elastic.rpc.sockets import Connection
-from elastic.rpc.vigil import AWAKE_S, PAUSE_S, Vigil
+from elastic.rpc.vigil import AWAKE_S, CROWDED, PAUSE_S, Vigil, num_displaced
 
 
 class Clocks:
     """A wall's and a processor's, and a connection whose answers take what they are told to."""
 
     def __init__(self):
-        self.now_s = self.cpu_s = 0.0
-        self.share = 1.0
+        self.now_s = 0.0
+        self.num_displaced, self.is_crowded = 0, False
         self.spun = []
-        self.vigil = Vigil(lambda: self.now_s, lambda: self.cpu_s)
+        self.vigil = Vigil(lambda: self.now_s, lambda: self.num_displaced)
 
     def spin(self, seconds):
         waits_s = min(seconds, self.left_s)
         self.spun.append(round(seconds, 6))
         self.now_s += waits_s
-        self.cpu_s += waits_s * self.share
+        self.num_displaced += self.is_crowded
         self.left_s -= waits_s
 
     def ask(self, takes_s, kind=b"report"):
@@ -64,15 +66,40 @@ def test_what_takes_long_is_waited_for_asleep_until_it_is_short_again(clocks):
 
 def test_a_core_that_others_need_is_left_to_them(clocks):
     clocks.ask(0.001)
-    clocks.share = 0.5
-    assert clocks.ask(0.001)
-    assert not clocks.ask(0.001)
+    clocks.is_crowded = True
+    assert [clocks.ask(0.001) for _ in range(CROWDED + 1)] == [True] * CROWDED + [False]
     clocks.now_s += PAUSE_S
-    assert clocks.ask(0.001)
-    clocks.now_s += PAUSE_S
-    clocks.share = 0.9
-    assert clocks.ask(0.001)
-    assert clocks.ask(0.001)
+    assert [clocks.ask(0.001) for _ in range(CROWDED + 1)] == [True] * CROWDED + [False]
+
+
+def test_a_core_that_others_need_now_and_then_is_not(clocks):
+    clocks.ask(0.001)
+    for number in range(10 * CROWDED):
+        clocks.is_crowded = number % CROWDED > 0
+        assert clocks.ask(0.001)
+
+
+def test_a_core_that_two_threads_want_is_noticed():
+    cores = os.sched_getaffinity(0)
+    others = threading.Event()
+
+    def compute():
+        while not others.is_set():
+            hashlib.sha256(bytes(1 << 20))
+
+    thread = threading.Thread(target=compute, daemon=True)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        thread.start()
+        before, until_s = num_displaced(), time.monotonic() + 30.0
+        while num_displaced() == before and time.monotonic() < until_s:
+            os.sched_yield()
+            hashlib.sha256(bytes(1 << 16))
+        assert num_displaced() > before
+    finally:
+        os.sched_setaffinity(0, cores)
+        others.set()
+        thread.join()
 
 
 def test_one_thread_of_a_process_is_awake_and_the_others_sleep():
