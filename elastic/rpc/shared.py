@@ -148,7 +148,7 @@ class Mappings:
         data = self.get(handle)
         if data is None or len(data) < layout.size_bytes:
             return None
-        # Made anew for every report they were a tenth of what a small model's takes.
+        # Made anew they cost 25 us for six tensors, on both sides of each report.
         made_for, arrays = self._views.get(handle.nonce, (None, []))
         if made_for is not layout:
             arrays = layout.views(data)

@@ -1,8 +1,8 @@
 """Short waits for another process of the machine, spent awake.
 
-Who sleeps has to be woken, and so has the core that has slept as well: on a virtual machine the one
-who sends pays 0.3 ms for that, and the other begins 0.1 ms late. Of a step of a small model, a
-report of its gradient and its update take two to three milliseconds.
+Who sleeps has to be woken, and so has the core that has slept as well, which costs the one who
+sends and the one who waits. On a virtual machine a report of a small gradient, its update among it,
+took 2.4 ms, and takes 1.7 where its worker stays awake.
 """
 
 import math

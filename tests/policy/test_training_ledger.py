@@ -213,6 +213,14 @@ def test_what_was_looked_up_is_for_those_positions_alone():
     assert records_of(ledger.lease("b")) == expected
 
 
+def test_what_is_at_hand_is_not_looked_up_again():
+    """Tasks of an evaluation are leased meanwhile, which leave the positions where they are."""
+    ledger = make_ledger(3 * LARGE, LARGE)
+    assert [_foresee(ledger) for _ in range(3)] == [True, False, False]
+    ledger.lease("w")
+    assert _foresee(ledger)
+
+
 def test_nothing_is_looked_up_behind_the_end_of_an_epoch():
     ledger = make_ledger(2 * LARGE, LARGE)
     ledger.lease("w")

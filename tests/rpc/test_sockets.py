@@ -24,7 +24,7 @@ from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc import local, network
 from elastic.rpc.local import AsyncLocalChannel, LocalChannel, LocalListener
 from elastic.rpc.network import NetworkChannel, NetworkListener
-from elastic.rpc.sockets import MAX_BYTES, SocketCallError
+from elastic.rpc.sockets import MAX_BYTES, Connection, SocketCallError
 from elastic.rpc.wire import CallRefusedError, Laid, Pieces, encode_data
 
 TOKEN = "the-token-of-this-job"
@@ -928,5 +928,34 @@ def test_a_host_is_written_as_for_grpc():
             assert await asyncio.to_thread(call, host.encode()) == host.encode()
             channel.close()
             await listener.stop(0)
+
+    run(scenario)
+
+
+def test_answers_of_this_machine_that_come_soon_are_waited_for_awake(monkeypatch):
+    spun, spin = [], Connection.spin
+
+    def noted(connection, seconds):
+        spun.append(seconds)
+        spin(connection, seconds)
+
+    monkeypatch.setattr(Connection, "spin", noted)
+
+    def call_until_awake(call):
+        num_calls, until_s = 0, time.monotonic() + LONG_S / 2
+        # On a busy machine not every answer comes soon.
+        while not spun and time.monotonic() < until_s:
+            assert call(b"soon", timeout=LONG_S) == b"soon"
+            num_calls += 1
+        return num_calls
+
+    async def scenario():
+        async with listening() as name:
+            channel = LocalChannel(name, TOKEN)
+            call = channel.unary_unary("/echo", bytes, bytes)
+            num_calls = await asyncio.to_thread(call_until_awake, call)
+            channel.close()
+        assert spun
+        assert num_calls > 1, "nothing was known of the first"
 
     run(scenario)

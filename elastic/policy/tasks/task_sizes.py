@@ -6,7 +6,7 @@ LEAST_RECORDS: Final = 1000
 """Of a task, where there are enough: what is done once for each is then small beside them."""
 
 LEAST_MINIBATCHES: Final = 8
-"""The same of large minibatches: to ask for each alone costs a small model a tenth of its step."""
+"""The same where minibatches are large: what is done once for a task is shared by their steps."""
 
 _TASKS_PER_WORKER: Final = 8
 """In an epoch, at least: who is slower than others then gets fewer of them."""

@@ -113,9 +113,10 @@ class TrainingLedger(Ledger):
         if self._position >= self._num_tasks:
             return None
         records = self._range_of(self._position)
-        if records.num_records < FORESEEN_RECORDS:
+        order, epoch, foreseen = self._order, self.epoch, self._foreseen
+        is_at_hand = foreseen is not None and foreseen.is_of(order, epoch, records)
+        if is_at_hand or records.num_records < FORESEEN_RECORDS:
             return None
-        order, epoch = self._order, self.epoch
 
         def look_up() -> None:
             self._foreseen = _Foreseen(order, epoch, records, self._picks(records, epoch))
