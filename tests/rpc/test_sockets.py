@@ -742,6 +742,8 @@ def test_a_download_that_nobody_wants_any_more_ends(client):
             mine = Client(client, place)
             replies = mine.channel.unary_stream("/never", bytes, bytes)(b"", timeout=LONG_S)
             assert await asyncio.to_thread(next, replies) == b"first"
+            # The first is here before who sent it goes on to the next, which is to be cancelled.
+            await answers.has_begun.wait()
             replies.close()
             await answers.cancelled.wait()
             assert await mine.call("/echo", b"next") == b"next"
