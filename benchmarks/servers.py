@@ -36,11 +36,15 @@ class Stepper:
     ) -> None:
         """Register as this launch of the worker, which replaces those before."""
         self._client = MasterClient(lambda: address, TOKEN, PATIENCE_S, share_memory)
+        self._stack = ExitStack()
+        self._stack.callback(self._client.close)
         self._gradients = gradients
         session = self._client.register(pb.RegisterRequest(worker_index=0, launch=launch))
         self._exchange: Exchange = MasterExchange(self._client)
         if num_servers:
-            self._exchange = ServerExchange(self._client, is_synchronous=True)
+            by_servers = ServerExchange(self._client, is_synchronous=True)
+            self._stack.callback(by_servers.close)
+            self._exchange = by_servers
         self._exchange.begin(session)
         pulled = self._exchange.get_model(None)
         assert pulled is not None
@@ -58,7 +62,7 @@ class Stepper:
         return self._gb_per_s(num_steps, pulls=True)
 
     def close(self) -> None:
-        self._client.close()
+        self._stack.close()
 
     def _gb_per_s(self, num_steps: int, *, pulls: bool) -> float:
         size_bytes = sum(array.nbytes for array in self._gradients.values())

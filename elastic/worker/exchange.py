@@ -242,10 +242,7 @@ class ServerExchange:
 
     def begin(self, session: Session) -> None:
         """See `Exchange`: what was staged in the session before is dropped by the servers."""
-        for link in self._links:
-            link.client.close()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
+        self.close()
         self._session, client = session, self._client
         self._links = [
             _Link(i, place, _client_of(place, client)) for i, place in enumerate(session.servers)
@@ -253,6 +250,13 @@ class ServerExchange:
         self._threads = ThreadPoolExecutor(len(self._links), "server")
         self._newest, self._refused, self._memory = 0, [], RowsMemory()
         self._pulling, self._has_moved, self._model, self._ahead = None, False, None, None
+
+    def close(self) -> None:
+        """Drop the connections to the servers; that to the master is whoever's it is."""
+        for link in self._links:
+            link.client.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
 
     def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
         """See `Exchange`: the newest is pulled from the servers, an older one from the master."""

@@ -110,7 +110,7 @@ def test_plans_are_of_clusters_in_which_jobs_come_and_go():
 @pytest.mark.sampled(3)
 def test_push():
     ratios = push.run(TINY)
-    assert len(ratios) == 8
+    assert len(ratios) == 12
     check(ratios, TINY.rounds)
 
 
