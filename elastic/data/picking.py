@@ -119,10 +119,14 @@ def is_in_long_runs(picks: Picks) -> bool:
 
 def by_shard(picks: Picks) -> Iterator[ShardPicks]:
     """For each shard the places of its records among all, and their indices."""
-    order = np.argsort(picks.owners, kind="stable")
-    owners, begins = np.unique(picks.owners[order], return_index=True)
-    for owner, places in zip(owners.tolist(), np.split(order, begins[1:]), strict=True):
-        yield picks.shards[owner], places, picks.indices[places]
+    # Of 16 bits they are counted, in a tenth of the time that comparing takes.
+    owners = picks.owners.astype(np.uint16) if len(picks.shards) <= 1 << 16 else picks.owners
+    order = np.argsort(owners, kind="stable")
+    counts = np.bincount(picks.owners, minlength=len(picks.shards))
+    indices, ends = picks.indices[order], np.cumsum(counts)
+    for owner in np.flatnonzero(counts).tolist():
+        some = slice(ends[owner] - counts[owner], ends[owner])
+        yield picks.shards[owner], order[some], indices[some]
 
 
 def read_runs(read: Read, picks: Picks) -> Iterator[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import ReadTask
-from elastic.data.columns import Placed, joined, placed, texts
+from elastic.data.columns import joined, placed, texts
 from elastic.data.picking import by_shard, is_in_long_runs, read_runs
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Columns, Picks, Shard
@@ -70,6 +70,85 @@ def made_records(columns: Columns) -> Iterator[dict[str, Any]]:
     return record_maker(tuple(columns.arrays))(*columns.arrays.values())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """Columns whose numbers of one type lie together, record by record.
+
+    A record of ten numbers is in one place of memory then, and is taken as one. To take each of its
+    columns by itself takes several times as long.
+
+    Attributes:
+        fields: Of all columns, in their order.
+        blocks: The fields of one type, and their values: (n, number of fields).
+        others: Text, and arrays that are values themselves: field → (n, …).
+    """
+
+    fields: tuple[str, ...]
+    blocks: tuple[tuple[tuple[str, ...], NDArray[Any]], ...]
+    others: dict[str, NDArray[Any]]
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]]) -> "Packed":
+        """Copies numbers, and keeps what else there is."""
+        by_type: dict[np.dtype[Any], list[str]] = {}
+        others = {}
+        for field, array in arrays.items():
+            if array.ndim == 1 and array.dtype.kind in "biuf":
+                by_type.setdefault(array.dtype, []).append(field)
+            else:
+                others[field] = array
+        blocks = tuple(
+            (tuple(fields), np.stack([arrays[field] for field in fields], axis=1))
+            for fields in by_type.values()
+        )
+        return cls(tuple(arrays), blocks, others)
+
+    def take(self, rows: NDArray[Any]) -> "Packed":
+        """Some of the records in any order, in memory of their own."""
+        # `take` copies whole rows, in a third of the time that an index does it.
+        blocks = tuple([(fields, block.take(rows, axis=0)) for fields, block in self.blocks])
+        others = {field: array[rows] for field, array in self.others.items()}
+        return Packed(self.fields, blocks, others)
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Each by itself, as views."""
+        views = {
+            field: block[:, at] for fields, block in self.blocks for at, field in enumerate(fields)
+        }
+        return {
+            field: views[field] if field in views else self.others[field] for field in self.fields
+        }
+
+    @property
+    def form(self) -> list[tuple[tuple[str, ...], np.dtype[Any]]]:
+        """Which fields are packed, and as what."""
+        return [(fields, block.dtype) for fields, block in self.blocks]
+
+
+def merged(parts: Sequence[tuple[NDArray[np.intp], Packed]]) -> dict[str, NDArray[Any]]:
+    """Records that were taken from several places, each at its place among all."""
+    first = parts[0][1]
+    num_rows = sum(len(places) for places, _ in parts)
+    if any(packed.form != first.form for _, packed in parts):
+        columns = [(places, packed.columns) for places, packed in parts]
+        return {
+            field: placed([(places, each[field]) for places, each in columns], num_rows)
+            for field in first.fields
+        }
+    # NumPy puts rows where they belong in three times as long as it takes them from there.
+    back = np.empty(num_rows, np.intp)
+    back[np.concatenate([places for places, _ in parts])] = np.arange(num_rows)
+    found: dict[str, NDArray[Any]] = {}
+    for number, (fields, _) in enumerate(first.blocks):
+        together = np.concatenate([packed.blocks[number][1] for _, packed in parts])
+        # Each column is one run of memory then, as who uses it expects.
+        found |= zip(fields, np.ascontiguousarray(together.take(back, axis=0).T), strict=True)
+    for field in first.others:
+        found[field] = placed([(places, each.others[field]) for places, each in parts], num_rows)
+    return {field: found[field] for field in first.fields}
+
+
 class ColumnPicking:
     """Reads picks of columns out of chunks, which are decoded once and kept as columns."""
 
@@ -114,16 +193,14 @@ class ColumnPicking:
 
     def _picked(self, picks: Picks) -> tuple[Columns, int]:
         """Records in their order, and about how many bytes each has."""
-        found: dict[str, list[Placed]] = {}
-        row_bytes = 0
-        for shard, places, indices in by_shard(picks):
-            arrays = self._chunk(shard).columns.arrays
-            rows = indices - shard.start
-            for field, array in arrays.items():
-                found.setdefault(field, []).append((places, array[rows]))
-            row_bytes = sum(array[:1].nbytes for array in arrays.values())
-        merged = {field: placed(parts, len(picks)) for field, parts in found.items()}
-        return Columns(merged, len(picks)), row_bytes
+        # Taken at once, so that a chunk which is not kept is not held either.
+        parts = [
+            (places, self._chunk(shard).packed.take(indices - shard.start))
+            for shard, places, indices in by_shard(picks)
+        ]
+        arrays = merged(parts)
+        row_bytes = sum(array[:1].nbytes for array in arrays.values())
+        return Columns(arrays, len(picks)), row_bytes
 
     def _chunk(self, shard: Shard) -> "_Chunk":
         return self._chunks.get(shard, partial(self._read_chunk, shard))
@@ -144,27 +221,27 @@ class ColumnPicking:
                 is_bad[at - shard.start] = True
                 at += 1
         if not is_bad.any():
-            return _Chunk(joined(parts))
+            return _Chunk(Packed.of(joined(parts).arrays))
         whole = joined(parts).arrays if parts else {}
         places = np.concatenate(good) if parts else np.empty(0, np.intp)
         arrays = {
             field: placed([(places, array)], shard.num_records) for field, array in whole.items()
         }
-        return _Chunk(Columns(arrays, shard.num_records), is_bad)
+        return _Chunk(Packed.of(arrays), is_bad)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chunk:
     """The records of a shard; what stands where one is bad has no meaning."""
 
-    columns: Columns
+    packed: Packed
     is_bad: NDArray[np.bool_] | None = None
 
 
 def _size_bytes(chunk: _Chunk) -> int:
     """About what a chunk takes, its text included."""
     total = 0
-    for array in chunk.columns.arrays.values():
+    for array in chunk.packed.columns.values():
         total += array.nbytes
         if array.dtype.hasobject:
             total += sum(len(text) for text in array if text is not None) + _TEXT_BYTES * len(array)

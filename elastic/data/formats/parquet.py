@@ -2,12 +2,12 @@
 
 import io
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, pairwise
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +16,14 @@ from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, ReadTask
 from elastic.data.columns import Placed, placed
-from elastic.data.formats.columns import RecentlyUsed, made_records
-from elastic.data.formats.parquet_columns import Column, ColumnForm, Rows, decode, form_of
+from elastic.data.formats.columns import Packed, RecentlyUsed, made_records, merged
+from elastic.data.formats.parquet_columns import Arrays, Column, ColumnForm, decode, form_of
 from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import LEAST_MIXED, by_shard, is_in_long_runs, is_in_runs, read_runs
 from elastic.data.storage.files import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Columns, Picks, Shard
 from elastic.spec.names import nearest
-
-Group: TypeAlias = dict[str, Column]
 
 _BLOCK_BYTES: Final = 1 << 20
 """Rows copied at a time: so many that what is done once for all costs little, and so few that the
@@ -39,10 +37,30 @@ some costs as much however few they are."""
 _MAX_IDLE_FILES: Final = 4
 """More than threads read at once; each keeps its file open."""
 
+_PACKED_BYTES: Final = 64 << 20
+"""Of the numbers of a row group that are packed, at most: they are in memory twice meanwhile."""
+
 _MAX_LAYOUTS_BYTES: Final = 64 << 20
 """Footers that a process keeps parsed."""
 
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """A row group, decoded.
+
+    Attributes:
+        columns: By field.
+        packed: Those that hold a number for each record; none where these are very many.
+    """
+
+    columns: dict[str, Column]
+    packed: Packed
+
+    @property
+    def nbytes(self) -> int:
+        return sum(column.nbytes for column in self.columns.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +144,7 @@ class ParquetReader:
         self._files = files
         self._chosen = options.columns
         self._opened = _ArrowFiles()
-        self._groups = RecentlyUsed[Group](options.cache_mb << 20, _size_of)
+        self._groups = RecentlyUsed[Group](options.cache_mb << 20, lambda group: group.nbytes)
         self._layouts = RecentlyUsed[FileLayout](
             _MAX_LAYOUTS_BYTES, lambda layout: int(layout.footer.serialized_size)
         )
@@ -209,27 +227,31 @@ class ParquetReader:
 
     def _picked(self, picks: Picks) -> tuple[Columns, int]:
         """Records in their order, and about how many bytes they have."""
-        found: dict[str, list[Placed]] = {}
+        others: dict[str, list[Placed]] = {}
+        numbers: list[tuple[NDArray[np.intp], Packed]] = []
         size_bytes = 0
         for shard, places, indices in by_shard(picks):
             file = self._files.get(shard.name)
             layout = self._layout_of(file)
             starts = np.asarray(layout.group_starts)
             groups = np.searchsorted(starts, indices, side="right") - 1
-            for group in np.unique(groups).tolist():
+            for group in np.flatnonzero(np.bincount(groups)).tolist():
                 chosen = groups == group
-                columns = self._groups.get(
+                decoded = self._groups.get(
                     (file.name, group), partial(self._read_group, file, layout, group)
                 )
-                rows = indices[chosen] - starts[group]
-                for field, column in columns.items():
-                    found.setdefault(field, []).append(
-                        (places[chosen], _taken(field, column, rows))
-                    )
+                rows, at = indices[chosen] - starts[group], places[chosen]
+                for field, column in decoded.columns.items():
+                    _check_values(field, column, rows)
+                    if field not in decoded.packed.fields:
+                        others.setdefault(field, []).append((at, column.take(rows)))
+                numbers.append((at, decoded.packed.take(rows)))
                 num_rows = int(starts[group + 1] - starts[group])
-                size_bytes += len(rows) * _size_of(columns) // num_rows
-        arrays = {field: placed(parts, len(picks)) for field, parts in found.items()}
-        return Columns(arrays, len(picks)), size_bytes
+                size_bytes += len(rows) * decoded.nbytes // num_rows
+        arrays = merged(numbers)
+        arrays |= {field: placed(parts, len(picks)) for field, parts in others.items()}
+        in_order = {field: arrays[field] for field in layout.forms}
+        return Columns(in_order, len(picks)), size_bytes
 
     def forms(self, name: str) -> dict[str, ColumnForm]:
         """What the records of a file hold."""
@@ -245,7 +267,10 @@ class ParquetReader:
                 table = opened.read_row_group(group, columns=list(layout.forms), use_threads=False)
             if table.num_rows != end - begin:
                 raise DataError(f"{where} (it has {table.num_rows} rows): write the file again")
-            return {name: decode(table.column(name), form) for name, form in layout.forms.items()}
+            columns = {
+                name: decode(table.column(name), layout.forms[name]) for name in layout.forms
+            }
+            return _grouped(columns)
 
         return _with_arrow(where, read)
 
@@ -298,15 +323,16 @@ def _open(file: SourceFile, footer: Any = None) -> Any:
     )
 
 
-def _rows(name: str, columns: Group, group: range, start: int, stop: int) -> Iterator[Columns]:
-    """Blocks of the rows `[start, stop)` of a row group, up to a null; `group` are its records."""
+def _rows(name: str, group: Group, records: range, start: int, stop: int) -> Iterator[Columns]:
+    """Blocks of the rows `[start, stop)` of a row group of these records, up to a null."""
+    columns = group.columns
     lacking = {
         int(places[0]): field
         for field, column in columns.items()
         if len(places := column.nulls[(column.nulls >= start) & (column.nulls < stop)])
     }
     end = min(lacking, default=stop)
-    row_bytes = max(1, _size_of(columns) // len(group))
+    row_bytes = max(1, group.nbytes // len(records))
     step = max(1, _BLOCK_BYTES // row_bytes)
     for low in range(start, end, step):
         high = min(low + step, end)
@@ -314,30 +340,40 @@ def _rows(name: str, columns: Group, group: range, start: int, stop: int) -> Ite
             arrays = {field: column.rows(low, high) for field, column in columns.items()}
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{name}, records [{group[low]}, {group[high - 1] + 1}): column "
+                f"{name}, records [{records[low]}, {records[high - 1] + 1}): column "
                 f"{_not_text(columns, low, high)!r} has text that is not UTF-8 ({error}): write "
                 "the file again with bytes in this column"
             ) from error
         yield Columns(arrays, high - low)
     if lacking:
         raise DataError(
-            f"{name}, record {group[end]}: column {lacking[end]!r} has no value (null): fill it, "
+            f"{name}, record {records[end]}: column {lacking[end]!r} has no value (null): fill it, "
             "or leave the column out with --data_reader_params columns=[...]"
         )
 
 
-def _taken(field: str, column: Column, rows: NDArray[np.intp]) -> Rows:
-    """Rows of a column in any order.
+def _grouped(columns: dict[str, Column]) -> Group:
+    numbers = {
+        field: column
+        for field, column in columns.items()
+        if isinstance(column, Arrays) and column.values.ndim == 1
+    }
+    if sum(column.nbytes for column in numbers.values()) > _PACKED_BYTES:
+        numbers = {}
+    packed = Packed.of({field: column.values for field, column in numbers.items()})
+    views = {
+        field: Arrays(values, numbers[field].nulls) for field, values in packed.columns.items()
+    }
+    return Group(columns | views, packed)
 
-    Raises:
-        DataError: One of them has no value.
-    """
+
+def _check_values(field: str, column: Column, rows: NDArray[np.intp]) -> None:
+    """Raises a `DataError` where one of the rows has no value."""
     if len(column.nulls) and np.isin(rows, column.nulls).any():
         raise DataError(f"column {field!r} has no value (null) in one of {len(rows)} rows")
-    return column.take(rows)
 
 
-def _not_text(columns: Group, low: int, high: int) -> str:
+def _not_text(columns: Mapping[str, Column], low: int, high: int) -> str:
     """The first column whose rows cannot be decoded."""
     for field, column in columns.items():
         try:
@@ -356,10 +392,6 @@ def _with_arrow(where: str, action: Callable[[], _Result]) -> _Result:
             f"{where} ({str(error).splitlines()[0]}): it is damaged, truncated or of another "
             "format; write it again"
         ) from error
-
-
-def _size_of(columns: Group) -> int:
-    return sum(column.nbytes for column in columns.values())
 
 
 def _check_alike(

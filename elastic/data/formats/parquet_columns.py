@@ -73,19 +73,19 @@ class Column(Protocol):
         """The values of some rows in any order, in memory of their own."""
 
 
-class _Arrays:
+class Arrays:
     """Rows of one NumPy array."""
 
     def __init__(self, values: NDArray[Any], nulls: NDArray[np.intp]) -> None:
-        self._values = values
+        self.values = values
         self.nulls = nulls
         self.nbytes = values.nbytes
 
     def rows(self, start: int, end: int) -> Rows:
-        return self._values[start:end].copy()
+        return self.values[start:end].copy()
 
     def take(self, rows: NDArray[np.intp]) -> Rows:
-        return self._values[rows]
+        return self.values[rows]
 
 
 class _RaggedArrays:
@@ -162,7 +162,7 @@ def decode(column: Any, form: ColumnForm) -> Column:
     if form.dtype is None:
         return _Objects(array, _null_places(array))
     if not form.is_ragged:
-        return _Arrays(*_numbers(array, form))
+        return Arrays(*_numbers(array, form))
     offsets = array.offsets.to_numpy()
     values, missing = _numbers(array.values, form)
     missing = missing[(missing >= offsets[0]) & (missing < offsets[-1])]

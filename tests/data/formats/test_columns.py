@@ -17,8 +17,9 @@ from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.data.columns import columns_of, fields_of
 from elastic.data.formats import columns as kept
+from elastic.data.formats import parquet
 from elastic.data.formats.arrow_text import read_rows
-from elastic.data.formats.columns import BadFieldError, inferred, typed_columns
+from elastic.data.formats.columns import BadFieldError, Packed, inferred, merged, typed_columns
 from elastic.data.formats.registry import parse_options
 from elastic.data.taking import open_task
 from elastic.errors import DataError, JobSpecError
@@ -89,6 +90,79 @@ def test_arrays_belong_to_who_takes_them(tmp_path, suffix):
         columns.arrays["label"][:] = -1
     for columns, values in zip(taken(reader, task, 50, by_columns=True), kept_values, strict=True):
         np.testing.assert_array_equal(columns.arrays["label"], values)
+
+
+KINDS = (np.int64, np.int8, np.float32, np.float64, np.bool_, np.uint64, np.datetime64, object)
+"""Of columns; the last but one are no numbers that are packed, and the last is text."""
+
+
+def columns_of_kinds(kinds, num_rows, first):
+    """Columns whose values tell which row they are of."""
+    rows = np.arange(first, first + num_rows)
+    return {
+        field: np.array([f"{field} {row}" for row in rows] + [None], object)[:-1]
+        if kind is object
+        else np.stack([rows, -rows], axis=1)
+        if kind is np.int8
+        else (rows + number).astype("M8[s]" if kind is np.datetime64 else kind)
+        for number, (field, kind) in enumerate(kinds.items())
+    }
+
+
+@given(
+    st.lists(st.sampled_from(KINDS), min_size=1, max_size=6),
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_rows_of_several_places_are_merged_in_any_order(kinds, sizes, is_alike, random):
+    named = {f"f{number}": kind for number, kind in enumerate(kinds)}
+    firsts = np.cumsum([0, *sizes]).tolist()
+    chunks = []
+    for first, size in zip(firsts[:-1], sizes, strict=True):
+        chunks.append(columns_of_kinds(named, size, first))
+        if not is_alike:
+            named = dict(random.sample(sorted(named.items(), key=str), len(named)))
+    order = np.array(random.sample(range(firsts[-1]), random.randint(1, firsts[-1])))
+    parts = []
+    for first, chunk in zip(firsts[:-1], chunks, strict=True):
+        rows = order - first
+        places = np.flatnonzero((rows >= 0) & (rows < len(next(iter(chunk.values())))))
+        if len(places):
+            parts.append((places, Packed.of(chunk).take(rows[places])))
+    random.shuffle(parts)
+    found = merged(parts)
+    assert set(found) == set(named)
+    for field, array in found.items():
+        whole = np.concatenate([chunk[field] for chunk in chunks])
+        np.testing.assert_array_equal(array, whole[order], strict=True)
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+
+
+@pytest.mark.parametrize("most", [0, 64 << 20], ids=["many", "few"])
+def test_numbers_of_a_row_group_are_packed_unless_they_are_very_many(tmp_path, monkeypatch, most):
+    packed = []
+
+    def merged_and_told(parts):
+        packed.extend(each.fields for _, each in parts)
+        return merged(parts)
+
+    monkeypatch.setattr(parquet, "_PACKED_BYTES", most)
+    monkeypatch.setattr(parquet, "merged", merged_and_told)
+    path = tmp_path / "a.parquet"
+    numbers = np.arange(NUM_ROWS)
+    table = pa.table({"a": numbers, "b": numbers * 0.5, "c": numbers * 2, "d": numbers.astype(str)})
+    pq.write_table(table, path, row_group_size=50)
+    reader = open_reader(str(path), 30, {}, None)
+    order = np.random.default_rng(0).permutation(NUM_ROWS)
+    (columns,) = taken(reader, picked_task(reader, order), NUM_ROWS, by_columns=True)
+    assert list(columns.arrays) == ["a", "b", "c", "d"]
+    for field, values in (("a", order), ("b", order * 0.5), ("c", order * 2)):
+        np.testing.assert_array_equal(columns.arrays[field], values)
+    assert list(columns.arrays["d"]) == [str(number) for number in order]
+    assert len({columns.arrays[field].ctypes.data for field in "abc"}) == 3
+    assert set(packed) == {("a", "b", "c") if most else ()}
 
 
 def test_types_are_those_of_the_first_file(tmp_path):
