@@ -368,6 +368,8 @@ def typed_columns(kinds: Mapping[str, Kind], rows: Sequence[Sequence[str]]) -> C
 
 def narrowed(numbers: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
     """A copy in a type that may be narrower: what is too large for it is infinite."""
+    if numbers.dtype == kind:
+        return numbers.copy()
     with np.errstate(over="ignore"):
         return numbers.astype(kind)
 

@@ -146,9 +146,8 @@ class CsvReader:
         if task.shard.offset_bytes is None:
             raise DataError(f"{task.shard.name}: the shard does not say at which byte it begins")
         kinds = self._kinds()
-        for piece in scan.read_pieces(
-            file, task, task.shard.offset_bytes, self._row_ends, self._bookmarks
-        ):
+        offset, size = task.shard.offset_bytes, scan.CHUNK_BLOCK_BYTES
+        for piece in scan.read_pieces(file, task, offset, self._row_ends, self._bookmarks, size):
             read = self._read_arrow(piece, kinds)
             if read is not None:
                 yield read

@@ -40,7 +40,7 @@ long to scan."""
 READ_BLOCK_BYTES: Final = 1 << 16
 """What a task may read beyond its last record."""
 
-_CHUNK_BLOCK_BYTES: Final = READ_BLOCK_BYTES * 9 // 8
+CHUNK_BLOCK_BYTES: Final = READ_BLOCK_BYTES * 9 // 8
 """Most chunks of shuffled records are read by one of these."""
 
 MAX_READ_BYTES: Final = 3 << 15
@@ -295,7 +295,7 @@ def read_raw_text(
     """
     assert task.shard.offset_bytes is not None, "chunks of text say where they begin"
     offset = task.shard.offset_bytes
-    found = list(read_pieces(file, task, offset, record_ends, bookmarks, _CHUNK_BLOCK_BYTES))
+    found = list(read_pieces(file, task, offset, record_ends, bookmarks, CHUNK_BLOCK_BYTES))
     data = b"".join(piece.data for piece in found)
     ends = np.flatnonzero(np.concatenate([piece.marks for piece in found])) + 1
     begins = np.concatenate(([0], ends[:-1]))
