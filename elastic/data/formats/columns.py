@@ -22,9 +22,16 @@ from elastic.policy.tasks.records import Columns, Picks, Shard
 from elastic.spec.names import nearest
 
 _FIRST_PICKED: Final = 1 << 10
-_PICKED: Final = 1 << 15
+_PICKED: Final = 1 << 13
 _PICKED_BYTES: Final = 8 << 20
-"""Records that are taken at a time: many of each chunk, as each costs as much however few."""
+"""Records that are taken at a time: many of each chunk, as each costs as much however few. But all
+chunks that they are of have to be there first."""
+
+_KEPT_PICKED: Final = 1 << 15
+"""The same where they are."""
+
+_SPACIOUS: Final = 4
+"""Chunks are decoded ahead where so many times those of the records at hand are kept."""
 
 _TEXT_BYTES: Final = 49
 """Of a Python text beside its characters."""
@@ -178,9 +185,41 @@ class ColumnPicking:
             else:
                 part = part.part(0, num_good)
                 block, row_bytes = self._picked(part)
-                yield block
-                count = max(1, min(_PICKED, _PICKED_BYTES // max(1, row_bytes)))
+                rest = picks.part(start + len(part), len(picks))
+                yield from self._given(block, part, rest)
+                count = self._num_at_once(rest, row_bytes)
             start += len(part)
+
+    def _num_at_once(self, rest: Picks, row_bytes: int) -> int:
+        """How many of the rest are taken next."""
+        most = max(1, _PICKED_BYTES // max(1, row_bytes))
+        are_kept = not self._missing(rest.part(0, _KEPT_PICKED))
+        return min(_KEPT_PICKED if are_kept else _PICKED, most)
+
+    def _given(self, block: Columns, picks: Picks, rest: Picks) -> Iterator[Columns]:
+        """A block in parts, between which chunks of the rest are decoded.
+
+        All chunks of a window are wanted by the first records of it. Who asks for a minibatch at a
+        time would wait for all of them then, and before have had nobody read.
+        """
+        if not self._chunks.is_spacious(_SPACIOUS * len(_shards_of(picks))):
+            yield block
+            return
+        next_one, later = rest.part(0, _PICKED), rest.part(_PICKED, 2 * _PICKED)
+        missing = self._missing(next_one)
+        further = [each for each in self._missing(later) if each not in missing]
+        ahead = missing + further[: -(-len(further) // 2)]
+        num_parts = -(-len(block) // _FIRST_PICKED) if ahead else 1
+        size, loaded = -(-len(block) // num_parts), 0
+        for number in range(num_parts):
+            yield block.part(number * size, (number + 1) * size)
+            due = len(ahead) * (number + 1) // num_parts
+            for shard in ahead[loaded:due]:
+                self._chunk(shard)
+            loaded = due
+
+    def _missing(self, picks: Picks) -> list[Shard]:
+        return [shard for shard in _shards_of(picks) if shard not in self._chunks]
 
     def _num_good(self, picks: Picks) -> int:
         """How many records come before the first one that could not be read."""
@@ -230,6 +269,12 @@ class ColumnPicking:
         return _Chunk(Packed.of(arrays), is_bad)
 
 
+def _shards_of(picks: Picks) -> list[Shard]:
+    """Of which any record is."""
+    counts = np.bincount(picks.owners, minlength=len(picks.shards))
+    return [picks.shards[owner] for owner in np.flatnonzero(counts).tolist()]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chunk:
     """The records of a shard; what stands where one is bad has no meaning."""
@@ -262,6 +307,15 @@ class RecentlyUsed(Generic[_Value]):
         self._lock = threading.Lock()
         self._values: OrderedDict[Hashable, _Value] = OrderedDict()
         self._total = 0
+        self._has_dropped = False
+
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether the value of a key is kept."""
+        return key in self._values
+
+    def is_spacious(self, count: int) -> bool:
+        """Whether so many values are kept, as far as there have been as many."""
+        return not self._has_dropped or len(self._values) >= count
 
     def get(self, key: Hashable, load: Callable[[], _Value]) -> _Value:
         """The value of a key, loaded where it is not kept."""
@@ -286,6 +340,7 @@ class RecentlyUsed(Generic[_Value]):
     def _shrink(self, room_bytes: int, least: int) -> None:
         # Counted along: there may be thousands of them.
         while self._total + room_bytes > self._max_bytes and len(self._values) > least:
+            self._has_dropped = True
             self._total -= self._size_of(self._values.popitem(last=False)[1])
 
 

@@ -92,7 +92,16 @@ def test_arrays_belong_to_who_takes_them(tmp_path, suffix):
         np.testing.assert_array_equal(columns.arrays["label"], values)
 
 
-KINDS = (np.int64, np.int8, np.float32, np.float64, np.bool_, np.uint64, np.datetime64, object)
+COLUMN_KINDS = (
+    np.int64,
+    np.int8,
+    np.float32,
+    np.float64,
+    np.bool_,
+    np.uint64,
+    np.datetime64,
+    object,
+)
 """Of columns; the last but one are no numbers that are packed, and the last is text."""
 
 
@@ -110,7 +119,7 @@ def columns_of_kinds(kinds, num_rows, first):
 
 
 @given(
-    st.lists(st.sampled_from(KINDS), min_size=1, max_size=6),
+    st.lists(st.sampled_from(COLUMN_KINDS), min_size=1, max_size=6),
     st.lists(st.integers(1, 5), min_size=1, max_size=4),
     st.booleans(),
     st.randoms(use_true_random=False),
@@ -281,6 +290,56 @@ def test_columns_that_are_not_kept_are_read_again(tmp_path, monkeypatch):
     order = np.random.default_rng(3).permutation(NUM_ROWS)
     parts = list(taken(reader, picked_task(reader, order), 9, by_columns=True))
     assert np.concatenate([part.arrays["x"] for part in parts]).tolist() == order.tolist()
+
+
+WINDOW_CHUNKS, CHUNK_ROWS = 16, 512
+
+
+def decoded_between(max_bytes, num_windows=6):
+    """Take minibatches of 1,024 records shuffled in windows of 8,192.
+
+    Returns the numbers of records taken, and which chunks were decoded for each minibatch.
+    """
+    chunks = [
+        Shard("a.csv", start, start + CHUNK_ROWS)
+        for start in range(0, num_windows * WINDOW_CHUNKS * CHUNK_ROWS, CHUNK_ROWS)
+    ]
+    decoded = []
+
+    def read(task):
+        decoded.append(task.shard)
+        yield Columns({"x": np.arange(task.start, task.end)}, task.end - task.start)
+
+    window = np.arange(WINDOW_CHUNKS * CHUNK_ROWS)
+    rng = np.random.default_rng(4)
+    order = np.concatenate(
+        [number * len(window) + rng.permutation(window) for number in range(num_windows)]
+    )
+    # A task ends within a window, as most do.
+    order = order[: -len(window) // 2]
+    blocks = kept.ColumnPicking(read, max_bytes).read(Places(chunks).pick(order))
+    found, each = [], []
+    for block in blocks:
+        found.append(block.arrays["x"])
+        each.append(list(decoded))
+        decoded.clear()
+    np.testing.assert_array_equal(np.concatenate(found), order)
+    return list(map(len, found)), each
+
+
+def test_chunks_of_a_window_are_decoded_one_by_one_before_it_begins():
+    sizes, decoded = decoded_between(1 << 30)
+    # Sixteen belong to each window, that is to eight minibatches.
+    assert max(map(len, decoded[2:])) <= 4
+    assert sizes[:-3] == [1024] * (len(sizes) - 3)
+    every = [shard for each in decoded for shard in each]
+    assert len(every) == len(set(every)) == 6 * WINDOW_CHUNKS
+
+
+@pytest.mark.parametrize("num_windows", [2, 3, 6])
+def test_little_is_decoded_twice_where_few_chunks_are_kept(num_windows):
+    _, decoded = decoded_between(num_windows * WINDOW_CHUNKS * CHUNK_ROWS * 8)
+    assert sum(map(len, decoded)) <= 1.5 * 6 * WINDOW_CHUNKS
 
 
 FIELDS = st.one_of(
