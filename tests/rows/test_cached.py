@@ -6,7 +6,7 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 from support.local_jobs import eventually
-from support.redis_servers import redis_server
+from support.redis_servers import WRITES_AT_ONCE, redis_server
 from support.row_store_contract import DIM, FORMS, make, noted, numbers, rows_of
 
 from elastic.errors import TrainingError
@@ -19,7 +19,7 @@ from elastic.rows.store import RowsLostError
 
 @pytest.fixture
 def server(tmp_path):
-    with redis_server(tmp_path / "redis") as server:
+    with redis_server(tmp_path / "redis", *WRITES_AT_ONCE) as server:
         yield server
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.redis_servers import PASSWORD, redis_server
+from support.redis_servers import PASSWORD, WRITES_AT_ONCE, redis_server
 from support.row_store_contract import FORMS, TABLE, make, noted, numbers, rows_of, scanned
 
 from elastic.errors import TrainingError, UserError
@@ -18,7 +18,7 @@ PATIENCE_S = 0.5
 
 @pytest.fixture
 def server(tmp_path):
-    with redis_server(tmp_path / "redis") as server:
+    with redis_server(tmp_path / "redis", *WRITES_AT_ONCE) as server:
         yield server
 
 
@@ -195,7 +195,7 @@ class TestServerThatDies:
         store.open(FORMS)
         make(store, deep=rows_of([1], 1))
         server.keep_disk(tmp_path / "elsewhere")
-        with redis_server(tmp_path / "elsewhere") as other:
+        with redis_server(tmp_path / "elsewhere", *WRITES_AT_ONCE) as other:
             addresses.append(other.address)
             make(store, deep=rows_of([1], 2))
             server.kill()

@@ -1,5 +1,6 @@
 """Real local jobs with real supervisors, whose replicas are small programs."""
 
+import ctypes
 import json
 import os
 import signal
@@ -110,13 +111,21 @@ class Jobs:
 def unreadable(path):
     """A file or folder that cannot be looked at meanwhile; root may enter any, but no loop."""
     aside = path.with_name(f".{path.name}.aside")
-    path.rename(aside)
-    path.symlink_to(path)
+    aside.symlink_to(path)
+    _exchange(path, aside)
     try:
         yield
     finally:
-        path.unlink()
-        aside.rename(path)
+        _exchange(path, aside)
+        aside.unlink()
+
+
+def _exchange(one, other):
+    """Have two paths change places at once: whoever looks in between would see that one is gone."""
+    of_here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(of_here, os.fsencode(one), of_here, os.fsencode(other), exchange):
+        raise OSError(ctypes.get_errno(), f"{one} and {other} cannot be exchanged")
 
 
 def eventually(probe):

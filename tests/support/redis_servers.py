@@ -15,12 +15,14 @@ from support.scraping import free_ports
 
 PASSWORD = "of-a-test"
 NUM_SLOTS = 16384
+WRITES_AT_ONCE = ("--appendfsync", "always")
+"""By everysec what was answered may be written up to 2 s later, while the disk is busy."""
+
 CLUSTERED = [
     *("--cluster-enabled", "yes", "--masterauth", PASSWORD),
     # How long one is away until its copy takes its place, in milliseconds.
     *("--cluster-node-timeout", "1000"),
-    # By everysec what was answered may be written up to 2 s later, while the disk is busy.
-    *("--appendfsync", "always"),
+    *WRITES_AT_ONCE,
 ]
 
 
