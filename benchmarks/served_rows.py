@@ -50,7 +50,7 @@ class ServedRows:
         self._memory = SharedMemory(self._layout.size_bytes)
         self._version = 0
         self._address = address
-        self._sent = ServerClient(address, TOKEN)
+        self._sent: ServerClient
         self._here: ServerClient
         self._master: AsyncServerClient
         self._loop = asyncio.new_event_loop()
@@ -75,7 +75,12 @@ class ServedRows:
         )
         proof, failure = self._wait(self._master.load(share))
         assert not failure, failure
-        self._here = ServerClient(self._address, TOKEN, sockets=SocketPlace(proof.calls_at))
+        self._here, self._sent = (
+            ServerClient(
+                self._address, TOKEN, sockets=SocketPlace.of(proof, self._address, is_here=is_here)
+            )
+            for is_here in (True, False)
+        )
         for part in rows:
             self._wait(self._master.put_rows(ERA, self._form.table.name, part))
 
