@@ -95,6 +95,11 @@ class Packed:
     others: dict[str, NDArray[Any]]
 
     @classmethod
+    def apart(cls, arrays: Mapping[str, NDArray[Any]]) -> "Packed":
+        """The same columns each by itself, without a copy."""
+        return cls(tuple(arrays), (), dict(arrays))
+
+    @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]]) -> "Packed":
         """Copies numbers, and keeps what else there is."""
         by_type: dict[np.dtype[Any], list[str]] = {}

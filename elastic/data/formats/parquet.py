@@ -52,7 +52,7 @@ class Group:
 
     Attributes:
         columns: By field.
-        packed: Those that hold a number for each record; none where these are very many.
+        packed: Those that hold a number for each record; each by itself where these are very many.
     """
 
     columns: dict[str, Column]
@@ -358,9 +358,9 @@ def _grouped(columns: dict[str, Column]) -> Group:
         for field, column in columns.items()
         if isinstance(column, Arrays) and column.values.ndim == 1
     }
-    if sum(column.nbytes for column in numbers.values()) > _PACKED_BYTES:
-        numbers = {}
-    packed = Packed.of({field: column.values for field, column in numbers.items()})
+    is_large = sum(column.nbytes for column in numbers.values()) > _PACKED_BYTES
+    pack = Packed.apart if is_large else Packed.of
+    packed = pack({field: column.values for field, column in numbers.items()})
     views = {
         field: Arrays(values, numbers[field].nulls) for field, values in packed.columns.items()
     }

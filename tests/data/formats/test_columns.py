@@ -149,12 +149,19 @@ def test_rows_of_several_places_are_merged_in_any_order(kinds, sizes, is_alike, 
         assert array.flags.c_contiguous
 
 
-@pytest.mark.parametrize("most", [0, 64 << 20], ids=["many", "few"])
-def test_numbers_of_a_row_group_are_packed_unless_they_are_very_many(tmp_path, monkeypatch, most):
-    packed = []
+PACKED_MOST = {"all are many": (0, {0}), "few": (64 << 20, {2}), "some are many": (1000, {0, 2})}
+"""Bytes that are packed at most, where a row group has 1,440 and the last one 480, and how many
+blocks there are then."""
+
+
+@pytest.mark.parametrize(("most", "blocks"), PACKED_MOST.values(), ids=PACKED_MOST)
+def test_numbers_of_a_row_group_are_packed_unless_they_are_very_many(
+    tmp_path, monkeypatch, most, blocks
+):
+    packed = set()
 
     def merged_and_told(parts):
-        packed.extend(each.fields for _, each in parts)
+        packed.update(len(each.blocks) for _, each in parts)
         return merged(parts)
 
     monkeypatch.setattr(parquet, "_PACKED_BYTES", most)
@@ -162,7 +169,7 @@ def test_numbers_of_a_row_group_are_packed_unless_they_are_very_many(tmp_path, m
     path = tmp_path / "a.parquet"
     numbers = np.arange(NUM_ROWS)
     table = pa.table({"a": numbers, "b": numbers * 0.5, "c": numbers * 2, "d": numbers.astype(str)})
-    pq.write_table(table, path, row_group_size=50)
+    pq.write_table(table, path, row_group_size=60)
     reader = open_reader(str(path), 30, {}, None)
     order = np.random.default_rng(0).permutation(NUM_ROWS)
     (columns,) = taken(reader, picked_task(reader, order), NUM_ROWS, by_columns=True)
@@ -171,7 +178,7 @@ def test_numbers_of_a_row_group_are_packed_unless_they_are_very_many(tmp_path, m
         np.testing.assert_array_equal(columns.arrays[field], values)
     assert list(columns.arrays["d"]) == [str(number) for number in order]
     assert len({columns.arrays[field].ctypes.data for field in "abc"}) == 3
-    assert set(packed) == {("a", "b", "c") if most else ()}
+    assert packed == blocks
 
 
 def test_types_are_those_of_the_first_file(tmp_path):
