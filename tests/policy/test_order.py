@@ -1,5 +1,7 @@
 """Which record stands at which position: pinned, a bijection, and as random as a draw."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,34 @@ def test_the_order_is_part_of_the_format_and_never_changes():
     form = OrderForm(Shuffle.RECORDS, mixed=2)
     assert epoch(12, form=form, chunks=range(0, 12, 2)).tolist() == PINNED_CHUNKS
     assert epoch(8, form=OrderForm(Shuffle.TASKS, chunk=3)).tolist() == PINNED_TASKS
+
+
+def sent_through(place, size, key):
+    """The format in whole numbers of Python, place by place."""
+    digest = hashlib.blake2b(key.encode(), digest_size=64).digest()
+    half = max(1, -(-(size - 1).bit_length() // 2))
+    while True:
+        left, right = place >> half, place % (1 << half)
+        for at in range(0, 64, 8):
+            mixed = right ^ int.from_bytes(digest[at : at + 8], "little")
+            for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+                mixed = (mixed ^ mixed >> 33) * multiplier % (1 << 64)
+            left, right = right, left ^ (mixed ^ mixed >> 33) % (1 << half)
+        place = left << half | right
+        if place < size:
+            return place
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000, 4097, 1 << 20, (1 << 30) + 1, 1 << 45])
+def test_a_permutation_is_what_its_format_says_at_every_size(size):
+    """Sizes above and below which steps are looked up; few places and many."""
+    rng = np.random.default_rng(size)
+    for places in (rng.integers(0, size, 3), rng.integers(0, size, 300)):
+        before = places.copy()
+        found = permute(places, size, "0/1/window/2")
+        expected = [sent_through(place, size, "0/1/window/2") for place in places.tolist()]
+        assert found.tolist() == expected
+        assert (places == before).all()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 16, 17, 255, 1000, 65_537])

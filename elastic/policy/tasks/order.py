@@ -43,6 +43,9 @@ _MULTIPLIERS: Final = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC
 _AT_ONCE: Final = 1 << 13
 """Numbers whose steps stay within the cache of a core."""
 
+_MAX_KEPT_HALF: Final = 15
+"""Bits of a half for which what rounds make of it is kept: 2 MiB, for up to 2**30 records."""
+
 
 class Shuffle(StrEnum):
     """What is put into another order in each epoch."""
@@ -68,51 +71,62 @@ def permute(places: Numbers, size: int, key: str) -> Numbers:
     Returns:
         (n,) int64, each in [0, size): a bijection of [0, size).
     """
-    half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))
-    send: Callable[[Words], Words] = partial(_feistel, half=half, keys=_round_keys(key))
-    num_words = 1 << 2 * int(half)
+    half = max(1, -(-(size - 1).bit_length() // 2))
+    send: Callable[[Numbers], Numbers] = partial(_feistel, half=half, key=key)
+    num_words = 1 << 2 * half
     if num_words <= min(MAX_TABLE, 4 * len(places)):
         # Calls would cost more than their few numbers, so all are sent through at once.
-        send = send(np.arange(num_words, dtype=np.uint64)).__getitem__
-    result = send(places.astype(np.uint64))
+        send = send(np.arange(num_words)).__getitem__
+    result = send(places)
     while (outside := np.flatnonzero(result >= size)).size:
         result[outside] = send(result[outside])
-    return result.astype(np.int64)
-
-
-def _feistel(values: Words, half: np.uint64, keys: Sequence[np.uint64]) -> Words:
-    result = np.empty_like(values)
-    for start in range(0, len(values), _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        result[some] = _sent_through(values[some], half, keys)
     return result
 
 
-def _sent_through(values: Words, half: np.uint64, keys: Sequence[np.uint64]) -> Words:
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    left, right = values >> half, values & mask
-    mixed, shifted = np.empty_like(values), np.empty_like(values)
+def _feistel(values: Numbers, half: int, key: str) -> Numbers:
+    mixed = (_kept_mixed if half <= _MAX_KEPT_HALF else _mixed)(half, key)
+    result = np.empty_like(values)
+    for start in range(0, len(values), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        left, right = values[some] >> half, values[some] & ((1 << half) - 1)
+        for number in range(ROUNDS):
+            left ^= mixed(number, right)
+            left, right = right, left
+        left <<= half
+        result[some] = left | right
+    return result
+
+
+def _mixed(half: int, key: str) -> Callable[[int, Numbers], Numbers]:
+    """What each round makes of right halves."""
+    keys = _round_keys(key)
+    return lambda number, right: _through(right.astype(np.uint64) ^ keys[number], half)
+
+
+@lru_cache(maxsize=8)
+def _kept_mixed(half: int, key: str) -> Callable[[int, Numbers], Numbers]:
+    """The same, looked up."""
+    rights = np.arange(1 << half, dtype=np.uint64)
+    tables = _through(rights ^ _round_keys(key)[:, np.newaxis], half)
+    # In a mode that looks at no index twice; all are inside.
+    return lambda number, right: tables[number].take(right, mode="clip")
+
+
+def _through(values: Words, half: int) -> Numbers:
+    """The lowest bits of MurmurHash3's finalizer; changes the values."""
     # Into memory that is there: new memory for each step would cost more than what is computed.
-    for key in keys:
-        np.bitwise_xor(right, key, out=mixed)
-        for multiplier in _MULTIPLIERS:
-            np.right_shift(mixed, _SHIFT, out=shifted)
-            np.bitwise_xor(mixed, shifted, out=mixed)
-            np.multiply(mixed, multiplier, out=mixed)
-        np.right_shift(mixed, _SHIFT, out=shifted)
-        np.bitwise_xor(mixed, shifted, out=mixed)
-        np.bitwise_and(mixed, mask, out=mixed)
-        np.bitwise_xor(left, mixed, out=left)
-        left, right = right, left
-    left <<= half
-    left |= right
-    return left
+    shifted = np.empty_like(values)
+    for multiplier in _MULTIPLIERS:
+        values ^= np.right_shift(values, _SHIFT, out=shifted)
+        values *= multiplier
+    values ^= np.right_shift(values, _SHIFT, out=shifted)
+    values &= np.uint64((1 << half) - 1)
+    return values.view(np.int64)
 
 
-@lru_cache(maxsize=64)
-def _round_keys(key: str) -> tuple[np.uint64, ...]:
+def _round_keys(key: str) -> Words:
     digest = hashlib.blake2b(key.encode(), digest_size=8 * ROUNDS).digest()
-    return tuple(np.frombuffer(digest, "<u8").astype(np.uint64))
+    return np.frombuffer(digest, "<u8").astype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
