@@ -368,8 +368,8 @@ def check_fit(what: str, expected: Mapping[str, Array], given: Mapping[str, Arra
     unknown = [name for name in given if name not in expected]
     if missing or unknown:
         raise CheckpointError(
-            f"the {what} do not fit this model: missing {_some(missing)}, unknown "
-            f"{_some(unknown)}: use the model they were saved from"
+            f"the {what} do not fit this model: missing {some(missing)}, unknown "
+            f"{some(unknown)}: use the model they were saved from"
         )
     for name, array in expected.items():
         other = given[name]
@@ -390,7 +390,8 @@ def copy_values(
             np.copyto(array, own[name])
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """Names for people: the first few, and how many more there are."""
     shown = ", ".join(names[:3]) or "nothing"
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 

@@ -27,6 +27,7 @@ from elastic.frameworks.base import (
     mean_of,
     mean_state,
     named_results,
+    some,
     widened,
 )
 from elastic.frameworks.embeddings import reading, recording
@@ -275,6 +276,7 @@ class TorchModel:
         """Copy values in, by name; None leaves what is there."""
         targets: list[tuple[torch.Tensor, Array]] = []
         if parameters is not None:
+            self._check_none_frozen(parameters)
             check_fit("parameters", _stand_ins(self.trained), parameters)
             targets += [(self.trained[name], array) for name, array in parameters.items()]
         if state is not None:
@@ -282,6 +284,16 @@ class TorchModel:
             check_fit("state", _stand_ins(buffers), state)
             targets += [(buffers[name], array) for name, array in state.items()]
         fill_all(targets)
+
+    def _check_none_frozen(self, parameters: Mapping[str, Array]) -> None:
+        frozen = [n for n, p in self.module.named_parameters() if n not in self.trained]
+        if given := [name for name in frozen if name in parameters]:
+            raise CheckpointError(
+                f"the parameters of this model do not include {some(given)}: it does not train "
+                "them (requires_grad is False), and every process makes those itself: have the "
+                "function that makes the module load all of them from the .safetensors that "
+                "--output has written, and freeze them there, instead of naming a checkpoint"
+            )
 
     def gradients(self, batch: Batch, seed: int, *, with_metrics: bool = False) -> StepResult:
         """Forward and backward pass in training mode."""

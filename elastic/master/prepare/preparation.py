@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from elastic.callbacks import Callback
-from elastic.checkpoints.cuts import list_cuts, no_cut_at, read_cut
+from elastic.checkpoints.cuts import Cut, list_cuts, no_cut_at, read_cut
 from elastic.checkpoints.manifest import MANIFEST
 from elastic.checkpoints.rows import refuse_rows
 from elastic.checkpoints.table_files import rows_folder
@@ -19,7 +19,7 @@ from elastic.data.base import Chunks, DataReader
 from elastic.data.taking import read_whole
 from elastic.errors import CheckpointError, DataError, ModelDefError, UserError
 from elastic.frameworks import load_framework
-from elastic.frameworks.base import Batch, Framework, Model
+from elastic.frameworks.base import Batch, Framework, Model, Tensors
 from elastic.master.parameters.store import ParameterStore, Watched, unwatched
 from elastic.policy.tasks.epochs import minibatches_of_epoch, updates_of_job
 from elastic.policy.tasks.ledger import LedgerConfig
@@ -198,11 +198,24 @@ def build_store(
         cut = read_cut(checkpoint_path(Path(spec.checkpoint_filename_for_init)))
         if not model.tables:
             refuse_rows(cut.rows)
-        store.load(0 if is_trained else cut.version, cut.parameters, cut.state, None)
+        store.load(0 if is_trained else cut.version, *_values_for(model, cut), None)
     elif spec.model:
         at(f"model={spec.model}")
         _load_export(model, Path(spec.model))
     return store
+
+
+def _values_for(model: Model, cut: Cut) -> tuple[Tensors, Tensors]:
+    """The parameters and the state of a cut, as this model has them.
+
+    Of a Keras layer that is frozen it is state what was trained before, and the other way round.
+    Where the names are others than the model's they stay as they are, and the model tells which.
+    """
+    held = {**cut.parameters, **cut.state}
+    parameters, state = model.parameters(), model.state()
+    if held.keys() != parameters.keys() | state.keys():
+        return cut.parameters, cut.state
+    return {name: held[name] for name in parameters}, {name: held[name] for name in state}
 
 
 def _load_export(model: Model, path: Path) -> None:
