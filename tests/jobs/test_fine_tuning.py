@@ -75,7 +75,7 @@ def train(tmp_path):
 
 
 def values(status):
-    """All that a job ended with, by name, without the names that Keras gives to models."""
+    """All that a job ended with, by name, and the names of what was trained."""
     cut = read_cut(Path(status.checkpoint))
     return {**cut.parameters, **cut.state}, set(cut.parameters)
 

@@ -224,6 +224,7 @@ class TorchModel:
         self._device = device
         self._sources = sources_of(module)
         self.trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        self._frozen = [n for n, p in module.named_parameters() if not p.requires_grad]
         saved = module.state_dict().keys()
         self._buffers = {n: b for n, b in module.named_buffers() if n in saved}
         self._held_parameters = HostCopies()
@@ -286,8 +287,7 @@ class TorchModel:
         fill_all(targets)
 
     def _check_none_frozen(self, parameters: Mapping[str, Array]) -> None:
-        frozen = [n for n, p in self.module.named_parameters() if n not in self.trained]
-        if given := [name for name in frozen if name in parameters]:
+        if given := [name for name in self._frozen if name in parameters]:
             raise CheckpointError(
                 f"the parameters of this model do not include {some(given)}: it does not train "
                 "them (requires_grad is False), and every process makes those itself: have the "
