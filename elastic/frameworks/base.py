@@ -9,7 +9,7 @@ frameworks.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
@@ -139,6 +139,23 @@ class Model(Values, Protocol):
     @property
     def replacement(self) -> Replacement | None:
         """What a threshold has made of ordinary embedding layers; None where there was none."""
+
+    @property
+    def frozen_names(self) -> Collection[str]:
+        """Of values that are neither trained nor changed by a step; the same in each process.
+
+        They are not among the `state`, and are given to a process once.
+        """
+
+    def frozen(self) -> Tensors:
+        """Those values by name, in arrays that never change."""
+
+    def load_frozen(self, values: Mapping[str, Array]) -> None:
+        """Copy them in.
+
+        Raises:
+            CheckpointError: As `load` does.
+        """
 
     def read_rows_from(self, reader: RowReader) -> None:
         """Have layers get their rows there; before this all rows have their first values.
@@ -388,6 +405,26 @@ def copy_values(
     for given, own in ((parameters, values.parameters()), (state, values.state())):
         for name, array in given.items():
             np.copyto(array, own[name])
+
+
+def load_whole(model: Model, parameters: Mapping[str, Array], state: Mapping[str, Array]) -> None:
+    """Copy in what a cut has, where what is frozen lies with the state.
+
+    Raises:
+        CheckpointError: As `Model.load` does.
+    """
+    moving, frozen = split_state(model, state)
+    model.load(parameters, moving)
+    model.load_frozen(frozen)
+
+
+def split_state(model: Model, state: Mapping[str, Array]) -> tuple[Tensors, Tensors]:
+    """The state of a cut, without what is frozen, and that."""
+    names = model.frozen_names
+    return (
+        {name: array for name, array in state.items() if name not in names},
+        {name: array for name, array in state.items() if name in names},
+    )
 
 
 def some(names: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ from elastic.policy.updates.aggregation import RefuseStale
 from elastic.policy.updates.update_group import Outcome
 from elastic.rows.base import RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.layout import iter_chunks
+from elastic.rpc.layout import Layout, iter_chunks
 from elastic.rpc.messages import (
     layout_from_proto,
     slices_to_proto,
@@ -123,9 +123,16 @@ class MasterServicer:
         return pb.GetTaskReply(wait_s=WAIT_S)
 
     async def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | Pieces]:
-        """Send the newest version, if the worker lacks it."""
+        """Send the newest version, if the worker lacks it, or what is the same in all."""
         session = self._session(request.session)
         parameters = self._job.parameters
+        if request.frozen:
+            values = parameters.model.frozen()
+            layout = Layout.of(values)
+            yield pb.ModelChunk(header=pb.ModelHeader(state=specs_to_proto(layout.specs)))
+            for pieces in iter_chunks(layout, list(values.values())):
+                yield encode_data(pieces)
+            return
         wanted = request.version if request.HasField("version") else parameters.version
         if request.HasField("have_version") and request.have_version == wanted:
             yield pb.ModelChunk(header=pb.ModelHeader(model_version=wanted, unchanged=True))

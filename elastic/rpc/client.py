@@ -282,6 +282,12 @@ class MasterClient:
         )
         return pulled
 
+    def get_frozen(self, session: Session) -> Mapping[str, Array]:
+        """What is the same in all versions of the model, by name, in arrays of the caller's own."""
+        request = pb.GetModelRequest(session=session.key, frozen=True)
+        pulled: PulledModel = self._retry("GetModel", lambda method: self._pull(method, request))
+        return pulled.state
+
     def get_rows(
         self, session: Session, table: Table, ids: Ids, version: int | None = None
     ) -> Values:

@@ -489,16 +489,18 @@ class GetTaskReply(_message.Message):
     def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., wait_s: _Optional[float] = ..., finished: bool = ...) -> None: ...
 
 class GetModelRequest(_message.Message):
-    __slots__ = ("session", "have_version", "shares_memory", "version")
+    __slots__ = ("session", "have_version", "shares_memory", "version", "frozen")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     HAVE_VERSION_FIELD_NUMBER: _ClassVar[int]
     SHARES_MEMORY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
     session: str
     have_version: int
     shares_memory: bool
     version: int
-    def __init__(self, session: _Optional[str] = ..., have_version: _Optional[int] = ..., shares_memory: bool = ..., version: _Optional[int] = ...) -> None: ...
+    frozen: bool
+    def __init__(self, session: _Optional[str] = ..., have_version: _Optional[int] = ..., shares_memory: bool = ..., version: _Optional[int] = ..., frozen: bool = ...) -> None: ...
 
 class ModelHeader(_message.Message):
     __slots__ = ("model_version", "unchanged", "parameters", "state", "shared", "has_rows")

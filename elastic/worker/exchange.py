@@ -54,6 +54,9 @@ class Exchange(Protocol):
             VersionGoneError: That version is not kept any more.
         """
 
+    def get_frozen(self) -> Mapping[str, Array]:
+        """What is the same in all versions, by name, in arrays of the caller's own."""
+
     def report_gradient(
         self,
         header: pb.GradientHeader,
@@ -117,6 +120,10 @@ class MasterExchange:
     def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
         """See `Exchange`."""
         return self._client.get_model(self._current, have_version, version)
+
+    def get_frozen(self) -> Mapping[str, Array]:
+        """See `Exchange`."""
+        return self._client.get_frozen(self._current)
 
     def report_gradient(
         self,
@@ -280,6 +287,10 @@ class ServerExchange:
             # One had nothing new when it was asked, and has what the others have now.
             return self.get_model(None)
         return self._assembled(pulled_version, shares)
+
+    def get_frozen(self) -> Mapping[str, Array]:
+        """See `Exchange`: the servers need none of it."""
+        return self._client.get_frozen(self._current)
 
     def report_gradient(
         self,

@@ -161,6 +161,7 @@ class PulledParameters:
         self._sequence = 0
         self._version: int | None = None
         self._state: Tensors = {}
+        self._has_frozen = False
         self._steps_since_pull = 0
         self._is_stale = True
 
@@ -177,6 +178,7 @@ class PulledParameters:
         self._rows.begin(session)
         self._sequence = 0
         self._version, self._is_stale = None, True
+        self._has_frozen = not self._model.frozen_names
 
     def doubt_version(self) -> None:
         """Ask before the next step; local updates keep to their number of steps."""
@@ -274,6 +276,11 @@ class PulledParameters:
         """Have a version, the newest for None; transfers nothing if it is here already."""
         have_version = None if self._steps_since_pull else self._version
         began_s = time.perf_counter()
+        if not self._has_frozen:
+            frozen = self._exchange.get_frozen()
+            self._model.load_frozen(frozen)
+            self._meter.received(_size_bytes(frozen))
+            self._has_frozen = True
         pulled = self._exchange.get_model(have_version, version)
         self._meter.pulled(time.perf_counter() - began_s)
         if pulled is not None:

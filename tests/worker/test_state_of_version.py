@@ -35,8 +35,12 @@ class Client:
 class Model:
     """Has a moving mean, which every gradient moves."""
 
-    def __init__(self):
+    def __init__(self, frozen_names=()):
         self.state = {}
+        self.frozen_names = frozen_names
+
+    def load_frozen(self, values):
+        self.frozen = values
 
     def load(self, parameters, state):
         self.state = {name: array.copy() for name, array in state.items()}
@@ -79,3 +83,40 @@ def test_after_a_wait_for_a_task_the_newest_version_is_asked_for():
     parameters.doubt_version()
     parameters.fill()
     assert asked[1][1] == 0
+
+
+def test_what_is_the_same_in_all_versions_is_asked_for_once_a_session():
+    client, calls = Client(), []
+    model = Model({"base"})
+    session = SimpleNamespace(key="k", shares_memory=False)
+
+    def get_frozen(of):
+        assert of is session
+        calls.append("frozen")
+        return {"base": np.full(1, len(calls))}
+
+    def get_model(*arguments):
+        calls.append("version")
+        return Client.get_model(client, *arguments)
+
+    client.get_frozen, client.get_model = get_frozen, get_model
+    parameters = PulledParameters(MasterExchange(client), model, None, 1)
+    parameters.begin(session)
+    # To evaluate, before anything is computed, and then to compute.
+    parameters.fill_version(0)
+    parameters.fill()
+    assert calls == ["frozen", "version", "version"]
+    assert model.frozen == {"base": 1}
+    session = SimpleNamespace(key="of the next master", shares_memory=False)
+    parameters.begin(session)
+    parameters.fill()
+    assert calls[3:] == ["frozen", "version"]
+    assert model.frozen == {"base": 4}
+
+
+def test_a_model_without_them_asks_for_none():
+    parameters = PulledParameters(MasterExchange(Client()), Model(), None, 1)
+    parameters.begin(SimpleNamespace(key="k", shares_memory=False))
+    # The client of this test has no such call.
+    parameters.fill()
+    assert parameters.version == 0

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.parametrize(
 class Model:
     """Counts records; its state counts steps, and every gradient moves it."""
 
+    frozen_names = ()
+
     def __init__(self, is_spread):
         self.counts, self.steps = np.full(NUM_RECORDS, np.nan), np.full((), np.nan)
         self._is_spread = is_spread

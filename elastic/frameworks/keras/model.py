@@ -1,6 +1,6 @@
 """A Keras model with the user's loss and metrics, as compiled functions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +32,8 @@ from elastic.frameworks.keras.embedding import (
 )
 from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.export import load_file, load_folder, save_file, save_folder
-from elastic.frameworks.keras.variables import VariableGroup, to_array, variable_names
+from elastic.frameworks.keras.frozen import unwritten
+from elastic.frameworks.keras.variables import VariableGroup, described, to_array, variable_names
 from elastic.frameworks.user_code import leaves, metric_functions, predicted_arrays
 from elastic.rows.base import RowReader, Table
 from elastic.spec.model_def import ModelDef
@@ -47,6 +48,10 @@ INITIAL_LOSS_SCALE: Final = 2.0**15
 
 GROWTH_STEPS: Final = 2000
 """Steps without an overflow after which a larger factor is tried, as Keras does."""
+
+FROZEN_BYTES: Final = 1 << 20
+"""From so much untrained state on it is worth a look which of it no step changes: the look traces
+the training step, which the master does not otherwise do."""
 
 
 class KerasMetrics:
@@ -163,9 +168,8 @@ class KerasModel:
         named = dict(zip(variable_names(model.weights), model.weights, strict=True))
         trained = {id(variable) for variable in model.trainable_variables}
         self.trained = {name: v for name, v in named.items() if id(v) in trained}
-        self._state = {name: v for name, v in named.items() if id(v) not in trained}
+        self._untrained = {name: v for name, v in named.items() if id(v) not in trained}
         self._trained_group = VariableGroup(self.trained)
-        self._state_group = VariableGroup(self._state)
         weights = {id(variable) for variable in model.weights}
         self._seed_states = [v for v in model.variables if id(v) not in weights]
         # Traced for the very size of a minibatch: of a dimension that is known, TensorFlow makes
@@ -177,6 +181,11 @@ class KerasModel:
         self._evaluation: Callable[..., Any] = self._evaluate
         self._is_evaluated = False
         self._prediction = tf.function(self._predict, reduce_retracing=True)
+        frozen = self._find_frozen()
+        self._frozen = {name: v for name, v in self._untrained.items() if name in frozen}
+        self._state = {name: v for name, v in self._untrained.items() if name not in frozen}
+        self._frozen_group = VariableGroup(self._frozen)
+        self._state_group = VariableGroup(self._state)
 
     @property
     def tables(self) -> Sequence[Table]:
@@ -193,8 +202,22 @@ class KerasModel:
         return self._trained_group.read()
 
     def state(self) -> Tensors:
-        """The other weights, such as batch-norm statistics."""
+        """The other weights that a step may change, such as batch-norm statistics."""
         return self._state_group.read()
+
+    @property
+    def frozen_names(self) -> Collection[str]:
+        """Weights that no step changes, as of layers that are not trained, if they are large."""
+        return self._frozen.keys()
+
+    def frozen(self) -> Tensors:
+        """See `Model`."""
+        return self._frozen_group.read()
+
+    def load_frozen(self, values: Mapping[str, Array]) -> None:
+        """See `Model`."""
+        self._frozen_group.check("state", values)
+        self._frozen_group.write(values)
 
     def copy_into(self, parameters: Mapping[str, Array], state: Mapping[str, Array]) -> None:
         """See `Values`."""
@@ -222,16 +245,18 @@ class KerasModel:
         if with_metrics and not self._is_evaluated:
             # Metrics may make their variables now, which a compiled step cannot.
             self.metrics(batch)
-        numbers = np.arange(len(self._seed_states), dtype=np.int64)
-        seeds = (seed + numbers * _SEED_STRIDE) % 2**31
         step = self._measured_step if with_metrics else self._step
         with reading(self._sources), keras_code("the training step"):
-            loss, gradients, state, rows, *values = self._scaled_step(
-                step, batch, tf.constant(seeds)
+            loss, gradients, untrained, rows, *values = self._scaled_step(
+                step, batch, self._seeds(seed)
             )
         return StepResult(
             gradients=dict(zip(self.trained, map(to_array, gradients), strict=True)),
-            state=dict(zip(self._state, map(to_array, state), strict=True)),
+            state={
+                name: to_array(value)
+                for name, value in zip(self._untrained, untrained, strict=True)
+                if name in self._state
+            },
             loss=float(loss),
             metrics=self._built_metrics().states(values[0], batch.num_examples) if values else (),
             rows=row_gradients(rows),
@@ -239,6 +264,25 @@ class KerasModel:
 
     def lay_gradients_in(self, arrays: Mapping[str, Array]) -> None:
         """See `Model`: they are in memory of the framework's own."""
+
+    def _find_frozen(self) -> Collection[str]:
+        """What of the untrained weights the training step, traced for the sample, leaves alone."""
+        size_bytes = sum(array.nbytes for array in described(self._untrained).values())
+        if size_bytes < FROZEN_BYTES:
+            return ()
+        if self._sample.labels is None or not self._sample.num_examples:
+            return ()
+        factor = None if self._loss_scale is None else tf.constant(self._loss_scale.factor)
+        with reading(self._sources), keras_code("the training step"):
+            traced = self._step.get_concrete_function(
+                self._sample.features, self._sample.labels, self._seeds(0), factor
+            )
+        return unwritten(self._untrained, traced.graph)
+
+    def _seeds(self, seed: int) -> Any:
+        """One for each of the model's generators."""
+        numbers = np.arange(len(self._seed_states), dtype=np.int64)
+        return tf.constant((seed + numbers * _SEED_STRIDE) % 2**31)
 
     def _scaled_step(self, step: Callable[..., Any], batch: Batch, seeds: Any) -> Any:
         scale = self._loss_scale
@@ -326,7 +370,7 @@ class KerasModel:
         return *result, self._built_metrics().update(labels, predictions)
 
     def _derive(self, features: Any, labels: Any, seeds: Any, factor: Any) -> Any:
-        """Loss, gradients, state, gradients of rows, and predictions."""
+        """Loss, gradients, untrained weights, gradients of rows, and predictions."""
         for index, variable in enumerate(self._seed_states):
             variable.assign(tf.cast(tf.stack([seeds[index], 0]), variable.dtype))
         variables = [variable.value for variable in self.trained.values()]
@@ -344,8 +388,9 @@ class KerasModel:
         of_rows = list(map(dense_rows, of_rows, reads.rows))
         if factor is not None:
             dense, of_rows = _divided(dense, factor), _divided(of_rows, factor)
-        state = [variable.value.read_value() for variable in self._state.values()]
-        return loss, dense, state, with_gradients(reads, of_rows), predictions
+        # Reading shares memory, so that what nobody looks at costs nothing.
+        untrained = [variable.value.read_value() for variable in self._untrained.values()]
+        return loss, dense, untrained, with_gradients(reads, of_rows), predictions
 
     def _predict(self, features: Any) -> Any:
         return self.model(features, training=False)

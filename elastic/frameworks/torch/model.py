@@ -286,6 +286,19 @@ class TorchModel:
             targets += [(buffers[name], array) for name, array in state.items()]
         fill_all(targets)
 
+    @property
+    def frozen_names(self) -> Collection[str]:
+        """See `Model`: what is not trained every process makes itself."""
+        return ()
+
+    def frozen(self) -> Tensors:
+        """See `Model`."""
+        return {}
+
+    def load_frozen(self, values: Mapping[str, Array]) -> None:
+        """See `Model`."""
+        check_fit("state", {}, values)
+
     def _check_none_frozen(self, parameters: Mapping[str, Array]) -> None:
         if given := [name for name in self._frozen if name in parameters]:
             raise CheckpointError(

@@ -24,7 +24,7 @@ from elastic.checkpoints.cuts import (
 )
 from elastic.checkpoints.destinations import advice, in_words
 from elastic.errors import CheckpointError, UserError
-from elastic.frameworks.base import Model
+from elastic.frameworks.base import Model, load_whole
 from elastic.master.coordination.rounds import EvaluationRound
 from elastic.master.coordination.running import RunningJob
 from elastic.master.cutter import Cutter, FencedWriter
@@ -129,7 +129,7 @@ class BestVersions:
             CheckpointError: It is damaged, or gone.
         """
         cut = await asyncio.to_thread(read_cut, self.path(version))
-        model.load(cut.parameters, cut.state)
+        load_whole(model, cut.parameters, cut.state)
 
     def path(self, version: int) -> Path:
         """Where the best version is."""

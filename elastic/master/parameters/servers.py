@@ -320,7 +320,7 @@ class ServerParameters:
             self._whole, self._shares, [UpdaterState(each.slots, each.values) for each in parts]
         )
         await self._mirror_values(parameters, state)
-        return parameters, state, optimizer
+        return parameters, state | self.model.frozen(), optimizer
 
     def load(
         self,
@@ -357,7 +357,7 @@ class ServerParameters:
             await self._mirror_values(*self._joined(parts))
 
     async def _mirror_values(self, parameters: Tensors, state: Tensors) -> None:
-        await asyncio.to_thread(self._mirror.load, self.version, parameters, state, None)
+        await asyncio.to_thread(self._mirror.take, self.version, parameters, state, None)
 
     def _joined(self, parts: list[CopiedShare]) -> tuple[Tensors, Tensors]:
         mirror, shares = self._mirror, self._shares

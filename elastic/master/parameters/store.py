@@ -10,7 +10,15 @@ import numpy as np
 
 from elastic.checkpoints.rows import CutRows
 from elastic.errors import CheckpointError, TrainingError
-from elastic.frameworks.base import Array, Model, Tensors, Updater, UpdaterState, Values
+from elastic.frameworks.base import (
+    Array,
+    Model,
+    Tensors,
+    Updater,
+    UpdaterState,
+    Values,
+    split_state,
+)
 from elastic.master.parameters.contributions import Contribution, GradientReceiver, WeightedSum
 from elastic.master.parameters.strategy import NO_SERVERS, Directions, Incoming
 from elastic.master.parameters.versions import ModelBuffer, ModelBuffers, PackedModel
@@ -222,14 +230,14 @@ class VersionStore(Generic[V]):
         """Parameters, state and optimizer for a cut; the caller holds `lock`."""
         return await self._run("copy", partial(self._copy, with_optimizer))
 
-    def load(
+    def take(
         self,
         version: int,
         parameters: Mapping[str, Array],
         state: Mapping[str, Array],
         optimizer: UpdaterState | None,
     ) -> None:
-        """Go to the values of a cut.
+        """Go to the values of another version.
 
         Raises:
             CheckpointError: They do not fit the model or the optimizer.
@@ -301,6 +309,39 @@ class VersionStore(Generic[V]):
 
 class ParameterStore(VersionStore[Model]):
     """The strategy in which the master has the parameters."""
+
+    def load(
+        self,
+        version: int,
+        parameters: Mapping[str, Array],
+        state: Mapping[str, Array],
+        optimizer: UpdaterState | None,
+    ) -> None:
+        """Go to the values of a cut, which has what is frozen among the state.
+
+        Raises:
+            CheckpointError: They do not fit the model or the optimizer.
+        """
+        moving, frozen = split_state(self.model, state)
+        self.take(version, parameters, moving, optimizer)
+        self.model.load_frozen(frozen)
+
+    async def copy(self, *, with_optimizer: bool = True) -> tuple[Tensors, Tensors, UpdaterState]:
+        """See `Strategy`: with what is frozen, which need not be copied."""
+        parameters, state, optimizer = await super().copy(with_optimizer=with_optimizer)
+        return parameters, state | self.model.frozen(), optimizer
+
+    async def keep_values(
+        self,
+        reader: Hashable,
+        version: int,
+        parameters: Tensors,
+        state: Tensors,
+        rows: CutRows | None = None,
+    ) -> None:
+        """See `Strategy`: what is frozen is the same in all versions."""
+        moving, _ = split_state(self.model, state)
+        await super().keep_values(reader, version, parameters, moving, rows)
 
     def directions(self) -> Directions:
         """See `Strategy`."""

@@ -212,8 +212,8 @@ def _values_for(model: Model, cut: Cut) -> tuple[Tensors, Tensors]:
     Where the names are others than the model's they stay as they are, and the model tells which.
     """
     held = {**cut.parameters, **cut.state}
-    parameters, state = model.parameters(), model.state()
-    if held.keys() != parameters.keys() | state.keys():
+    parameters, state = list(model.parameters()), [*model.state(), *model.frozen_names]
+    if held.keys() != {*parameters, *state}:
         return cut.parameters, cut.state
     return {name: held[name] for name in parameters}, {name: held[name] for name in state}
 
