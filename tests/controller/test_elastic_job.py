@@ -832,6 +832,7 @@ PATHS = [
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(PATHS), ANYTHING, st.booleans())
+@example((*TEMPLATE, "spec", "containers", 0, "env"), [{"name": []}], False)
 def test_whatever_is_written_begins_or_is_named(path, value, has_store):
     manifest = broken(path, value)
     if has_store and path != ("rdzvEndpoint",):

@@ -300,7 +300,8 @@ def _headless(name: str, selector: dict[str, str]) -> Manifest:
 def _add_environment(container: dict[str, Any], variables: Mapping[str, str]) -> None:
     """What the template sets is never changed."""
     given = container.get("env") or []
-    names = {entry.get("name") for entry in given}
+    # No set: whatever stands there, it is the API server that refuses it.
+    names = [entry.get("name") for entry in given]
     added = [{"name": k, "value": v} for k, v in variables.items() if k not in names]
     container["env"] = [*given, *added]
 
