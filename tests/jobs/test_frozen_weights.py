@@ -148,11 +148,12 @@ def test_a_master_that_goes_on_from_a_cut_has_the_frozen_weights_of_the_cut(
     monkeypatch.setattr(keras_model, "FROZEN_BYTES", 1)
     first = run_job(spec(checkpoint_filename_for_init=trained, num_epochs=1), tmp_path / "tuned")
     assert first.phase is JobPhase.SUCCEEDED, first
+    before, between = values(trained), values(first.checkpoint)
     second = run_job(spec(num_epochs=2, resume=True), tmp_path / "tuned")
     assert second.phase is JobPhase.SUCCEEDED, second
     assert len(events(second, "Resumed")) == 1
     assert travelled["get_frozen"] == [FROZEN] * 2
-    before, between, after = values(trained), values(first.checkpoint), values(second.checkpoint)
+    after = values(second.checkpoint)
     for name in FROZEN:
         assert np.array_equal(before[name], after[name]), name
     assert not np.array_equal(between["head/kernel"], after["head/kernel"])

@@ -217,6 +217,32 @@ def test_a_server_that_comes_back_costs_no_update(server, tmp_path):
     assert np.isfinite(cut.parameters["parts.0"]).all()
 
 
+def test_a_server_that_comes_back_older_costs_no_update(server, tmp_path):
+    """As where it loses, with its machine, what was not on the disk yet."""
+    job = ThreadJob(spec_of(server, num_epochs=60), tmp_path / "cuts")
+
+    def wait_for_updates(num_updates):
+        begun = job.runner.statuses[-1].progress.model_version if job.runner.statuses else 0
+        job.wait_until(
+            lambda statuses: statuses and statuses[-1].progress.model_version >= begun + num_updates
+        )
+
+    with job:
+        for older in ("first", "second"):
+            wait_for_updates(1)
+            server.kill()
+            server.keep_disk(tmp_path / older)
+            server.start()
+            wait_for_updates(5)
+            server.kill()
+            server.have_disk(tmp_path / older)
+            server.start()
+        status = job.wait()
+    assert status.phase is JobPhase.SUCCEEDED, status
+    assert not events(status, "ParametersLost")
+    check_counts(read_cut(Path(status.checkpoint)), NUM_RECORDS, 60)
+
+
 def test_a_server_that_loses_its_disk_costs_no_life_of_the_master(server, tmp_path):
     """Also where the job evaluates, and so has the model compute before it begins."""
     data = str(prepared_dir("counting", num_records=NUM_RECORDS) / "train.npz")

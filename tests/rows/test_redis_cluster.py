@@ -198,6 +198,23 @@ class TestServerThatDies:
         store.load(1, {"deep": [rows_of(IDS, 1)]})
         assert numbers(store, IDS) == [1] * 200
 
+    def test_with_an_older_disk_it_makes_again_what_it_has_lost(self, cluster, opened, tmp_path):
+        store, server = opened(cluster), cluster.servers[2]
+        make(store, deep=rows_of(IDS, 1))
+        store.hold(1)
+        server.kill()
+        server.keep_disk(tmp_path / "older")
+        server.start()
+        make(store, deep=rows_of(IDS[:100], 2))
+        make(store, deep=rows_of(IDS[50:], 3))
+        server.kill()
+        server.have_disk(tmp_path / "older")
+        server.start()
+        assert numbers(store, IDS) == [2] * 50 + [3] * 150
+        make(store, deep=rows_of(IDS[:1], 4))
+        assert store.go_back(1)
+        assert numbers(store, IDS) == [1] * 200
+
     def test_its_copy_is_found_in_its_place(self, copied, opened):
         store = opened(copied)
         make(store, deep=rows_of(IDS, 1))

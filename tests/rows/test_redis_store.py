@@ -177,12 +177,117 @@ class TestServerThatDies:
         make(store, deep=rows_of([2], 2))
         assert numbers(store, [1, 2]) == [1, 2]
 
-    def test_with_an_older_disk_it_is_at_another_version(self, server, store, tmp_path):
+    @pytest.mark.parametrize("first", ["read", "commit", "read of what is held", "hold"])
+    def test_with_an_older_disk_it_makes_again_what_it_has_lost(
+        self, first, server, opened, tmp_path
+    ):
+        store = opened(patience_s=30)
+        make(store, deep=rows_of([1, 2, 5], 1))
+        store.hold(1)
+        make(store, deep=rows_of([2, 3], 2, removed=[5]))
+        server.kill()
+        server.keep_disk(tmp_path / "older")
+        server.start()
+        store.hold(2)
+        make(store, deep=rows_of([3, 4], 3), wide=rows_of([7], 3, 1))
+        store.let_go(1)
+        make(store, deep=rows_of([1], 4, removed=[4]))
+        server.kill()
+        server.have_disk(tmp_path / "older")
+        server.start()
+        match first:
+            case "read":
+                assert numbers(store, [1, 2, 3, 4, 5]) == [4, 2, 3, None, None]
+            case "commit":
+                make(store, deep=rows_of([8], 5))
+            case "read of what is held":
+                assert scanned(store, 2) == {1: 1, 2: 2, 3: 2}
+            case "hold":
+                store.hold(4)
+        assert numbers(store, [1, 2, 3, 4, 5]) == [4, 2, 3, None, None]
+        assert store.read("wide", np.asarray([7])).is_there.all()
+        assert scanned(store, 2) == {1: 1, 2: 2, 3: 2}
+        # The next life of the master finds what this one had, and goes back to what it held.
+        other = opened(patience_s=30)
+        assert other.version == (5 if first == "commit" else 4)
+        assert list(other.held) == ([2, 4] if first == "hold" else [2])
+        assert other.go_back(2)
+        assert numbers(other, [1, 2, 3, 4, 5]) == [1, 2, 2, None, None]
+
+    def test_that_dies_again_while_it_makes_them_goes_on_with_them(self, server, opened, tmp_path):
+        store = opened(patience_s=30)
+        make(store, deep=rows_of([1], 1))
+        server.kill()
+        server.keep_disk(tmp_path / "older")
+        server.start()
+        for version in range(2, 8):
+            make(store, deep=rows_of([1, version], version))
+        server.kill()
+        server.have_disk(tmp_path / "older")
+        server.start()
+        [part] = store._parts
+        attempt, tries = part._try_once, []
+
+        def die_at_third(client, *others):
+            tries.append(others)
+            seen = attempt(client, *others)
+            if len(tries) == 3:
+                server.kill()
+                server.start()
+                raise ConnectionResetError
+            return seen
+
+        part._try_once = die_at_third
+        assert numbers(store, [1, *range(2, 8)]) == [7, *range(2, 8)]
+        assert len(tries) == 6
+        assert opened(patience_s=30).version == 7
+
+    def test_with_a_disk_that_is_older_than_what_is_kept_it_is_at_another_version(
+        self, server, opened, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr("elastic.rows.redis.store.KEPT_BYTES", 4 * 8 * TABLE.width)
+        store = opened(patience_s=30)
+        make(store, deep=rows_of([1], 1))
+        server.kill()
+        server.keep_disk(tmp_path / "older")
+        server.start()
+        for version in range(2, 30):
+            make(store, deep=rows_of([1], version))
+        server.kill()
+        server.have_disk(tmp_path / "older")
+        server.start()
+        with pytest.raises(RowsLostError, match="version 1"):
+            store.read("deep", np.asarray([1]))
+        with pytest.raises(RowsLostError, match="version 1"):
+            make(store, wide=rows_of([1], 30, 1))
+
+    def test_that_somebody_else_has_written_to_makes_nothing_again(
+        self, server, opened, tmp_path, stranger
+    ):
+        store = opened(patience_s=30)
         make(store, deep=rows_of([1], 1))
         server.kill()
         server.keep_disk(tmp_path / "older")
         server.start()
         make(store, deep=rows_of([1], 2))
+        server.kill()
+        server.have_disk(tmp_path / "older")
+        server.start()
+        other = opened(patience_s=30)
+        make(other, deep=rows_of([1], 9))
+        with pytest.raises(RowsLostError, match="version 2, by process"):
+            make(store, deep=rows_of([1], 3))
+        assert numbers(other, [1]) == [9]
+
+    def test_nothing_of_before_a_load_is_made_again(self, server, opened, tmp_path):
+        store = opened(patience_s=30)
+        make(store, deep=rows_of([1], 1))
+        server.kill()
+        server.keep_disk(tmp_path / "older")
+        server.start()
+        make(store, deep=rows_of([1], 2))
+        store.load(2, {"deep": [rows_of([4], 7)]})
+        make(store, deep=rows_of([1], 3))
         server.kill()
         server.have_disk(tmp_path / "older")
         server.start()

@@ -15,9 +15,10 @@ new one.
 """
 
 import json
+import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -44,6 +45,7 @@ from elastic.rows.redis.hashes import (
 )
 from elastic.rows.redis.link import RedisLink, RedisRefusesError
 from elastic.rows.redis.packing import fields, read_rows, write_rows
+from elastic.rows.redis.redo import FillTransaction, RedoLog
 from elastic.rows.store import (
     Change,
     Notes,
@@ -54,12 +56,11 @@ from elastic.rows.store import (
     part_rows,
 )
 
+log = logging.getLogger(__name__)
+
 KEYS_A_SCAN: Final = 1000
 WAS_ABSENT: Final = b""
 LOADING: Final = b"loading"
-
-FillTransaction = Callable[[Any], None]
-"""Adds the commands of a transaction."""
 
 
 @dataclass(slots=True)
@@ -78,13 +79,14 @@ class _HeldVersion:
 class RedisPart:
     """Does what a `RowStore` does, with the ids that it is given."""
 
-    def __init__(self, link: RedisLink, tag: str, writer: bytes) -> None:
+    def __init__(self, link: RedisLink, tag: str, writer: bytes, redo: RedoLog) -> None:
         """Keep how to get there; see `open`.
 
         Args:
             link: To the server that has it.
             tag: What all of its keys have in common.
             writer: Who changes it, and all other parts with it.
+            redo: For a server that comes back older.
         """
         self._link = link
         self._prefix = f"elastic:{{{tag}}}"
@@ -96,6 +98,9 @@ class RedisPart:
         self._stamp: bytes | None = None
         self._version = 0
         self._is_committing = False
+        self._redo = redo
+        # Held by who makes transactions again.
+        self._catching_up = threading.Lock()
         self._loaded: dict[str, KnownRows] = {}
 
     # -- what is there -------------------------------------------------------------------------
@@ -261,6 +266,16 @@ class RedisPart:
 
     def _replies(self, client: redis.Redis, table: str, ids: Ids, held: int | None) -> list[Any]:
         """Stamp, whether the version is held, rows, and what is kept for it: of one moment."""
+        stamp = self._stamp
+        replies = self._try_replies(client, table, ids, held)
+        if self._is_older(replies[0], stamp):
+            self._catch_up(client)
+            replies = self._try_replies(client, table, ids, held)
+        return replies
+
+    def _try_replies(
+        self, client: redis.Redis, table: str, ids: Ids, held: int | None
+    ) -> list[Any]:
         with client.pipeline(transaction=True) as pipe:
             pipe.execute_command("GET", self._key("version"))
             pipe.execute_command("SISMEMBER", self._key("held"), held if held is not None else "")
@@ -367,7 +382,9 @@ class RedisPart:
                 write_rows(pipe, self._rows_key(name), change.ids, change.values)
                 remove_fields(pipe, self._rows_key(name), fields(change.removed))
 
-        self._write(self._stamp_of(version), fill)
+        size_bytes = sum(change.values.nbytes for change in changes.values())
+        size_bytes += sum(rows.values.nbytes for rows in kept.values())
+        self._write(self._stamp_of(version), fill, size_bytes)
         with self._lock:
             self._version = version
             for name, change in changes.items():
@@ -441,12 +458,14 @@ class RedisPart:
             self._forget(pipe, newer)
 
         self._write(self._stamp_of(version), fill)
+        self._redo.clear()
         self.look()
 
     def begin_load(self) -> None:
         """Forget everything, held versions included; until `end_load` no other process uses it."""
         marker = b" ".join([LOADING, self._writer, secrets.token_hex(4).encode()])
         self._link.call(partial(self._begin_load, marker=marker))
+        self._redo.clear()
         self._loaded = {name: KnownRows(form.num_notes) for name, form in self._forms.items()}
         self._stamp = marker
 
@@ -461,6 +480,8 @@ class RedisPart:
         with self._lock:
             self._known, self._held = self._loaded, {}
         self._write(self._stamp_of(version), lambda _: None)
+        # The rows themselves are not in it.
+        self._redo.clear()
         self._version = version
 
     def _begin_load(self, client: redis.Redis, marker: bytes) -> None:
@@ -484,31 +505,76 @@ class RedisPart:
                     f"the Redis at {self._link} has lost rows while they were loaded"
                 )
 
-    def _write(self, after: bytes | None, fill: FillTransaction) -> None:
+    def _write(self, after: bytes | None, fill: FillTransaction, size_bytes: int = 0) -> None:
         """One transaction, made once, that leaves this stamp."""
+        before = self._stamp
         self._link.call(partial(self._try_to_write, after=after, fill=fill))
         self._stamp = after
+        self._redo.add(before, after, fill, size_bytes)
 
     def _try_to_write(
         self, client: redis.Redis, after: bytes | None, fill: FillTransaction
     ) -> None:
+        seen = self._try_once(client, self._stamp, after, fill)
+        if self._is_older(seen, self._stamp):
+            self._catch_up(client)
+            seen = self._try_once(client, self._stamp, after, fill)
+        # What is there already was made by a call whose answer was lost.
+        if seen not in (self._stamp, after):
+            raise self._other(seen)
+
+    def _try_once(
+        self, client: redis.Redis, before: bytes | None, after: bytes | None, fill: FillTransaction
+    ) -> bytes | None:
+        """Make a transaction where this stamp is there; returns what was."""
         key = self._key("version")
         with client.pipeline(transaction=True) as pipe:
             pipe.watch(key)
-            seen = pipe.execute_command("GET", key)
-            if seen != self._stamp:
-                if seen == after:
-                    # Made by a call whose answer was lost.
-                    return
-                raise RowsLostError(
-                    f"the Redis at {self._link} has rows of {_told(seen)}, and the job has left "
-                    f"those of {_told(self._stamp)} there"
-                )
+            seen: bytes | None = pipe.execute_command("GET", key)
+            if seen != before:
+                return seen
             pipe.multi()
             fill(pipe)
             if after is not None and after != seen:
                 pipe.execute_command("SET", key, after)
             pipe.execute()
+        return seen
+
+    def _other(self, seen: bytes | None) -> RowsLostError:
+        return RowsLostError(
+            f"the Redis at {self._link} has rows of {_told(seen)}, and the job has left those of "
+            f"{_told(self._stamp)} there"
+        )
+
+    # -- a server that has come back older -----------------------------------------------------
+
+    def _is_older(self, seen: bytes | None, known: bytes | None) -> bool:
+        """Whether a stamp is one from before another, and what was written since is kept."""
+        if seen == known or not self._redo.since(seen):
+            return False
+        return _version_of(seen) < _version_of(known)
+
+    def _catch_up(self, client: redis.Redis) -> None:
+        """Have a server make again what it has lost.
+
+        Raises:
+            RowsLostError: It has lost more than is kept, or somebody else has written to it.
+        """
+        with self._catching_up:
+            seen = client.execute_command("GET", self._key("version"))
+            if seen == self._stamp:
+                # Another thread has done it.
+                return
+            lost = self._redo.since(seen)
+            for written in lost:
+                found = self._try_once(client, written.before, written.after, written.fill)
+                if found not in (written.before, written.after):
+                    raise self._other(found)
+        log.warning(
+            "the Redis at %s came back with rows of %s: what was written since is made again",
+            self._link,
+            _told(seen),
+        )
 
     def _forget(self, pipe: Any, versions: Sequence[int]) -> None:
         for version in versions:

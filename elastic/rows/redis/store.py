@@ -22,6 +22,7 @@ from elastic.rows.placement import spread_rows
 from elastic.rows.redis.cluster import NUM_PARTS, Cluster, is_cluster, tags
 from elastic.rows.redis.link import RedisLink, check_server
 from elastic.rows.redis.part import RedisPart
+from elastic.rows.redis.redo import KEPT_BYTES, RedoLog
 from elastic.rows.store import Change, Notes, Rows, RowsLostError, TableForm
 
 R = TypeVar("R")
@@ -174,12 +175,15 @@ class RedisRows:
     def _find_parts(self) -> None:
         if not self._link.call(is_cluster):
             self._links = [self._link]
-            self._parts = [RedisPart(self._link, self._name, self._writer)]
+            self._parts = [RedisPart(self._link, self._name, self._writer, RedoLog(KEPT_BYTES))]
             return
         cluster = Cluster(self._link.address())
         by_tag = {tag: cluster.link(tag, self._link.patience_s) for tag in tags(self._name)}
         self._links = list(by_tag.values())
-        self._parts = [RedisPart(link, tag, self._writer) for tag, link in by_tag.items()]
+        room = KEPT_BYTES // len(by_tag)
+        self._parts = [
+            RedisPart(link, tag, self._writer, RedoLog(room)) for tag, link in by_tag.items()
+        ]
 
     def _places(self, table: str, ids: Ids) -> Sequence[Places]:
         """For each part, where its ids stand."""
