@@ -15,6 +15,7 @@ NUM_SEEDS = 20
 NUM_DRAWN = 1
 SERVER = "server of the cluster"
 DISK = "server of the cluster and its disk"
+END = "server of the cluster and the end of its file"
 
 
 class ClusterJob(LocalJob):
@@ -25,17 +26,20 @@ class ClusterJob(LocalJob):
         self._servers = cluster.servers
 
     def pids(self, role):
-        if role in (SERVER, DISK):
+        if role in (SERVER, DISK, END):
             return {i: server.pid for i, server in enumerate(self._servers)}
         return super().pids(role)
 
     def kill_one(self, role, index, *signals):
-        if role not in (SERVER, DISK):
+        if role not in (SERVER, DISK, END):
             return super().kill_one(role, index, *signals)
-        self._servers[index].kill()
+        server = self._servers[index]
+        server.kill()
         if role == DISK:
-            self._servers[index].lose_disk()
-        self._servers[index].start()
+            server.lose_disk()
+        elif role == END:
+            server.lose_end(self.spec.seed % 7 / 20)
+        server.start()
         return True
 
 
@@ -62,8 +66,8 @@ def test_rows_count_once_whatever_dies(seed, cluster, tmp_path):
         embedding_redis_url=f"redis://127.0.0.1:{cluster.servers[0].address.port}",
     )
     with ClusterJob(cluster, spec, tmp_path) as job, gate:
-        first = (SERVER, "master") if seed % 2 else (DISK, "master")
-        others = (SERVER, DISK, "worker", "master", "master", "scale")
+        first = [(SERVER, "master"), (DISK, "master"), (END, END)][seed % 3]
+        others = (SERVER, DISK, END, "worker", "master", "master", "scale")
         done = break_at_random(job, gate, seed, 5, max_workers_of(seed), first, others)
         status = job.succeed()
         cut = job.cut()

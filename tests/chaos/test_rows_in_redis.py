@@ -1,11 +1,13 @@
 """The counting model with its rows in the job's own Redis: each record counts once."""
 
 import shutil
+import signal
 
 import pytest
 from support.gate import Gate
 from support.gated_rows import NUM_EPOCHS, NUM_RECORDS, gated_spec, max_workers_of
 from support.local_job import LocalJob, break_at_random
+from support.redis_servers import lose_end
 from support.rows import check_counts
 from support.seeds import drawn
 from support.statuses import each_epoch
@@ -16,21 +18,27 @@ from elastic.spec.roles import REDIS
 NUM_SEEDS = 20
 NUM_DRAWN = 1
 DISK = "redis and its disk"
+END = "redis and the end of its file"
 
 
 class RedisJob(LocalJob):
-    """A job of which the Redis can be killed with what it has written, or without."""
+    """A job of which the Redis can be killed with what it has written, without the last of it, or
+    without anything.
+    """
 
     def pids(self, role):
-        return super().pids(REDIS if role == DISK else role)
+        return super().pids(REDIS if role in (DISK, END) else role)
 
     def kill_one(self, role, index, *signals):
+        if role not in (DISK, END):
+            return super().kill_one(role, index, *signals)
+        # As it is there before the end is noticed, so that no later launch reads half of it.
+        kept = self.directory.kept_path(ReplicaId(REDIS, index, 1))
         if role == DISK:
-            # As it is there before the end is noticed, so that no later launch reads half of it.
-            kept = self.directory.kept_path(ReplicaId(REDIS, index, 1))
             shutil.rmtree(kept / "appendonlydir", ignore_errors=True)
-            role = REDIS
-        return super().kill_one(role, index, *signals)
+        elif super().kill_one(REDIS, index, signal.SIGSTOP):
+            lose_end(kept, self.spec.seed % 7 / 20)
+        return super().kill_one(REDIS, index, *signals)
 
 
 def _seeds():
@@ -50,8 +58,8 @@ def test_rows_count_once_whatever_dies(seed, tmp_path):
         tls=seed % 3 == 0,
     )
     with RedisJob(spec, tmp_path) as job, gate:
-        first = (REDIS, DISK) if seed % 2 else (DISK, "master")
-        others = (REDIS, DISK, "worker", "master", "scale")
+        first = [(END, DISK), (REDIS, END), (DISK, "master")][seed % 3]
+        others = (REDIS, DISK, END, "worker", "master", "scale")
         done = break_at_random(job, gate, seed, 5, max_workers_of(seed), first, others)
         status = job.succeed()
         cut = job.cut()

@@ -1,5 +1,6 @@
 """Real servers of the Redis protocol, which tests end and start again."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,16 @@ CLUSTERED = [
     *("--cluster-node-timeout", "1000"),
     *WRITES_AT_ONCE,
 ]
+
+
+def lose_end(folder, share):
+    """Cut off so much of what a server has written last, as its machine does that loses its power.
+
+    The server must not write just now. What it was in the midst of it leaves out when it reads it.
+    """
+    written = sorted(Path(folder, "appendonlydir").glob("*.incr.aof"))
+    for newest in written[-1:]:
+        os.truncate(newest, round(newest.stat().st_size * (1 - share)))
 
 
 class RedisServer:
@@ -58,6 +69,10 @@ class RedisServer:
         """As a node's kernel does it; what it was writing stays as it is."""
         self._process.kill()
         self._process.wait()
+
+    def lose_end(self, share):
+        """Cut off so much of what it has written last."""
+        lose_end(self._folder, share)
 
     def lose_disk(self):
         """Remove all that it has written; one of a cluster stays who it is to the others."""
