@@ -8,7 +8,7 @@ READS: Final = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"
 
 
 def unwritten(variables: Mapping[str, Any], graph: Any) -> list[str]:
-    """The names of those that no run of a graph changes.
+    """The names of those that a graph reads, and no run of it changes.
 
     Whatever else is given a variable, such as a loop that may write to it, counts as a write.
 
@@ -25,6 +25,8 @@ def unwritten(variables: Mapping[str, Any], graph: Any) -> list[str]:
 
 
 def _are_reads(placeholder: Any | None) -> bool:
-    """Whether a variable is only read; None stands for one that the graph does not know."""
-    consumers: Iterable[Any] = () if placeholder is None else placeholder.consumers()
+    """Whether a variable is read and nothing else; None stands for one that is not found."""
+    if placeholder is None:
+        return False
+    consumers: Iterable[Any] = placeholder.consumers()
     return all(consumer.type in READS for consumer in consumers)
