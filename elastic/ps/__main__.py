@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 
 from elastic.errors import PlatformError
+from elastic.platforms import first_process  # noqa: F401 - before what takes long
 from elastic.platforms.replica_program import run_replica
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.replicas import ExitReason, ReplicaId

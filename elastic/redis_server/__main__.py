@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from elastic.platforms import first_process  # noqa: F401 - before what takes long
 from elastic.platforms.replica_program import run_replica
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.replicas import ReplicaId

@@ -6,6 +6,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Final
 
+from elastic.platforms import first_process  # noqa: F401 - before what takes long
 from elastic.platforms.replica_program import run_replica
 from elastic.platforms.surroundings import Surroundings
 from elastic.policy.replicas import ExitReason, ReplicaId
