@@ -19,8 +19,8 @@ time.sleep(600)
 
 @pytest.fixture
 def slow_import(tmp_path):
-    """A folder with a package in place of pydantic whose import never ends, and the file that it makes
-    when it has begun.
+    """A folder with a package in place of pydantic whose import never ends, and the file that it
+    makes when it has begun.
     """
     if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode:
         pytest.skip("only root may make a process the first one of a namespace")
