@@ -16,8 +16,10 @@ Bytes: TypeAlias = NDArray[np.uint8]
 ALIGNMENT: Final = 64
 """Every tensor begins at a multiple of this, so that views are aligned for any kernel."""
 
-CHUNK_BYTES: Final = 1 << 20
-"""Measured: 1 MiB messages carry three times the bytes per second of one large message."""
+CHUNK_BYTES: Final = 2 << 20
+"""Measured: by sockets, chunks of 2 MiB carry 1.4 times the bytes per second that those of 1 MiB do,
+for half as many hand-overs between threads, and those of 4 MiB no more; by gRPC both carry three
+times those of one large message."""
 
 NARROWED_AT_ONCE: Final = CHUNK_BYTES // 2
 """Numbers that are rounded on their way into a chunk, while the chunk before is being sent."""
@@ -159,7 +161,7 @@ class Layout:
 
 
 def iter_chunks(layout: Layout, arrays: Sequence[Array]) -> Iterator[list[memoryview]]:
-    """Cut the run of bytes into chunks of about 1 MiB, each a list of pieces to be joined.
+    """Cut the run of bytes into chunks of about 2 MiB, each a list of pieces to be joined.
 
     The arrays are read while the iterator is advanced, so they must not change meanwhile.
 

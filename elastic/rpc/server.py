@@ -26,7 +26,7 @@ from elastic.rpc.wire import (
 SERVER_OPTIONS: Final = (
     # A second master on the port must fail, not share it.
     ("grpc.so_reuseport", 0),
-    # Headers name every tensor; data chunks are about 1 MiB.
+    # Headers name every tensor; data chunks are about 2 MiB.
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.http2.max_frame_size", FRAME_BYTES),

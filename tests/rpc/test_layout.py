@@ -42,7 +42,7 @@ def test_chunks_carry_every_byte(arrays):
 
 
 def test_bfloat16_and_large_tensors_are_cut_at_chunk_size():
-    big = np.arange(700_000, dtype=np.float32)
+    big = np.arange(1_400_000, dtype=np.float32)
     half = np.arange(3).astype(ml_dtypes.bfloat16)
     layout = Layout.of({"half": half, "big": big})
     chunks = [b"".join(pieces) for pieces in iter_chunks(layout, [half, big])]
@@ -59,7 +59,7 @@ def test_bfloat16_and_large_tensors_are_cut_at_chunk_size():
 
 def test_gradients_are_rounded_to_the_nearest_even_number_on_their_way():
     odd = [np.nan, np.inf, -np.inf, -0.0, 1 + 2**-8, 1 + 3 * 2**-8]
-    many = np.random.default_rng(5).normal(size=700_001).astype(np.float32)
+    many = np.random.default_rng(5).normal(size=1_400_001).astype(np.float32)
     arrays = [np.array(odd, np.float32), many, np.array([7]), np.array([1.1], np.float32)]
     wide = Layout.of({f"t{i}": array for i, array in enumerate(arrays)})
     narrow = wide.narrowed(3)
