@@ -232,8 +232,11 @@ class Board:
 
     def placement(self, seats: Seats) -> Placement:
         """By the names of nodes, in their order."""
-        named = {self.rooms.nodes[node].name: count for node, count in seats.counts.items()}
-        return dict(sorted({**named, **seats.outside}.items()))
+        nodes = self.rooms.nodes
+        named = {nodes[node].name: count for node, count in seats.counts.items()}
+        if seats.outside:
+            named.update(seats.outside)
+        return named if len(named) < 2 else dict(sorted(named.items()))
 
     def cards(self, seats: Seats) -> Cards:
         """By the names of nodes and of cards, in their order."""

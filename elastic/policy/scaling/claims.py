@@ -136,7 +136,7 @@ class Claims:
         return None
 
     def _start_in_order(self, job: JobSeats, order: Sequence[Seats]) -> list[Seats] | None:
-        mark, idle = self._board.mark(), ""
+        mark, rooms, idle = self._board.mark(), self._board.rooms, ""
         givers: list[Seats] = []
         skip = self._not_for(job)
         for seats in order:
@@ -146,7 +146,10 @@ class Claims:
                     self._board.undo(mark)
                     return None
                 idle = idle or self._reasons.idle(seats.shape, room.node)
-                self._board.add(seats, room.node)
+                most = seats.group.min - seats.placed
+                # Where others had to leave there is room for one.
+                count = 1 if room.givers else rooms.count(seats.shape, room.node, most)
+                self._board.add(seats, room.node, count=count)
                 givers += room.givers
         self._reasons.started(job, givers, idle)
         self._begun.add(job)

@@ -161,14 +161,12 @@ class _Planning:
         self._grow_by(add_anywhere, "the cluster has been idle")
 
     def _grow_by(self, add: Callable[[JobSeats], bool], why: str) -> None:
-        turns = Turns(self._standings)
-        for job in self._board.jobs:
-            if not job.is_short:
-                turns.add(job.workers)
+        able = (job.workers for job in self._board.jobs if not job.is_short)
+        turns = Turns(self._standings, able)
         for workers in turns:
-            if workers.placed < workers.group.max and add(self._standings.job_of[workers]):
+            if add(self._standings.job_of[workers]):
                 self._resize(workers, why)
-                turns.add(workers)
+                turns.add((workers,))
 
     def _is_time_to_grow(self) -> bool:
         """Whether nothing has changed for long enough, as far as anybody has told."""

@@ -69,6 +69,8 @@ class _Planning:
             snapshot.now_s,
             policy.starve_after_s,
         )
+        self._full: dict[object, int] = {}
+        """How much had been touched on the board when there was no room for such a pod."""
 
     def plan(self) -> Plan:
         for job in self._board.jobs:
@@ -88,6 +90,8 @@ class _Planning:
         while before != self._board.mark():
             before = self._board.mark()
             self._claims.serve()
+            # What is kept for others may be other nodes now.
+            self._full.clear()
             self._relieve()
             for workers in filter(self._has_minimum, self._standings.job_of):
                 self._add_servers(workers)
@@ -123,12 +127,15 @@ class _Planning:
         return self._board.rooms.pool(node).rules
 
     def _grow(self) -> None:
-        turns = self._growing()
+        growing = self._growing()
+        ways = {workers: self._way_to_grow(workers) for workers in growing}
+        turns = Turns(self._standings, growing)
         for equal in turns.rounds():
-            for _, alike in groupby(equal, self._way_to_grow):
-                for workers in self._add_to_each(list(alike)):
-                    if workers.placed < workers.group.max:
-                        turns.add(workers)
+            for _, alike in groupby(equal, ways.__getitem__):
+                grown = self._add_to_each(list(alike))
+                if len(grown) == 1:
+                    ways[grown[0]] = self._way_to_grow(grown[0])
+                turns.add(grown)
 
     def _way_to_grow(self, workers: Seats) -> object:
         """The same for those who are given one more in the same way, one after the other.
@@ -161,11 +168,10 @@ class _Planning:
         # The lowest score for which somebody who needs the same looked in vain: higher ones need
         # not. What changes meanwhile is seen in the next round.
         failed: dict[object, ExactScore] = {}
-        turns = self._growing()
+        turns = Turns(self._standings, self._growing())
         for workers in turns:
-            has_more = self._add_one(workers) or self._take_above(workers, failed)
-            if has_more and workers.placed < workers.group.max:
-                turns.add(workers)
+            if self._add_one(workers) or self._take_above(workers, failed):
+                turns.add((workers,))
 
     def _take_above(self, workers: Seats, failed: dict[object, ExactScore]) -> bool:
         """One more from those who are better off, unless that was tried in vain."""
@@ -179,12 +185,10 @@ class _Planning:
         failed[need] = floor
         return False
 
-    def _growing(self) -> Turns:
-        turns = Turns(self._standings)
-        for workers in filter(self._has_minimum, self._standings.job_of):
-            if workers.placed < workers.group.max:
-                turns.add(workers)
-        return turns
+    def _growing(self) -> list[Seats]:
+        """Who has its minimum, and may have more."""
+        able = filter(self._has_minimum, self._standings.job_of)
+        return [workers for workers in able if workers.placed < workers.group.max]
 
     def _has_minimum(self, workers: Seats) -> bool:
         return not self._standings.job_of[workers].is_short
@@ -241,7 +245,15 @@ class _Planning:
         return None
 
     def _room_within_load(self, seats: Seats) -> int | None:
-        return self._board.rooms.find(seats.shape, self._load.pools_for(seats), self._claims.kept)
+        needs, now = (seats.shape, seats.limits), len(self._board.touched)
+        # Many that need the same ask one after the other of a cluster that is full.
+        if self._full.get(needs) == now:
+            return None
+        pools = self._load.pools_for(seats)
+        node = self._board.rooms.find(seats.shape, pools, self._claims.kept)
+        if node is None:
+            self._full[needs] = now
+        return node
 
     def _add_servers(self, workers: Seats) -> bool:
         """The servers that go with its workers, as far as there is room; whether that is all."""

@@ -1,9 +1,8 @@
 """Room for a pod from the most fulfilled jobs, one worker at a time, never below their minimum."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from elastic.policy.placement.board import Board, Seats
 from elastic.policy.placement.rooms import Shape
@@ -15,8 +14,7 @@ MOST_GIVERS: Final = 32
 """How many jobs are asked for room on one of their nodes, before any node will do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(NamedTuple):
     """A node where there is room now, and who has given it; nobody where it was free."""
 
     node: int

@@ -1,7 +1,6 @@
 """How fulfilled jobs are, and who comes before whom."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from elastic.policy.cluster.amounts import CPU, MEMORY, Amounts, is_gpu
 from elastic.policy.cluster.snapshot import Group, Job
@@ -17,8 +16,7 @@ def score(group: Group, size: int) -> float:
     return (size - group.min) / (group.max - group.min) if group.max > group.min else FULFILLED
 
 
-@dataclass(frozen=True, slots=True)
-class ExactScore:
+class ExactScore(NamedTuple):
     """A score without rounding: `above` workers of `span` that a job may have above its minimum."""
 
     above: int

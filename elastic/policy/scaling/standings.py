@@ -1,7 +1,7 @@
 """Who is the most fulfilled of all jobs, kept while sizes change."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from elastic.policy.placement.board import Board, JobSeats, Seats
@@ -20,6 +20,7 @@ class Standings:
     Attributes:
         job_of: The job of each group of workers.
         in_order: Groups of workers as they come of equally fulfilled jobs.
+        place_of: Where each of them comes.
     """
 
     def __init__(self, board: Board) -> None:
@@ -28,7 +29,7 @@ class Standings:
         # Who of equals comes first is asked far more often than there are jobs.
         weights = {job.workers: weight(job.job) for job in board.jobs}
         self.in_order: Final = sorted(weights, key=weights.__getitem__)
-        self._taking: Final = {workers: place for place, workers in enumerate(self.in_order)}
+        self.place_of: Final = {workers: place for place, workers in enumerate(self.in_order)}
         giving = sorted(weights, key=lambda workers: giving_weight(weights[workers]))
         self._giving: Final = {workers: place for place, workers in enumerate(giving)}
         self._listed: dict[Seats, int] = {}
@@ -39,7 +40,7 @@ class Standings:
 
     def order(self, workers: Seats) -> Order:
         """For sorting: the least fulfilled comes first; of equals the smaller, then older."""
-        return score(workers.group, workers.placed), self._taking[workers]
+        return score(workers.group, workers.placed), self.place_of[workers]
 
     def giving_order(self, workers: Seats) -> Order:
         """For sorting: the other way round, the most fulfilled first."""
@@ -74,39 +75,43 @@ class Standings:
 
 
 class Turns:
-    """Jobs in the order of their standings, of which each may come again with another size.
+    """Jobs that may have more, in the order of their standings; each may come again, larger.
 
     Many have the same score at a time, so that they are kept by score.
     """
 
-    def __init__(self, standings: Standings) -> None:
+    def __init__(self, standings: Standings, workers: Iterable[Seats]) -> None:
+        """Begin with these."""
         self._standings = standings
         self._scores: list[float] = []
         self._places: dict[float, list[int]] = {}
+        self.add(workers)
 
-    def add(self, workers: Seats) -> None:
-        """Have it come where its size puts it now."""
-        lowest, place = self._standings.order(workers)
-        places = self._places.get(lowest)
-        if places is not None:
-            heapq.heappush(places, place)
-        else:
-            self._places[lowest] = [place]
-            heapq.heappush(self._scores, lowest)
+    def add(self, workers: Iterable[Seats]) -> None:
+        """Have those that may have more come where their sizes put them now."""
+        place_of, known = self._standings.place_of, self._places
+        # One of the inner loops of a plan.
+        for each in workers:
+            group, size = each.group, each.placed
+            if size >= group.max:
+                continue
+            lowest = score(group, size)
+            places = known.get(lowest)
+            if places is not None:
+                places.append(place_of[each])
+            else:
+                known[lowest] = [place_of[each]]
+                heapq.heappush(self._scores, lowest)
 
     def __iter__(self) -> Iterator[Seats]:
-        """Whose turn it is, until nobody is left; more may be added meanwhile."""
-        while self._scores:
-            places = self._places[self._scores[0]]
-            workers = self._standings.in_order[heapq.heappop(places)]
-            if not places:
-                del self._places[heapq.heappop(self._scores)]
-            yield workers
+        """Whose turn it is, until nobody is left; as for `rounds`."""
+        for equal in self.rounds():
+            yield from equal
 
     def rounds(self) -> Iterator[list[Seats]]:
         """All whose turn it is at the lowest score, in their order, until nobody is left.
 
-        The same order, where who is added meanwhile has a higher score than it had.
+        More may be added meanwhile, with higher scores than those whose turn it is.
         """
         in_order = self._standings.in_order
         while self._scores:

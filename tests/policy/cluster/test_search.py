@@ -102,30 +102,18 @@ def test_what_alike_jobs_were_given_at_once_is_taken_back_whole(snapshot):
 def test_turns_come_in_the_order_of_standings_whoever_has_grown_meanwhile(snapshot):
     board = Board(snapshot)
     standings = Standings(board)
-    turns, waiting = Turns(standings), {}
-    for workers in standings.job_of:
-        turns.add(workers)
-        waiting[workers] = standings.order(workers)
+    able = [workers for workers in standings.job_of if workers.placed < workers.group.max]
+    turns = Turns(standings, standings.job_of)
+    waiting = {workers: standings.order(workers) for workers in able}
     for workers in turns:
         assert waiting.pop(workers) <= min(waiting.values(), default=(float("inf"), 0))
         node = board.find(workers.shape)
-        if node is not None and workers.placed < workers.group.max:
+        if node is not None:
             board.add(workers, node)
-            turns.add(workers)
-            waiting[workers] = standings.order(workers)
+            turns.add((workers,))
+            if workers.placed < workers.group.max:
+                waiting[workers] = standings.order(workers)
     assert not waiting
-
-
-@FEW
-@given(snapshot=clusters())
-def test_rounds_of_turns_come_in_the_same_order(snapshot):
-    board = Board(snapshot)
-    standings = Standings(board)
-    single, rounds = Turns(standings), Turns(standings)
-    for workers in standings.job_of:
-        single.add(workers)
-        rounds.add(workers)
-    assert [each for equal in rounds.rounds() for each in equal] == list(single)
 
 
 class OneByOne(fulfillment._Planning):
