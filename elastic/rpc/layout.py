@@ -17,9 +17,9 @@ ALIGNMENT: Final = 64
 """Every tensor begins at a multiple of this, so that views are aligned for any kernel."""
 
 CHUNK_BYTES: Final = 2 << 20
-"""Measured: by sockets, chunks of 2 MiB carry 1.4 times the bytes per second that those of 1 MiB do,
-for half as many hand-overs between threads, and those of 4 MiB no more; by gRPC both carry three
-times those of one large message."""
+"""Measured: by sockets, chunks of 2 MiB carry 1.4 times the bytes per second of those of 1 MiB, for
+half as many hand-overs between threads, and those of 4 MiB no more; by gRPC both carry three times
+those of one large message."""
 
 NARROWED_AT_ONCE: Final = CHUNK_BYTES // 2
 """Numbers that are rounded on their way into a chunk, while the chunk before is being sent."""
