@@ -29,7 +29,7 @@ from elastic.policy.liveness import Liveness
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import Ledger, LedgerConfig
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
-from elastic.policy.updates.aggregation import UpdateRule
+from elastic.policy.updates.update_group import UpdateRule
 from elastic.rpc.channels import add_port
 from elastic.rpc.network import SocketListeners
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler

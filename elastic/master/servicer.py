@@ -24,8 +24,7 @@ from elastic.policy.oddities import Oddity
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import NoTask
 from elastic.policy.tasks.records import Task
-from elastic.policy.updates.aggregation import RefuseStale
-from elastic.policy.updates.update_group import Outcome
+from elastic.policy.updates.update_group import Outcome, RefuseStale
 from elastic.rows.base import RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import Layout, iter_chunks
