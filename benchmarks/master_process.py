@@ -22,8 +22,7 @@ from elastic.master.parameters.ring import ServerLife, ServerRing
 from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
-from elastic.master.reception import Reception
-from elastic.master.servicer import MasterServicer
+from elastic.master.servicer import MasterServicer, Reception
 from elastic.platforms.certificates import make_certificate
 from elastic.policy.liveness import Liveness
 from elastic.policy.replicas import ReplicaId

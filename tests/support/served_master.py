@@ -18,8 +18,7 @@ from elastic.master.prepare.preparation import (
     choose_sample,
     training_ledger,
 )
-from elastic.master.reception import Reception
-from elastic.master.servicer import MasterServicer
+from elastic.master.servicer import MasterServicer, Reception
 from elastic.policy.liveness import Liveness
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.updates.update_group import UpdateRule
