@@ -22,14 +22,13 @@ from elastic.master.parameters.ring import ServerLife, ServerRing
 from elastic.master.parameters.servers import ServerParameters, ServerRules
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
-from elastic.master.reception import Reception
-from elastic.master.servicer import MasterServicer
+from elastic.master.servicer import MasterServicer, Reception
 from elastic.platforms.certificates import make_certificate
 from elastic.policy.liveness import Liveness
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import Ledger, LedgerConfig
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
-from elastic.policy.updates.aggregation import UpdateRule
+from elastic.policy.updates.update_group import UpdateRule
 from elastic.rpc.channels import add_port
 from elastic.rpc.network import SocketListeners
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler

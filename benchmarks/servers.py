@@ -16,7 +16,8 @@ from benchmarks.sizes import Size
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 from elastic.rpc.layout import Array
-from elastic.worker.exchange import Exchange, MasterExchange, ServerExchange
+from elastic.worker.servers import ServerExchange
+from elastic.worker.strategy import Exchange, MasterExchange
 
 NUMBERS = (1, 2)
 """Of servers."""

@@ -16,7 +16,6 @@ from elastic.platforms.registry import add_platform_flags, entry_of_program
 from elastic.platforms.surroundings import MasterEnvironment, Surroundings
 from elastic.platforms.traces import start_logging
 from elastic.policy.replicas import ExitReason
-from elastic.policy.updates.aggregation import num_computing_beside_update
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +35,7 @@ def main() -> int:
         start_logging(spec.log_level)
         # An update that takes the cores of workers that compute is ten times slower than one that
         # takes its own, since its threads wait for each other.
-        beside = num_computing_beside_update(spec.num_workers.maximum, spec.gradients_per_update)
-        surroundings.prepare(beside + 1)
+        surroundings.prepare(spec.workers_beside_update + 1)
         environment = platform.master_environment(place)
         if environment is not None:
             _run(environment, partial(_end_now, surroundings))

@@ -36,11 +36,10 @@ from elastic.master.prepare.preparation import (
     choose_sample,
     total_updates,
 )
-from elastic.master.reception import Reception
 from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
 from elastic.master.report.status_board import StatusBoard
 from elastic.master.report.telemetry import Telemetry
-from elastic.master.servicer import MasterServicer
+from elastic.master.servicer import MasterServicer, Reception
 from elastic.platforms.base import Fence, FencedError
 from elastic.platforms.surroundings import MasterEnvironment
 from elastic.policy.fleet import Fleet, FleetRules

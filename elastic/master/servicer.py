@@ -1,12 +1,13 @@
-"""The protocol's calls, turned into calls of tasks and updates."""
+"""The protocol's calls, turned into calls of tasks and updates of the job as it is now."""
 
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import grpc
 
@@ -18,20 +19,20 @@ from elastic.master.coordination.running import RunningJob
 from elastic.master.coordination.sessions import WorkerSession
 from elastic.master.coordination.updates import GradientReport
 from elastic.master.kinds.one_pass import PredictionRound
-from elastic.master.parameters.strategy import Incoming, ParametersLostError, ServerPlace
+from elastic.master.parameters.ring import ServerLife, ServerRing
+from elastic.master.parameters.strategy import Incoming, ParametersLostError
 from elastic.master.parameters.versions import PackedModel
 from elastic.policy.oddities import Oddity
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import NoTask
 from elastic.policy.tasks.records import Task
-from elastic.policy.updates.aggregation import RefuseStale
-from elastic.policy.updates.update_group import Outcome
+from elastic.policy.updates.update_group import Outcome, RefuseStale
 from elastic.rows.base import RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import Layout, iter_chunks
 from elastic.rpc.messages import (
     layout_from_proto,
-    slices_to_proto,
+    share_to_proto,
     specs_to_proto,
     task_to_proto,
     tensors_from_proto,
@@ -48,11 +49,15 @@ from elastic.rpc.server import malformed
 from elastic.rpc.shared import Proof
 from elastic.rpc.shared_rows import gradients_from_memory, lay_values
 from elastic.rpc.wire import CallRefusedError, Chunks, Pieces, encode_data
-from elastic.spec.roles import WORKER
+from elastic.spec.roles import PS, WORKER
 
 HEARTBEAT_S: Final = 2.0
 WAIT_S: Final = 0.05
 """How soon a worker without a task asks again: far below a step, far above a call."""
+NOT_OPEN: Final = "the job is not ready yet, or goes back to a cut: try again"
+FAULTY: Final = "this master has met a fault of its own and ends: try the next one"
+
+T = TypeVar("T")
 
 
 class MasterServicer:
@@ -99,7 +104,9 @@ class MasterServicer:
         self._proof.give(reply)
         directions = self._job.parameters.directions()
         reply.era = directions.era
-        reply.servers.extend(map(_place_to_proto, directions.servers))
+        reply.servers.extend(
+            share_to_proto(each.share, each.address, each.proof) for each in directions.servers
+        )
         return reply
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
@@ -390,6 +397,136 @@ class MasterServicer:
         self._job.tasks.note_round_progress(session, records, step_s)
 
 
+class Reception:
+    """Implements `MasterService`: passes calls on to the job as it is now.
+
+    While a job that has lost a parameter server goes back to its cut, workers are told to try
+    again, and so is everybody whose call belonged to what was before.
+
+    Attributes:
+        failure: The first exception in an answer that nobody has foreseen. After it nobody knows
+            whether what the master holds is right, so that it must end: the next one goes on from
+            the newest cut, and the policy of restarts ends a job that makes no progress so.
+        failed: Set when there is one.
+    """
+
+    def __init__(
+        self, rings: Mapping[str, ServerRing], current_launch: Callable[[ReplicaId], int]
+    ) -> None:
+        """Begin without a job.
+
+        Args:
+            rings: The servers that there are, by their roles.
+            current_launch: Gives the newest launch of a replica.
+        """
+        self._rings = rings
+        self._current_launch = current_launch
+        self._servicer: MasterServicer | None = None
+        self.failure: Exception | None = None
+        self.failed = asyncio.Event()
+
+    def open(self, servicer: MasterServicer) -> None:
+        """Have workers meet the job."""
+        self._servicer = servicer
+
+    def close(self) -> None:
+        """Have them wait."""
+        self._servicer = None
+
+    async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
+        """See `MasterServicer`."""
+        return await self._pass_on(lambda servicer: servicer.register(request))
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
+        """See `MasterServicer`."""
+        return await self._pass_on(lambda servicer: servicer.heartbeat(request))
+
+    async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
+        """See `MasterServicer`."""
+        return await self._pass_on(lambda servicer: servicer.get_task(request))
+
+    async def report_gradient(
+        self, header: pb.GradientHeader, chunks: Chunks
+    ) -> pb.ReportGradientReply:
+        """See `MasterServicer`."""
+        return await self._pass_on(lambda servicer: servicer.report_gradient(header, chunks))
+
+    async def report_task_result(
+        self, request: pb.ReportTaskResultRequest
+    ) -> pb.ReportTaskResultReply:
+        """See `MasterServicer`."""
+        return await self._pass_on(lambda servicer: servicer.report_task_result(request))
+
+    def get_model(self, request: pb.GetModelRequest) -> AsyncIterator[pb.ModelChunk | Pieces]:
+        """See `MasterServicer`."""
+        return self._stream(lambda servicer: servicer.get_model(request))
+
+    def get_rows(self, request: pb.GetRowsRequest) -> AsyncIterator[pb.RowsChunk | Pieces]:
+        """See `MasterServicer`."""
+        return self._stream(lambda servicer: servicer.get_rows(request))
+
+    async def register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
+        """A server says that it is there, whether or not there is a job yet."""
+        replica = ReplicaId(request.role or PS, request.server_index, request.launch)
+        ring = self._rings.get(replica.role)
+        if ring is None or not 0 <= replica.index < ring.num_servers:
+            raise CallRefusedError(
+                grpc.StatusCode.INVALID_ARGUMENT, f"the job has no server {replica.name}"
+            )
+        newest = self._current_launch(replica)
+        if request.launch < newest:
+            raise CallRefusedError(
+                grpc.StatusCode.ABORTED,
+                f"launch {request.launch} of {replica.name} was replaced by {newest}",
+            )
+        ring.announced(ServerLife(replica, request.life, request.address))
+        return pb.RegisterServerReply(heartbeat_interval_s=HEARTBEAT_S)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    async def _pass_on(self, call: Callable[[MasterServicer], Awaitable[T]]) -> T:
+        servicer = self._present()
+        try:
+            with self._refusing():
+                return await call(servicer)
+        finally:
+            self._check(servicer)
+
+    async def _stream(self, call: Callable[[MasterServicer], AsyncIterator[T]]) -> AsyncIterator[T]:
+        servicer = self._present()
+        with self._refusing():
+            async for chunk in call(servicer):
+                self._check(servicer)
+                yield chunk
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Have a caller try again where its call met a fault that is not its own."""
+        try:
+            yield
+        except ParametersLostError as error:
+            raise _not_now() from error
+        except (CallRefusedError, grpc.aio.BaseError):
+            # Of the peer or of the connection to it.
+            raise
+        except Exception as error:
+            self._fail(error)
+            raise CallRefusedError(grpc.StatusCode.UNAVAILABLE, FAULTY) from error
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = self.failure or error
+        self.failed.set()
+
+    def _present(self) -> MasterServicer:
+        if self._servicer is None:
+            raise _not_now()
+        return self._servicer
+
+    def _check(self, servicer: MasterServicer) -> None:
+        if self._servicer is not servicer:
+            raise _not_now()
+
+
 def _metrics_of(messages: Iterable[pb.Metric]) -> tuple[MetricState, ...]:
     return tuple(MetricState(each.name, tensors_from_proto(each.values)) for each in messages)
 
@@ -403,17 +540,6 @@ def _forget_refused(
     """Let the number of a report that broke the protocol be used again."""
     if not reply.cancelled() and reply.exception() is not None and session.reply is reply:
         session.sequence, session.reply = previous
-
-
-def _place_to_proto(place: ServerPlace) -> pb.ServerShare:
-    message = pb.ServerShare(
-        address=place.address,
-        parameters=slices_to_proto(place.share.parameters),
-        state=slices_to_proto(place.share.state),
-    )
-    if place.proof is not None:
-        message.proof.CopyFrom(place.proof)
-    return message
 
 
 def _report_of(header: pb.GradientHeader) -> GradientReport:
@@ -518,3 +644,7 @@ def _reply_of(outcome: Outcome) -> pb.ReportGradientReply:
     else:
         verdict = verdicts.VERDICT_LEASE_LOST
     return pb.ReportGradientReply(verdict=verdict, model_version=outcome.model_version)
+
+
+def _not_now() -> CallRefusedError:
+    return CallRefusedError(grpc.StatusCode.UNAVAILABLE, NOT_OPEN)

@@ -12,8 +12,7 @@ import numpy as np
 
 from elastic.errors import UserError
 from elastic.frameworks.base import Array, Tensors, Updater, UpdaterState, Values
-from elastic.master.parameters.contributions import Contribution
-from elastic.master.parameters.store import VersionStore
+from elastic.master.parameters.store import Contribution, VersionStore
 from elastic.master.parameters.strategy import Incoming
 from elastic.master.parameters.tables import Share
 from elastic.ps.rows import ServedRows

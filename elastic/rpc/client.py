@@ -4,9 +4,10 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -379,13 +380,11 @@ class MasterClient:
         header.gradients.extend(specs_to_proto(layout.specs[: len(gradients)]))
         header.state.extend(specs_to_proto(layout.specs[len(gradients) :]))
         first = pb.GradientChunk(header=header)
-
-        def messages() -> Iterator[Any]:
-            yield first
-            for pieces in iter_chunks(layout, arrays):
-                yield encode_data(pieces)
-
-        reply = self._call("ReportGradient", messages, BULK_TIMEOUT_S)
+        reply = self._call(
+            "ReportGradient",
+            lambda: chain([first], map(encode_data, iter_chunks(layout, arrays))),
+            BULK_TIMEOUT_S,
+        )
         return reply
 
     @property

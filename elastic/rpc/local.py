@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import grpc
 
+from elastic.rpc.server import Answering, refused, reply_of
 from elastic.rpc.sockets import (
     LENGTH,
     MAX_BYTES,
-    Answering,
     Connection,
     Decode,
     Encode,
@@ -32,8 +32,6 @@ from elastic.rpc.sockets import (
     SocketChannel,
     head_of,
     message_of,
-    refused,
-    reply_of,
     take_apart,
 )
 from elastic.rpc.vigil import Vigil

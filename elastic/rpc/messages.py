@@ -90,9 +90,14 @@ def _picks_from_proto(picks: pb.Picks) -> Picks:
     )
 
 
-def slices_to_proto(slices: Iterable[Slice]) -> list[pb.Slice]:
-    """Encode what a server has of each tensor."""
-    return [pb.Slice(name=each.name, start=each.start, end=each.end) for each in slices]
+def share_to_proto(share: Share, address: str, proof: pb.SharedBuffer | None) -> pb.ServerShare:
+    """Encode what a server has, and how it is reached."""
+    return pb.ServerShare(
+        address=address,
+        parameters=_slices_to_proto(share.parameters),
+        state=_slices_to_proto(share.state),
+        proof=proof,
+    )
 
 
 def share_from_proto(message: pb.ServerShare) -> Share:
@@ -101,6 +106,10 @@ def share_from_proto(message: pb.ServerShare) -> Share:
         tuple(Slice(each.name, each.start, each.end) for each in message.parameters),
         tuple(Slice(each.name, each.start, each.end) for each in message.state),
     )
+
+
+def _slices_to_proto(slices: Iterable[Slice]) -> list[pb.Slice]:
+    return [pb.Slice(name=each.name, start=each.start, end=each.end) for each in slices]
 
 
 def specs_to_proto(specs: Iterable[TensorSpec]) -> list[pb.Tensor]:

@@ -21,17 +21,16 @@ import numpy as np
 
 from elastic.rpc.layout import CHUNK_BYTES, Bytes
 from elastic.rpc.local import LocalChannel, LocalListener, new_name
+from elastic.rpc.server import AnsweringStreams, reply_of
 from elastic.rpc.shared import Proof, SharedHandle
 from elastic.rpc.sockets import (
     GOOD,
-    AnsweringStreams,
     Connection,
     EncryptedConnection,
     Kind,
     Part,
     SocketChannel,
     parts_of,
-    reply_of,
     take_apart,
 )
 from elastic.rpc.wire import Laid, head_of_data

@@ -1,6 +1,7 @@
 """The side of the wire that answers: authentication, malformed messages, statuses."""
 
 import hmac
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import grpc
 
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.sockets import Requests
+from elastic.rpc.sockets import GOOD, Part
 from elastic.rpc.wire import (
     FENCED,
     FRAME_BYTES,
@@ -22,6 +23,8 @@ from elastic.rpc.wire import (
     Method,
     Pieces,
 )
+
+log = logging.getLogger(__name__)
 
 SERVER_OPTIONS: Final = (
     # A second master on the port must fail, not share it.
@@ -122,6 +125,44 @@ class _Endpoint:
     stream: Callable[[Any], AsyncIterator[Any]] | None = None
 
 
+class Answering(Protocol):
+    """What answers calls by sockets: the handler that gRPC has as well."""
+
+    async def answer(self, path: str, request: Part) -> bytes:
+        """The reply to a request.
+
+        Raises:
+            CallRefusedError: There is none.
+        """
+
+
+class Requests(Protocol):
+    """Requests of one call; see `Chunks`."""
+
+    def __aiter__(self) -> AsyncIterator[Part | Laid]: ...
+
+    def lie_in(self, room: memoryview) -> None:
+        """See `Chunks`: requests that are data come as `Laid` from now on, where there is room."""
+
+
+class AnsweringStreams(Answering, Protocol):
+    """Answers calls of more than one message too."""
+
+    async def gather(self, path: str, requests: Requests) -> bytes:
+        """The reply to requests, each of which is valid until the next is asked for.
+
+        Raises:
+            CallRefusedError: There is none.
+        """
+
+    def stream(self, path: str, request: Part) -> AsyncIterator[bytes | Pieces]:
+        """The replies to a request.
+
+        Raises:
+            CallRefusedError: There are none, or no more.
+        """
+
+
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Routes authenticated calls."""
 
@@ -132,7 +173,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     # -- calls that come otherwise than by gRPC, by who has shown the token ----------------------
 
-    async def answer(self, path: str, request: bytes | memoryview) -> bytes:
+    async def answer(self, path: str, request: Part) -> bytes:
         """Answer a call that is one message each way.
 
         Raises:
@@ -154,7 +195,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         decoded = _Decoded(requests, endpoint.method.decode_request)
         return endpoint.method.encode_reply(await endpoint.gather(decoded))
 
-    async def stream(self, path: str, request: bytes | memoryview) -> AsyncIterator[bytes | Pieces]:
+    async def stream(self, path: str, request: Part) -> AsyncIterator[bytes | Pieces]:
         """Answer a call of many replies.
 
         Raises:
@@ -238,6 +279,26 @@ class ServerHandler(_Handler):
             ],
             token,
         )
+
+
+async def reply_of(answer: Awaitable[bytes]) -> tuple[bytes, ...]:
+    """The parts of what is sent as the reply: the answer, or its refusal."""
+    try:
+        return GOOD, await answer
+    except CallRefusedError as refusal:
+        return (_refusal(refusal.code, refusal.message),)
+    except Exception as error:
+        log.exception("a call failed")
+        return (_refusal(grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}"),)
+
+
+def refused(reason: object) -> tuple[bytes, ...]:
+    """The reply to what is no request."""
+    return (_refusal(grpc.StatusCode.INVALID_ARGUMENT, f"no request: {reason}"),)
+
+
+def _refusal(code: grpc.StatusCode, details: str) -> bytes:
+    return bytes([code.value[0]]) + details.encode()
 
 
 def _checked(request: Any) -> Any:
@@ -339,7 +400,7 @@ def _upload(
 class _Decoded:
     """Requests that come by sockets, as messages."""
 
-    def __init__(self, requests: Requests, decode: Callable[[bytes | memoryview], Any]) -> None:
+    def __init__(self, requests: Requests, decode: Callable[[Part], Any]) -> None:
         self._requests = aiter(requests)
         self._decode = decode
         self.lie_in = requests.lie_in

@@ -11,7 +11,6 @@ path, and each of a reply with its status. What is more than one message ends wi
 """
 
 import contextlib
-import logging
 import os
 import socket
 import ssl
@@ -19,18 +18,16 @@ import struct
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import grpc
 import numpy as np
 
-from elastic.rpc.wire import CallRefusedError, Laid, Pieces
+from elastic.rpc.wire import Pieces
 from elastic.spec.certificate import CERTIFICATE_NAME
-
-log = logging.getLogger(__name__)
 
 LENGTH: Final = struct.Struct("<I")
 """Before each message: how many bytes follow."""
@@ -74,44 +71,6 @@ class SocketCallError(grpc.RpcError):  # type: ignore[misc]
         return self._details
 
 
-class Answering(Protocol):
-    """What answers calls: the handler that gRPC has as well."""
-
-    async def answer(self, path: str, request: Part) -> bytes:
-        """The reply to a request.
-
-        Raises:
-            CallRefusedError: There is none.
-        """
-
-
-class Requests(Protocol):
-    """Requests of one call; see `Chunks`."""
-
-    def __aiter__(self) -> AsyncIterator[Part | Laid]: ...
-
-    def lie_in(self, room: memoryview) -> None:
-        """See `Chunks`: requests that are data come as `Laid` from now on, where there is room."""
-
-
-class AnsweringStreams(Answering, Protocol):
-    """Answers calls of more than one message too."""
-
-    async def gather(self, path: str, requests: Requests) -> bytes:
-        """The reply to requests, each of which is valid until the next is asked for.
-
-        Raises:
-            CallRefusedError: There is none.
-        """
-
-    def stream(self, path: str, request: Part) -> AsyncIterator[bytes | Pieces]:
-        """The replies to a request.
-
-        Raises:
-            CallRefusedError: There are none, or no more.
-        """
-
-
 def head_of(kind: Kind, path: str) -> bytes:
     """What a request begins with."""
     return bytes([kind, len(path)]) + path.encode()
@@ -145,26 +104,6 @@ def message_of(reply: bytes | bytearray | memoryview) -> memoryview:
 def parts_of(message: Any, encode: Encode) -> Sequence[Part]:
     """A message as it is sent: what is in pieces goes as it lies."""
     return message if isinstance(message, Pieces) else (encode(message),)
-
-
-async def reply_of(answer: Awaitable[bytes]) -> tuple[bytes, ...]:
-    """The parts of what is sent as the reply: the answer, or its refusal."""
-    try:
-        return GOOD, await answer
-    except CallRefusedError as refusal:
-        return (_refusal(refusal.code, refusal.message),)
-    except Exception as error:
-        log.exception("a call failed")
-        return (_refusal(grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}"),)
-
-
-def refused(reason: object) -> tuple[bytes, ...]:
-    """The reply to what is no request."""
-    return (_refusal(grpc.StatusCode.INVALID_ARGUMENT, f"no request: {reason}"),)
-
-
-def _refusal(code: grpc.StatusCode, details: str) -> bytes:
-    return bytes([code.value[0]]) + details.encode()
 
 
 class Connection:

@@ -199,6 +199,11 @@ class JobSpec(ClusterSettings, WorkSettings):
         return self.grads_to_wait or self.num_workers.maximum
 
     @property
+    def workers_beside_update(self) -> int:
+        """Workers that may compute while an update is applied: those it is made of wait for it."""
+        return max(self.num_workers.maximum - self.gradients_per_update, 0)
+
+    @property
     def batch_range(self) -> BatchRange | None:
         """Between which batches the master chooses; None where it does not."""
         return parse_batch_range(self.elastic_batch) if self.elastic_batch else None

@@ -14,14 +14,14 @@ from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind, Mode
 from elastic.spec.model_def import ModelDef, load_model_def
 from elastic.worker.batches import BatchStream
-from elastic.worker.exchange import Exchange, MasterExchange, ServerExchange
 from elastic.worker.loop import Parts
 from elastic.worker.meter import StepMeter
 from elastic.worker.prediction import Outputs, open_processor
 from elastic.worker.rows import MasterRows, Rows, RowsOnServers, RowsUsedAgain
 from elastic.worker.rows_ahead import ForeseenRows
+from elastic.worker.servers import ServerExchange
 from elastic.worker.step import Trainer
-from elastic.worker.strategy import PulledParameters
+from elastic.worker.strategy import Exchange, MasterExchange, PulledParameters
 
 
 def assemble(

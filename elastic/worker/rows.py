@@ -9,7 +9,7 @@ from elastic.rows.aged import AgedRows
 from elastic.rows.base import Ids, RowReader, Table, Values
 from elastic.rpc.client import MasterClient, Session, VersionGoneError
 from elastic.rpc.rows import IDS_A_CALL
-from elastic.worker.exchange import ServerExchange
+from elastic.worker.servers import ServerExchange
 from elastic.worker.strategy import LeaseLostError, RowsOfVersions
 
 KEPT_BYTES: Final = 64 << 20

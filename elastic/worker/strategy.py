@@ -1,24 +1,31 @@
 """Where parameters live, for a worker: what fills its model, and what becomes of its gradients.
 
 The loop and the step ask a `Strategy` and nobody else for parameters, and give gradients to nobody
-else. Leases, sessions and the results of evaluations go by the client, whatever the strategy.
+else. Leases, sessions and the results of evaluations go by the client, whatever the strategy. Who
+has the parameters, the master or servers, an `Exchange` knows.
 """
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from elastic.frameworks.base import Array, Model, StepResult, Tensors, Updater
 from elastic.policy.oddities import Oddity
 from elastic.policy.tasks.records import Task
+from elastic.rows.base import RowGradients
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.client import NO_ROOM, PulledModel, Session, VersionGoneError
+from elastic.rpc.client import NO_ROOM, MasterClient, PulledModel, Session, VersionGoneError
 from elastic.rpc.messages import metrics_to_proto
-from elastic.rpc.rows_ahead import WantedIds
-from elastic.worker.exchange import Exchange
+from elastic.rpc.rows_ahead import RowsAhead, WantedIds, ahead_to_proto, rows_laid, size_of
+from elastic.rpc.shared import SharedMemory
+from elastic.rpc.shared_rows import RowsMemory
 from elastic.worker.meter import NoMeter, StepMeter
+
+NO_ROWS: Final[RowGradients] = MappingProxyType({})
 
 
 class LeaseLostError(Exception):
@@ -124,6 +131,153 @@ class NoRows:
 
     def read_at(self, version: int | None, beside: int) -> None:
         """See `RowsOfVersions`."""
+
+
+class Exchange(Protocol):
+    """Carries versions and gradients. Not thread-safe."""
+
+    def begin(self, session: Session) -> None:
+        """Take the session that all calls are of from now on."""
+
+    def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
+        """A version, the newest for None; None where it is the one that is here.
+
+        The arrays are valid until the next call.
+
+        Raises:
+            VersionGoneError: That version is not kept any more.
+        """
+
+    def get_frozen(self) -> Mapping[str, Array]:
+        """What is the same in all versions, by name, in arrays of the caller's own."""
+
+    def report_gradient(
+        self,
+        header: pb.GradientHeader,
+        gradients: Mapping[str, Array],
+        state: Mapping[str, Array],
+        rows: RowGradients = NO_ROWS,
+        wanted: Sequence[WantedIds] = (),
+    ) -> pb.ReportGradientReply:
+        """Give a gradient away; the reply may wait for the update.
+
+        Args:
+            header: Of the report.
+            gradients: By name.
+            state: Not trained, by name.
+            rows: Gradients of rows of embeddings.
+            wanted: Rows that are wanted with the version that is made, see `ahead`.
+
+        Raises:
+            TrainingError: There are more rows of embeddings than can travel; it was reported
+                nowhere.
+        """
+
+    def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
+        """The version that came with a reply, if one did; valid until the next call."""
+
+    @property
+    def ahead(self) -> RowsAhead | None:
+        """The rows that came with the last reply, where they were wanted."""
+
+    @property
+    def room(self) -> Mapping[str, Array]:
+        """Memory of the session from which gradients are handed over, by name.
+
+        What is written there once a report has been answered need not be copied for the next one.
+        Empty where there is none (yet).
+        """
+
+
+class MasterExchange:
+    """The master has everything."""
+
+    def __init__(self, client: MasterClient, *, narrows: bool = False) -> None:
+        """Take the connection to it.
+
+        Args:
+            client: The connection.
+            narrows: Round float32 gradients to bfloat16 where they are not handed over in memory.
+        """
+        self._client = client
+        self._narrows = narrows
+        self._session: Session | None = None
+        self._memory = RowsMemory()
+        self._memory_ahead = RowsMemory()
+        self._ahead: RowsAhead | None = None
+
+    def begin(self, session: Session) -> None:
+        """See `Exchange`."""
+        self._session, self._memory = session, RowsMemory()
+        self._memory_ahead, self._ahead = RowsMemory(), None
+
+    def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
+        """See `Exchange`."""
+        return self._client.get_model(self._current, have_version, version)
+
+    def get_frozen(self) -> Mapping[str, Array]:
+        """See `Exchange`."""
+        return self._client.get_frozen(self._current)
+
+    def report_gradient(
+        self,
+        header: pb.GradientHeader,
+        gradients: Mapping[str, Array],
+        state: Mapping[str, Array],
+        rows: RowGradients = NO_ROWS,
+        wanted: Sequence[WantedIds] = (),
+    ) -> pb.ReportGradientReply:
+        """See `Exchange`."""
+        narrows = self._narrows and not self._current.shares_memory
+        is_shared = self._current.shares_memory
+        num_retries = self._client.num_retries
+        with (
+            self._memory.behind(header, rows, is_shared=is_shared, narrows=narrows),
+            self._wanting(header, wanted if is_shared else ()) as memory,
+        ):
+            reply = self._client.report_gradient(
+                self._current, header, gradients, state, narrows=narrows
+            )
+            if memory is not None and self._client.num_retries != num_retries:
+                # The try that was given up may still lay rows there, be it of another version.
+                self._memory_ahead = RowsMemory()
+            elif memory is not None and reply.HasField("rows_version"):
+                laid = rows_laid(wanted, memory)
+                self._ahead = RowsAhead(reply.rows_version, wanted, laid)
+        return reply
+
+    def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
+        """See `Exchange`."""
+        return self._client.model_of(reply)
+
+    @property
+    def ahead(self) -> RowsAhead | None:
+        """See `Exchange`."""
+        return self._ahead
+
+    @property
+    def room(self) -> Mapping[str, Array]:
+        """See `Exchange`."""
+        return self._client.room
+
+    @contextmanager
+    def _wanting(
+        self, header: pb.GradientHeader, wanted: Sequence[WantedIds]
+    ) -> Iterator[SharedMemory | None]:
+        """Memory for rows that are wanted with the reply; None where none are."""
+        self._ahead = None
+        if not wanted:
+            yield None
+            return
+        with self._memory_ahead.lent(size_of(wanted)) as memory:
+            if memory is not None:
+                header.rows_ahead.CopyFrom(ahead_to_proto(wanted, memory))
+            yield memory
+
+    @property
+    def _current(self) -> Session:
+        assert self._session is not None, "a session has begun"
+        return self._session
 
 
 class PulledParameters:

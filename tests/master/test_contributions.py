@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.master.parameters.contributions import (
+from elastic.master.parameters.store import (
     Contribution,
     GradientReceiver,
     WeightedSum,

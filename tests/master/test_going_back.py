@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from support.served_shares import store_of
 
-from elastic.master.parameters.contributions import Contribution
+from elastic.master.parameters.store import Contribution
 
 
 def staged(store, value):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.served_shares import store_of
 
-from elastic.master.parameters.contributions import Contribution
+from elastic.master.parameters.store import Contribution
 from elastic.policy.updates.gradient_noise import GroupGradients
 
 

@@ -8,8 +8,7 @@ from support.served_master import PATIENCE_S, ServedMaster
 from support.thread_job import ThreadJob, events, obedient_spec, write_records
 
 from elastic.errors import ModelDefError
-from elastic.master.reception import FAULTY
-from elastic.master.servicer import MasterServicer
+from elastic.master.servicer import FAULTY, MasterServicer
 from elastic.rpc import elastic_pb2 as pb
 from elastic.spec.status import JobPhase
 

@@ -6,7 +6,7 @@ import pytest
 from support.served_master import PATIENCE_S, ServedMaster, data_message, gradient, messages
 
 from elastic.policy.replicas import ReplicaId
-from elastic.policy.updates import aggregation
+from elastic.policy.updates import update_group
 from elastic.rpc import elastic_pb2 as pb
 
 VERDICTS = pb.ReportGradientReply
@@ -103,7 +103,7 @@ def test_a_report_whose_caller_hung_up_counts_once():
 
 def test_a_report_that_waits_for_its_group_survives_its_caller(monkeypatch):
     # However slow we are, the first one is not let go before the second is there.
-    monkeypatch.setattr(aggregation, "DEFAULT_HOLD_S", PATIENCE_S)
+    monkeypatch.setattr(update_group, "DEFAULT_HOLD_S", PATIENCE_S)
 
     async def scenario(master, peer):
         one, two = await peer.register(0), await peer.register(1)

@@ -6,7 +6,7 @@ import time
 from support.served_master import PATIENCE_S, ServedMaster, gradient, messages
 
 from elastic.policy.replicas import ReplicaId
-from elastic.policy.updates import aggregation
+from elastic.policy.updates import update_group
 from elastic.rpc import elastic_pb2 as pb
 
 ACCEPTED = pb.ReportGradientReply.VERDICT_ACCEPTED
@@ -56,7 +56,7 @@ async def _until(condition):
 
 
 def test_who_has_waited_for_long_goes_on_and_the_one_it_waited_for_is_too_late(monkeypatch):
-    monkeypatch.setattr(aggregation, "DEFAULT_HOLD_S", 0.05)
+    monkeypatch.setattr(update_group, "DEFAULT_HOLD_S", 0.05)
 
     async def scenario(_job, crew):
         assert await crew.report(0) == (ACCEPTED, 0)
@@ -94,8 +94,8 @@ def test_one_goes_on_in_place_of_one_that_is_silent(monkeypatch):
 
 def test_who_was_too_late_is_waited_for_again(monkeypatch):
     """It computes on the current version now."""
-    monkeypatch.setattr(aggregation, "DEFAULT_HOLD_S", PATIENCE_S)
-    monkeypatch.setattr(aggregation, "MIN_HOLD_S", PATIENCE_S)
+    monkeypatch.setattr(update_group, "DEFAULT_HOLD_S", PATIENCE_S)
+    monkeypatch.setattr(update_group, "MIN_HOLD_S", PATIENCE_S)
 
     async def scenario(job, crew):
         job.updates._group.at_work.give_up(time.monotonic())
@@ -109,7 +109,7 @@ def test_who_was_too_late_is_waited_for_again(monkeypatch):
 
 def test_nobody_goes_on_while_the_update_is_made(monkeypatch):
     """On the version before, which somebody's loss would otherwise have it do."""
-    monkeypatch.setattr(aggregation, "DEFAULT_HOLD_S", PATIENCE_S)
+    monkeypatch.setattr(update_group, "DEFAULT_HOLD_S", PATIENCE_S)
 
     async def scenario(job, crew):
         begun, go_on = asyncio.Event(), asyncio.Event()

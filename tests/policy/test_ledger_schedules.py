@@ -12,7 +12,7 @@ from support.orders import made_ledger
 from elastic.policy.failing import Retry, SizeFault
 from elastic.policy.tasks.ledger import Audit, LedgerConfig, NoTask, Refusal
 from elastic.policy.tasks.order import Shuffle
-from elastic.policy.updates.aggregation import UpdateRule, is_update_due
+from elastic.policy.updates.update_group import UpdateRule, is_update_due
 
 
 class Job:

@@ -7,13 +7,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from elastic.policy.tasks.ledger import Refusal, StagedRange
 from elastic.policy.tasks.records import RecordRange
-from elastic.policy.updates.aggregation import (
+from elastic.policy.updates.update_group import (
+    AtWork,
+    GiveUp,
+    GoOn,
     RefuseStale,
+    Stay,
+    UpdateGroup,
     UpdateRule,
     hold_limit_s,
     should_hold_reply,
 )
-from elastic.policy.updates.update_group import AtWork, GiveUp, GoOn, Stay, UpdateGroup
 
 STEP_S = 0.005
 LIMIT_S = hold_limit_s(STEP_S)

@@ -223,6 +223,17 @@ def test_gradients_of_an_update(mode, expected):
     assert spec(num_workers="2:8", **mode).gradients_per_update == expected
 
 
+@pytest.mark.parametrize(
+    ("num_workers", "grads_to_wait", "expected"),
+    [(1, 1, 0), (2, 1, 1), (2, 2, 0), (4, 2, 2), (2, 4, 0)],
+)
+def test_workers_whose_gradients_make_the_update_do_not_compute(
+    num_workers, grads_to_wait, expected
+):
+    job = spec(num_workers=str(num_workers), grads_to_wait=grads_to_wait)
+    assert job.workers_beside_update == expected
+
+
 NO_MINIBATCHES = (
     "--elastic_batch=16:64 has to be in whole minibatches, and in two or more, since the noise of "
     "gradients shows between those of one update: give multiples of minibatch_size={size} from "

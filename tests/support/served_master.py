@@ -18,11 +18,10 @@ from elastic.master.prepare.preparation import (
     choose_sample,
     training_ledger,
 )
-from elastic.master.reception import Reception
-from elastic.master.servicer import MasterServicer
+from elastic.master.servicer import MasterServicer, Reception
 from elastic.policy.liveness import Liveness
 from elastic.policy.replicas import ReplicaId
-from elastic.policy.updates.aggregation import UpdateRule
+from elastic.policy.updates.update_group import UpdateRule
 from elastic.ps.servicer import ServerServicer
 from elastic.ps.serving import share_builder
 from elastic.rpc import elastic_pb2 as pb

@@ -12,11 +12,10 @@ from torch import nn
 
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch
-from elastic.master.parameters.contributions import Contribution
 from elastic.master.parameters.ring import ServerLife, ServerRing
 from elastic.master.parameters.servers import ServerParameters, ServerRules, Staged
 from elastic.master.parameters.shares import cut_out
-from elastic.master.parameters.store import ParameterStore
+from elastic.master.parameters.store import Contribution, ParameterStore
 from elastic.policy.replicas import ReplicaId
 from elastic.ps.servicer import ServerServicer
 from elastic.rows.base import RowGradient

@@ -9,8 +9,8 @@ from elastic.frameworks.base import Batch
 from elastic.rows.base import Table
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.rows_ahead import RowsAhead, WantedIds
-from elastic.worker.exchange import MasterExchange
 from elastic.worker.rows_ahead import MAX_MISSES, ForeseenRows
+from elastic.worker.strategy import MasterExchange
 
 ITEMS, USERS = Table("items", 1, "zeros"), Table("users", 1, "zeros")
 FROM_SERVER, AHEAD = 1.0, 2.0

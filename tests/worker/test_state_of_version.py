@@ -9,9 +9,8 @@ from elastic.frameworks.base import Batch, StepResult
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import PulledModel
-from elastic.worker.exchange import MasterExchange
 from elastic.worker.step import Trainer
-from elastic.worker.strategy import LeaseLostError, PulledParameters
+from elastic.worker.strategy import LeaseLostError, MasterExchange, PulledParameters
 
 TASK = Task(1, 0, TaskKind.TRAINING, 0, RecordRange(0, 0, 8), Shard("s", 0, 8))
 

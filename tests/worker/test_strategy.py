@@ -13,8 +13,14 @@ from elastic.master.parameters.versions import ModelBuffer
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 from elastic.rpc.messages import task_from_proto
-from elastic.worker.exchange import MasterExchange, ServerExchange
-from elastic.worker.strategy import Contribution, LeaseLostError, Outcome, PulledParameters
+from elastic.worker.servers import ServerExchange
+from elastic.worker.strategy import (
+    Contribution,
+    LeaseLostError,
+    MasterExchange,
+    Outcome,
+    PulledParameters,
+)
 
 SIZE = 8
 

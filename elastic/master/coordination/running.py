@@ -21,8 +21,8 @@ from elastic.policy.liveness import Liveness
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import Ledger, NoTask, Refusal, SkipRecord
 from elastic.policy.tasks.records import Task, TaskKind
-from elastic.policy.updates.aggregation import UpdateRule
 from elastic.policy.updates.elastic_batch import BatchChoice
+from elastic.policy.updates.update_group import UpdateRule
 from elastic.telemetry.meter import JobMeter
 
 log = logging.getLogger(__name__)

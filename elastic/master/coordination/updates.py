@@ -27,9 +27,18 @@ from elastic.policy.oddities import ADVICE, Oddity
 from elastic.policy.size_speeds import Size
 from elastic.policy.tasks.epochs import Ending, EpochResult, ending_at
 from elastic.policy.tasks.ledger import Audit, Ledger, Refusal, StagedRange
-from elastic.policy.updates.aggregation import Accept, LateGradients, RefuseStale, UpdateRule
 from elastic.policy.updates.elastic_batch import BatchChoice
-from elastic.policy.updates.update_group import GiveUp, Outcome, Stay, UpdateGroup, Wait
+from elastic.policy.updates.update_group import (
+    Accept,
+    GiveUp,
+    LateGradients,
+    Outcome,
+    RefuseStale,
+    Stay,
+    UpdateGroup,
+    UpdateRule,
+    Wait,
+)
 from elastic.telemetry.meter import LEASE_LOST, STALE, JobMeter
 from elastic.telemetry.summary import account_text, left_out_text, result_text
 

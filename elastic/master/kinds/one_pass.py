@@ -33,7 +33,7 @@ from elastic.policy.liveness import Liveness
 from elastic.policy.tasks.fixed_ranges import FixedRangeLedger
 from elastic.policy.tasks.ledger import Ledger, LedgerConfig, Refusal, tell_difference
 from elastic.policy.tasks.records import RecordRange, Shard, TaskKind
-from elastic.policy.updates.aggregation import UpdateRule
+from elastic.policy.updates.update_group import UpdateRule
 from elastic.spec.job import JobSpec
 from elastic.spec.kinds import JobKind
 

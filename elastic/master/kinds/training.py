@@ -36,8 +36,8 @@ from elastic.policy.liveness import Liveness
 from elastic.policy.tasks.ledger import Ledger
 from elastic.policy.tasks.records import Shard
 from elastic.policy.tasks.task_sizes import idle_workers
-from elastic.policy.updates.aggregation import UpdateRule
 from elastic.policy.updates.elastic_batch import BatchChoice
+from elastic.policy.updates.update_group import UpdateRule
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 

@@ -1,8 +1,12 @@
-"""Parameters in one process: one update at a time, read as whole versions."""
+"""Parameters in one process: gradients are received and averaged, each group makes a version.
+
+One update is made at a time. Versions are read whole.
+"""
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -19,16 +23,27 @@ from elastic.frameworks.base import (
     Values,
     split_state,
 )
-from elastic.master.parameters.contributions import Contribution, GradientReceiver, WeightedSum
 from elastic.master.parameters.strategy import NO_SERVERS, Directions, Incoming
 from elastic.master.parameters.versions import ModelBuffer, ModelBuffers, PackedModel
-from elastic.policy.updates.gradient_noise import GroupGradients
+from elastic.policy.updates.gradient_noise import GroupGradients, SquaredLengths
 from elastic.rows.base import Ids
 from elastic.rows.base import Values as RowValues
-from elastic.rpc.layout import Layout
+from elastic.rpc.layout import (
+    DTYPES,
+    Assembler,
+    Bytes,
+    Layout,
+    LayoutError,
+    TensorSpec,
+    aligned_empty,
+)
+from elastic.rpc.shared import Mappings, SharedHandle
 
 INLINE_BYTES: Final = 1 << 20
 """Below this, moving the work to a thread costs more than doing it."""
+
+MAX_FREE: Final = 4
+"""Buffers kept for the next streams; more come at once only from more workers elsewhere."""
 
 _NEXT: Final = "the next version"
 """Holds the buffer of a version that is being made."""
@@ -46,9 +61,211 @@ def unwatched(_name: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _is_float(array: Array) -> bool:
-    # ml_dtypes' bfloat16 has kind 'V'.
-    return array.dtype.kind in "fV"
+@dataclass(slots=True)
+class Contribution:
+    """One received gradient.
+
+    Its arrays are borrowed: whoever reads them after the reply reads those of the next one.
+
+    Attributes:
+        gradients: As they came: bfloat16 where a worker has rounded those of float32.
+        buffer: Where they lie, if that is not the worker's own memory.
+    """
+
+    gradients: Sequence[Array]
+    state: Sequence[Array]
+    num_records: int
+    learning_rate_scale: float = 1.0
+    buffer: Bytes | None = None
+
+
+class GradientReceiver:
+    """Receives into memory that is used again: fresh pages cost more than the bytes in them."""
+
+    def __init__(
+        self, parameters: Layout, state: Layout, whole: Layout, num_mapped: int = 1
+    ) -> None:
+        """Describe what is received: the model's parameters, its non-trained state, and both.
+
+        Args:
+            num_mapped: How many buffers of a worker's memory stay mapped.
+        """
+        self._num_mapped = num_mapped
+        self._parameters = parameters
+        self._state = state
+        self._whole = whole
+        self._narrow = whole.narrowed(len(parameters.specs))
+        self._mappings: dict[str, Mappings] = {}
+        self._free: list[Bytes] = []
+
+    async def receive(self, incoming: Incoming) -> Contribution:
+        """The gradient and state that are announced; `give_back` ends their use.
+
+        Raises:
+            LayoutError: They are not the model's tensors.
+        """
+        layout = self._layout_of(incoming)
+        if incoming.shared is not None:
+            arrays = self._mapped(incoming.session, incoming.shared, layout)
+            return self._contribution(incoming, arrays, None)
+        buffer = self._free.pop() if self._free else aligned_empty(self._whole.size_bytes)
+        assembler = Assembler(layout, buffer)
+        # Where this does not come to its end, what comes may yet be written there: it is not kept.
+        incoming.chunks.lie_in(assembler.room)
+        async for chunk in incoming.chunks:
+            assembler.add(chunk)
+        arrays = assembler.finish()
+        return self._contribution(incoming, arrays, buffer)
+
+    def give_back(self, contribution: Contribution) -> None:
+        """Its gradient is applied, summed up or refused, so its memory is free."""
+        if contribution.buffer is not None:
+            self._keep(contribution.buffer)
+            contribution.buffer = None
+
+    def _layout_of(self, incoming: Incoming) -> Layout:
+        """What is announced: the model's tensors, or the same with rounded gradients.
+
+        Raises:
+            LayoutError: It is neither.
+        """
+        split = len(self._parameters.specs)
+        if incoming.state is not None:
+            incoming.state.require(self._state, "state")
+        if incoming.gradients is None:
+            return self._whole
+        if incoming.gradients.specs == self._narrow.specs[:split]:
+            return self._narrow
+        incoming.gradients.require(self._parameters, "gradient")
+        return self._whole
+
+    def _contribution(
+        self, incoming: Incoming, arrays: Sequence[Array], buffer: Bytes | None
+    ) -> Contribution:
+        split = len(self._parameters.specs)
+        return Contribution(arrays[:split], arrays[split:], incoming.num_records, buffer=buffer)
+
+    def _keep(self, buffer: Bytes) -> None:
+        if len(self._free) < MAX_FREE:
+            self._free.append(buffer)
+
+    def left(self, session: str) -> None:
+        """Map the memory of a worker no longer, whose session has ended."""
+        self._mappings.pop(session, None)
+
+    def _mapped(self, session: str, handle: SharedHandle, layout: Layout) -> Sequence[Array]:
+        """Tensors in the worker's memory, mapped once a session.
+
+        Raises:
+            LayoutError: It is not there, or too small.
+        """
+        mappings = self._mappings.setdefault(session, Mappings(self._num_mapped))
+        arrays = mappings.views(handle, layout)
+        if arrays is None:
+            raise LayoutError("the shared memory of the report cannot be mapped, or is too small")
+        return arrays
+
+
+class WeightedSum:
+    """The average so far. One gradient alone is passed through untouched, or made as wide as its
+    parameter where it was rounded on its way; half floats are summed in float32.
+    """
+
+    def __init__(self, parameters: Layout, state: Layout, *, is_measured: bool = False) -> None:
+        """Describe what is summed: the model's parameters and its non-trained state.
+
+        Args:
+            parameters: Of the gradients.
+            state: What is not trained.
+            is_measured: Whether the lengths of the gradients are wanted too.
+        """
+        self._layouts = parameters, state
+        self._split = len(parameters.specs)
+        self._totals: list[Array] | None = None
+        self._first: Contribution | None = None
+        self._unit = 0
+        """Records that a weight of one stands for in the totals; 0 while there are none."""
+        self.num_records = 0
+        self.count = 0
+        self._squares = SquaredLengths() if is_measured else None
+
+    @property
+    def gradients(self) -> GroupGradients | None:
+        """What was measured, once `mean` was asked for; None where nothing could be."""
+        return None if self._squares is None else self._squares.told
+
+    def successor(self) -> "WeightedSum":
+        """The next group, in the same memory: its first `add` ends the arrays of `mean`.
+
+        Fresh memory costs a page fault every 4 KiB, several times the sum itself.
+        """
+        following = WeightedSum(*self._layouts, is_measured=self._squares is not None)
+        following._totals = self._totals
+        return following
+
+    def add(self, contribution: Contribution) -> None:
+        """Take one more gradient into the average."""
+        self.count += 1
+        self.num_records += contribution.num_records
+        if self._squares is not None:
+            self._squares.add(contribution.gradients, contribution.num_records)
+        if self._first is None:
+            self._first = contribution
+            return
+        totals = self._started(self._first)
+        if self._unit not in (1, contribution.num_records):
+            self._count_records(totals)
+        weight = contribution.num_records // self._unit
+        for total, array in zip(
+            totals, (*contribution.gradients, *contribution.state), strict=True
+        ):
+            _accumulate(total, array, weight)
+
+    def own(self) -> None:
+        """Copy what is borrowed, since the group outlives the call that brought it."""
+        if self._first is not None:
+            self._started(self._first)
+
+    def mean(self) -> tuple[list[Array], list[Array], float]:
+        """Gradients, state and the learning-rate scale of the update; to be asked once."""
+        first = self._first
+        assert first is not None
+        if not self._unit and self._is_rounded(first):
+            self._started(first)
+        if self._totals is None or not self._unit:
+            return list(first.gradients), list(first.state), first.learning_rate_scale
+        weight = self.num_records // self._unit
+        specs = (spec for layout in self._layouts for spec in layout.specs)
+        means = [
+            _divided(total, weight, spec) for total, spec in zip(self._totals, specs, strict=True)
+        ]
+        if self._squares is not None:
+            self._squares.end(means[: self._split])
+        return means[: self._split], means[self._split :], first.learning_rate_scale
+
+    def _is_rounded(self, contribution: Contribution) -> bool:
+        return any(
+            array.dtype != spec.numpy_dtype
+            for array, spec in zip(contribution.gradients, self._layouts[0].specs, strict=True)
+        )
+
+    def _started(self, first: Contribution) -> list[Array]:
+        """The totals, which begin with the first gradient."""
+        if self._totals is None:
+            wide = Layout(tuple(_wide(s) for layout in self._layouts for s in layout.specs))
+            self._totals = wide.views(aligned_empty(wide.size_bytes))
+        if not self._unit:
+            self._unit = first.num_records
+            for total, array in zip(self._totals, (*first.gradients, *first.state), strict=True):
+                np.copyto(total, array, casting="unsafe")
+        return self._totals
+
+    def _count_records(self, totals: list[Array]) -> None:
+        """Go over to weights in records, since minibatches differ after all."""
+        for total in totals:
+            if total.dtype.kind == "f":
+                total *= total.dtype.type(self._unit)
+        self._unit = 1
 
 
 class VersionStore(Generic[V]):
@@ -375,6 +592,26 @@ class ParameterStore(VersionStore[Model]):
         return None
 
 
+def _wide(spec: TensorSpec) -> TensorSpec:
+    is_half = spec.dtype in ("float16", "bfloat16")
+    return TensorSpec(spec.name, "float32", spec.shape) if is_half else spec
+
+
+def _accumulate(total: Array, array: Array, weight: int) -> None:
+    if total.dtype.kind != "f":
+        # Integers here are counters (batches seen); they have no meaningful average.
+        np.maximum(total, array, out=total)
+        return
+    # Minibatches are of one size but for the last of a task.
+    total += array if weight == 1 else np.multiply(array, weight, dtype=total.dtype)
+
+
+def _divided(total: Array, weight: int, spec: TensorSpec) -> Array:
+    if total.dtype.kind == "f" and weight != 1:
+        total /= total.dtype.type(weight)
+    return total if total.dtype.name == spec.dtype else total.astype(DTYPES[spec.dtype])
+
+
 def _copy_each(arrays: Sequence[Array], targets: Sequence[Array]) -> None:
     for array, target in zip(arrays, targets, strict=True):
         np.copyto(target, array)
@@ -391,3 +628,8 @@ def _mixed(old: Mapping[str, Array], new: Mapping[str, Array], share: float) -> 
         else:
             result[name] = np.maximum(before, value)
     return result
+
+
+def _is_float(array: Array) -> bool:
+    # ml_dtypes' bfloat16 has kind 'V'.
+    return array.dtype.kind in "fV"

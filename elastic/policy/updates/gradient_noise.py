@@ -1,7 +1,14 @@
 """How much the gradients of minibatches differ, which tells what a larger batch would be worth."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from math import fsum
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
 
 MEASURED: Final = 10
 """From so many updates on the noise counts as known."""
@@ -25,6 +32,33 @@ class GroupGradients:
     num_records: int
     mean_square: float
     square_of_mean: float
+
+
+class SquaredLengths:
+    """Measures gradients of a group, and their mean: one more pass over each.
+
+    Attributes:
+        told: What was measured, once there is a mean; None where nothing could be.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.told: GroupGradients | None = None
+        self._lengths: list[float] = []
+        self._num_records: set[int] = set()
+
+    def add(self, gradient: Sequence[Array], num_records: int) -> None:
+        """Take one more gradient in, of so many records."""
+        self._lengths.append(_square(gradient))
+        self._num_records.add(num_records)
+
+    def end(self, mean: Sequence[Array]) -> None:
+        """Take their mean; a short minibatch among them makes their lengths unlike."""
+        count = len(self._lengths)
+        if count < 2 or len(self._num_records) != 1:
+            return
+        (num_records,) = self._num_records
+        self.told = GroupGradients(count, num_records, fsum(self._lengths) / count, _square(mean))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +105,14 @@ class GradientNoise:
             self.var + (var - self.var) / known,
             self.num_updates + 1,
         )
+
+
+def _square(arrays: Sequence[Array]) -> float:
+    """The squared length of all of them as one vector."""
+    return fsum(_dot(array.reshape(-1)) for array in arrays)
+
+
+def _dot(flat: Array) -> float:
+    # Half floats would overflow.
+    wide = flat if flat.dtype.itemsize >= np.dtype(np.float32).itemsize else flat.astype(np.float32)
+    return float(np.dot(wide, wide))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.policy.updates.aggregation import (
+from elastic.policy.updates.update_group import (
     Accept,
     LateGradients,
     RefuseStale,
@@ -12,7 +12,6 @@ from elastic.policy.updates.aggregation import (
     hold_limit_s,
     is_update_due,
     judge_gradient,
-    num_computing_beside_update,
     should_hold_reply,
     should_wait_to_begin,
 )
@@ -163,13 +162,3 @@ def test_late_gradients_are_told_once_with_what_to_do():
         "19 of 74 gradients came too late and were computed again, since 3 workers share updates "
         "of grads_to_wait=1: --grads_to_wait 3 uses all of them, and so does --use_async"
     ]
-
-
-@pytest.mark.parametrize(
-    ("num_workers", "grads_to_wait", "expected"),
-    [(1, 1, 0), (2, 1, 1), (2, 2, 0), (4, 2, 2), (2, 4, 0)],
-)
-def test_workers_whose_gradients_make_the_update_do_not_compute(
-    num_workers, grads_to_wait, expected
-):
-    assert num_computing_beside_update(num_workers, grads_to_wait) == expected

@@ -1,14 +1,12 @@
-"""How versions come to a worker and gradients leave it: by the master, or by parameter servers."""
+"""Where parameter servers have the versions of a job: shares pulled from each, gradients staged."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -31,159 +29,12 @@ from elastic.rpc.server_client import (
 from elastic.rpc.server_rows import WantedRows
 from elastic.rpc.shared import Mappings, SharedMemory
 from elastic.rpc.shared_rows import RowsMemory
+from elastic.worker.strategy import NO_ROWS
 
 T = TypeVar("T")
 
-NO_ROWS: Final[RowGradients] = MappingProxyType({})
 FIRST_PAUSE_S: Final = 0.05
 LAST_PAUSE_S: Final = 1.0
-
-
-class Exchange(Protocol):
-    """Carries versions and gradients. Not thread-safe."""
-
-    def begin(self, session: Session) -> None:
-        """Take the session that all calls are of from now on."""
-
-    def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
-        """A version, the newest for None; None where it is the one that is here.
-
-        The arrays are valid until the next call.
-
-        Raises:
-            VersionGoneError: That version is not kept any more.
-        """
-
-    def get_frozen(self) -> Mapping[str, Array]:
-        """What is the same in all versions, by name, in arrays of the caller's own."""
-
-    def report_gradient(
-        self,
-        header: pb.GradientHeader,
-        gradients: Mapping[str, Array],
-        state: Mapping[str, Array],
-        rows: RowGradients = NO_ROWS,
-        wanted: Sequence[WantedIds] = (),
-    ) -> pb.ReportGradientReply:
-        """Give a gradient away; the reply may wait for the update.
-
-        Args:
-            header: Of the report.
-            gradients: By name.
-            state: Not trained, by name.
-            rows: Gradients of rows of embeddings.
-            wanted: Rows that are wanted with the version that is made, see `ahead`.
-
-        Raises:
-            TrainingError: There are more rows of embeddings than can travel; it was reported
-                nowhere.
-        """
-
-    def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
-        """The version that came with a reply, if one did; valid until the next call."""
-
-    @property
-    def ahead(self) -> RowsAhead | None:
-        """The rows that came with the last reply, where they were wanted."""
-
-    @property
-    def room(self) -> Mapping[str, Array]:
-        """Memory of the session from which gradients are handed over, by name.
-
-        What is written there once a report has been answered need not be copied for the next one.
-        Empty where there is none (yet).
-        """
-
-
-class MasterExchange:
-    """The master has everything."""
-
-    def __init__(self, client: MasterClient, *, narrows: bool = False) -> None:
-        """Take the connection to it.
-
-        Args:
-            client: The connection.
-            narrows: Round float32 gradients to bfloat16 where they are not handed over in memory.
-        """
-        self._client = client
-        self._narrows = narrows
-        self._session: Session | None = None
-        self._memory = RowsMemory()
-        self._memory_ahead = RowsMemory()
-        self._ahead: RowsAhead | None = None
-
-    def begin(self, session: Session) -> None:
-        """See `Exchange`."""
-        self._session, self._memory = session, RowsMemory()
-        self._memory_ahead, self._ahead = RowsMemory(), None
-
-    def get_model(self, have_version: int | None, version: int | None = None) -> PulledModel | None:
-        """See `Exchange`."""
-        return self._client.get_model(self._current, have_version, version)
-
-    def get_frozen(self) -> Mapping[str, Array]:
-        """See `Exchange`."""
-        return self._client.get_frozen(self._current)
-
-    def report_gradient(
-        self,
-        header: pb.GradientHeader,
-        gradients: Mapping[str, Array],
-        state: Mapping[str, Array],
-        rows: RowGradients = NO_ROWS,
-        wanted: Sequence[WantedIds] = (),
-    ) -> pb.ReportGradientReply:
-        """See `Exchange`."""
-        narrows = self._narrows and not self._current.shares_memory
-        is_shared = self._current.shares_memory
-        num_retries = self._client.num_retries
-        with (
-            self._memory.behind(header, rows, is_shared=is_shared, narrows=narrows),
-            self._wanting(header, wanted if is_shared else ()) as memory,
-        ):
-            reply = self._client.report_gradient(
-                self._current, header, gradients, state, narrows=narrows
-            )
-            if memory is not None and self._client.num_retries != num_retries:
-                # The try that was given up may still lay rows there, be it of another version.
-                self._memory_ahead = RowsMemory()
-            elif memory is not None and reply.HasField("rows_version"):
-                laid = rows_laid(wanted, memory)
-                self._ahead = RowsAhead(reply.rows_version, wanted, laid)
-        return reply
-
-    def model_of(self, reply: pb.ReportGradientReply) -> PulledModel | None:
-        """See `Exchange`."""
-        return self._client.model_of(reply)
-
-    @property
-    def ahead(self) -> RowsAhead | None:
-        """See `Exchange`."""
-        return self._ahead
-
-    @property
-    def room(self) -> Mapping[str, Array]:
-        """See `Exchange`."""
-        return self._client.room
-
-    @contextmanager
-    def _wanting(
-        self, header: pb.GradientHeader, wanted: Sequence[WantedIds]
-    ) -> Iterator[SharedMemory | None]:
-        """Memory for rows that are wanted with the reply; None where none are."""
-        self._ahead = None
-        if not wanted:
-            yield None
-            return
-        with self._memory_ahead.lent(size_of(wanted)) as memory:
-            if memory is not None:
-                header.rows_ahead.CopyFrom(ahead_to_proto(wanted, memory))
-            yield memory
-
-    @property
-    def _current(self) -> Session:
-        assert self._session is not None, "a session has begun"
-        return self._session
 
 
 @dataclass(slots=True)
