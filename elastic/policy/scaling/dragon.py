@@ -60,10 +60,13 @@ class _Planning:
         self._policy, self._snapshot = policy, snapshot
         self._board = Board(snapshot)
         self._standings = Standings(self._board)
-        self._starter = Starter(self._board)
+        self._free = FreeRoom(self._board)
+        self._starter = Starter(self._board, self._free)
         self._sources = [
-            YieldedRoom(self._board, self._standings, only_lonely=only) for only in (True, False)
+            YieldedRoom(self._board, self._free, self._standings, only_lonely=only)
+            for only in (True, False)
         ]
+        self._by_age = sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.key))
         self._why: dict[Seats, str] = {}
 
     def plan(self) -> Plan:
@@ -98,7 +101,7 @@ class _Planning:
 
     def _start_waiting(self) -> None:
         failed: set[object] = set()
-        for job in sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.key)):
+        for job in self._by_age:
             if not job.has_some:
                 # Who needs the same as somebody before in vain need not look.
                 need = _need(job)
@@ -129,27 +132,29 @@ class _Planning:
                 failed.add(need)
 
     def _serve(self, job: JobSeats, waited_s: float) -> bool:
-        shapes = [each.shape for each, _ in lacking(job, job.workers.group.min)]
+        wanted, mark = lacking(job, job.workers.group.min), self._board.mark()
         for source in self._sources:
-            if not all(map(source.spare.could_hold, shapes)):
+            if not source.could_hold(wanted):
                 continue
-            mark = self._board.mark()
-            if self._starter.squeeze_in(job, source):
+            if self._starter.squeeze_in(job, wanted, source):
                 changes = self._board.changed_since(mark)
-                givers = [each for each in changes if changes[each] < 0]
+                givers = [each for each, change in changes.items() if change < 0]
                 self._note_served(job, givers, waited_s)
                 return True
         return False
 
     def _note_served(self, job: JobSeats, givers: list[Seats], waited_s: float) -> None:
         for giver in givers:
-            self._resize(giver, f"{name_of(job.workers)} has waited for {waited_s:.0f} s")
+            giver.size = giver.placed
+            # Most were started by this plan, which is why they have what they have.
+            if giver not in self._why:
+                self._why[giver] = f"{name_of(job.workers)} has waited for {waited_s:.0f} s"
         source = f"room from {listed(map(name_of, givers))}" if givers else "there is room"
         self._started(job, f"waited for {waited_s:.0f} s, {source}")
 
     def _grow(self) -> None:
         """One worker at a time to who has the least of its range, next to servers first."""
-        free = FreeRoom(self._board)
+        free = self._free
 
         def add_next_to_servers(job: JobSeats) -> bool:
             return any(free.add_on(job.workers, node) for node in near_servers(job))
