@@ -90,15 +90,18 @@ class Starter:
     def __init__(self, board: Board, free: FreeRoom | None = None) -> None:
         self._board, self._free = board, free or FreeRoom(board)
 
-    def start(self, job: JobSeats) -> bool:
+    def start(self, job: JobSeats, wanted: Wanted) -> bool:
         """Put a job that has nothing where there is room, with as many workers as fit.
 
         As many as possible come first, then that they are on one node.
 
+        Args:
+            job: Whom to put there.
+            wanted: What it lacks of its minimum.
+
         Returns:
             Whether it has its minimum; if not, nothing has changed.
         """
-        wanted = lacking(job, job.workers.group.min)
         # Most that wait have no room: this comes before all else.
         for seats, _ in wanted:
             if not self._free.is_there_for(seats.shape):
@@ -147,7 +150,7 @@ class Starter:
 
         Args:
             job: Whom to put there.
-            wanted: What it lacks.
+            wanted: What it lacks of its minimum.
             source: Where room comes from.
 
         Returns:

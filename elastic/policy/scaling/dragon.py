@@ -21,6 +21,7 @@ from elastic.policy.placement.deciding import decisions_of
 from elastic.policy.placement.starting import (
     FreeRoom,
     Starter,
+    Wanted,
     lacking,
     near_servers,
 )
@@ -104,14 +105,15 @@ class _Planning:
         for job in self._by_age:
             if not job.has_some:
                 # Who needs the same as somebody before in vain need not look.
-                need = _need(job)
-                if need not in failed and not self._start(job):
+                wanted = _least(job)
+                need = _need(wanted)
+                if need not in failed and not self._start(job, wanted):
                     failed.add(need)
             elif self._starter.replace_lost(job):
                 self._why.setdefault(job.workers, REPLACED)
 
-    def _start(self, job: JobSeats) -> bool:
-        if not self._starter.start(job):
+    def _start(self, job: JobSeats, wanted: Wanted) -> bool:
+        if not self._starter.start(job, wanted):
             return False
         self._started(job, f"there is room on {nodes_text(self._board, job)}")
         return True
@@ -122,17 +124,18 @@ class _Planning:
             waited_s, is_new = self._waited_s(job), not job.has_some
             if waited_s < self._policy.starve_after_s:
                 continue
-            need = _need(job)
+            wanted = _least(job)
+            need = _need(wanted)
             # Who needs the same as somebody before in vain need not look.
-            if is_new and (need in failed or self._start(job)):
+            if is_new and (need in failed or self._start(job, wanted)):
                 continue
-            if self._serve(job, waited_s):
+            if self._serve(job, wanted, waited_s):
                 failed.clear()
             elif is_new:
                 failed.add(need)
 
-    def _serve(self, job: JobSeats, waited_s: float) -> bool:
-        wanted, mark = lacking(job, job.workers.group.min), self._board.mark()
+    def _serve(self, job: JobSeats, wanted: Wanted, waited_s: float) -> bool:
+        mark = self._board.mark()
         for source in self._sources:
             if not source.could_hold(wanted):
                 continue
@@ -202,7 +205,7 @@ class _Planning:
         return tuple(Note(job.key, self._note(job)) for job in self._waiting())
 
     def _note(self, job: JobSeats) -> str:
-        missing = [(each.shape, count) for each, count in lacking(job, job.workers.group.min)]
+        missing = [(each.shape, count) for each, count in _least(job)]
         waited_s = self._waited_s(job)
         text = f"waits for {waited_s:.0f} s; lacks {lacking_text(self._board.rooms, missing)}"
         left_s = self._policy.starve_after_s - waited_s
@@ -211,7 +214,11 @@ class _Planning:
         return f"{text}: not free, and nobody can make room for all of it"
 
 
-def _need(job: JobSeats) -> object:
-    """What a job lacks of its minimum: the same for jobs that need the same."""
-    least = lacking(job, job.workers.group.min)
-    return tuple((each.shape, count) for each, count in least)
+def _least(job: JobSeats) -> Wanted:
+    """What a job lacks of its minimum."""
+    return lacking(job, job.workers.group.min)
+
+
+def _need(wanted: Wanted) -> object:
+    """The same for jobs that need the same."""
+    return tuple([(each.shape, count) for each, count in wanted])

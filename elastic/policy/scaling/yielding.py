@@ -25,14 +25,13 @@ class YieldedRoom:
     ) -> None:
         self._board, self._free, self._standings = board, free, standings
         self._only_lonely = only_lonely
+        self._near = {job.workers: near_servers(job) for job in board.jobs if job.ps is not None}
+        """Where their servers are, of those that have some."""
 
     @cached_property
     def spare(self) -> Spare:
         """What each node could have free."""
-        able = (
-            job.workers for job in self._board.jobs if not self._only_lonely or job.ps is not None
-        )
-        return Spare(self._board, self.may_leave, able)
+        return Spare(self._board, self.may_leave, self._near if self._only_lonely else None)
 
     def could_hold(self, wanted: Wanted) -> bool:
         """Whether for each of these some node could have room for one."""
@@ -50,7 +49,7 @@ class YieldedRoom:
         surplus = seats.placed - group.min
         if surplus <= 0 or not seats.can_leave:
             return 0
-        if self._only_lonely and not is_lonely(self._standings.job_of[seats], node):
+        if self._only_lonely and not self._is_lonely(seats, node):
             return 0
         count, first = seats.counts.get(node, 0), group.first_node
         if first is not None and first == self._board.rooms.nodes[node].name:
@@ -83,5 +82,9 @@ class YieldedRoom:
 
     def _rank(self, seats: Seats, node: int) -> tuple[object, ...]:
         """Who is lonely leaves first, then who has most of its range."""
-        job = self._standings.job_of[seats]
-        return not is_lonely(job, node), self._standings.giving_order(seats)
+        return not self._is_lonely(seats, node), self._standings.giving_order(seats)
+
+    def _is_lonely(self, workers: Seats, node: int) -> bool:
+        # What `is_lonely` says, which is asked too often to look for the job first.
+        near = self._near.get(workers)
+        return bool(near) and node not in near
