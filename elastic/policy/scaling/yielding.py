@@ -86,5 +86,5 @@ class YieldedRoom:
 
     def _is_lonely(self, workers: Seats, node: int) -> bool:
         # What `is_lonely` says, which is asked too often to look for the job first.
-        near = self._near.get(workers)
+        near = self._near.get(workers, ())
         return bool(near) and node not in near
