@@ -11,7 +11,7 @@ Needs = tuple[tuple[int, int], ...]
 
 _MOST_SOUGHT: Final = 32
 
-_NEAR: Final = 4
+_NEAR: Final = 32
 
 
 @dataclass(slots=True)
@@ -87,8 +87,14 @@ class MaxTree:
 
     def first(self, needs: Needs) -> int | None:
         """The first row that has all of it."""
-        sought = self._sought_for(needs)
+        sought = self._sought.get(needs)
+        if sought is None:
+            sought = self._begin(needs)
+        if sought.seen < len(self._grown):
+            self._look_again(sought, needs)
         able, gone = sought.able, 0
+        if not able and sought.end == len(self._rows):
+            return None
         # Most pods are like the one before, and go where that one went: no tree is needed.
         for at in able:
             if self.has(at, needs):
@@ -134,16 +140,8 @@ class MaxTree:
         self._renew()
         return next(self._from(near, needs), None)
 
-    def _sought_for(self, needs: Needs) -> _Sought:
-        """What is known of some needs, with all that has grown since somebody asked."""
-        sought = self._sought.get(needs)
-        if sought is None:
-            sought = self._begin(needs)
-        if sought.seen < len(self._grown):
-            self._look_again(sought, needs)
-        return sought
-
     def _look_again(self, sought: _Sought, needs: Needs) -> None:
+        """Learn of all that has grown since somebody asked."""
         able, grown = sought.able, self._grown[sought.seen :]
         sought.seen = len(self._grown)
         for at in set(grown):

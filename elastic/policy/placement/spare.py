@@ -1,6 +1,6 @@
 """What each node would have free if all left it that may, and making that room. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from elastic.policy.cluster.amounts import MILLI
 from elastic.policy.placement.board import Board, Seats
@@ -21,10 +21,21 @@ class Spare:
     a card of which enough is free. `make_room` tells.
     """
 
-    def __init__(self, board: Board, may_leave: MayLeave) -> None:
+    def __init__(
+        self, board: Board, may_leave: MayLeave, givers: Iterable[Seats] | None = None
+    ) -> None:
+        """Look at all nodes.
+
+        Args:
+            board: The cluster.
+            may_leave: How many leave a node.
+            givers: The workers of whom any may ever leave; None for those of all jobs.
+        """
         self._board, self._may_leave = board, may_leave
         self._trees: dict[Pool, MaxTree] = {}
-        self._surplus = {job.workers: job.workers.surplus for job in board.jobs}
+        if givers is None:
+            givers = (job.workers for job in board.jobs)
+        self._surplus = {workers: workers.surplus for workers in givers}
         self._seen = len(board.touched)
         for pool in board.rooms.pools:
             rows = [spare_row(board, node, may_leave) for node in pool.nodes]
@@ -65,23 +76,25 @@ class Spare:
         touched = self._board.touched
         if self._seen == len(touched):
             return
-        stale = set(self._board.touched_at[self._seen :])
-        for seats in dict.fromkeys(touched[self._seen :]):
-            if seats.can_leave:
-                stale.update(self._affected_elsewhere(seats))
+        stale, surplus = set(self._board.touched_at[self._seen :]), self._surplus
+        for seats in set(touched[self._seen :]):
+            before = surplus.get(seats)
+            if before is None:
+                continue
+            now = seats.placed - seats.group.min
+            if now != before:
+                surplus[seats] = now
+                stale.update(_affected(seats, min(before, now)))
         self._seen = len(touched)
+        places, board, may_leave = self._board.rooms.pool_of, self._board, self._may_leave
         for node in stale:
-            pool, at = self._board.rooms.pool_of[node]
-            self._trees[pool].replace(at, spare_row(self._board, node, self._may_leave))
+            pool, at = places[node]
+            self._trees[pool].replace(at, spare_row(board, node, may_leave))
 
-    def _affected_elsewhere(self, seats: Seats) -> list[int]:
-        """Where how many may leave depends on how many there are above the minimum in all."""
-        before, now = self._surplus[seats], seats.surplus
-        if now == before:
-            return []
-        self._surplus[seats] = now
-        least = min(before, now)
-        return [node for node, count in seats.counts.items() if count > least]
+
+def _affected(seats: Seats, least: int) -> list[int]:
+    """Where how many may leave depends on how many there are above the minimum in all."""
+    return [node for node, count in seats.counts.items() if count > least]
 
 
 def spare_row(board: Board, node: int, may_leave: MayLeave) -> list[int]:
@@ -156,7 +169,7 @@ def _lacking(board: Board, shape: Shape, node: int) -> set[int]:
     return lacking
 
 
-def _holds(seats: Seats, lacking: set[int]) -> bool:
+def _holds(seats: Seats, lacking: Collection[int]) -> bool:
     # Asked of each resident of a node.
     for column, _ in seats.shape.needs:  # noqa: SIM110
         if column in lacking:

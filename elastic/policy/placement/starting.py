@@ -5,7 +5,7 @@ from itertools import islice, permutations
 from typing import Final, Protocol
 
 from elastic.policy.placement.board import Board, JobSeats, Seats
-from elastic.policy.placement.rooms import Pool
+from elastic.policy.placement.rooms import Pool, Shape
 from elastic.policy.placement.search import Needs
 
 _MOST_TRIES: Final = 32
@@ -45,6 +45,12 @@ class FreeRoom:
 
     def __init__(self, board: Board) -> None:
         self._board = board
+        self._in_vain: dict[Shape, int] = {}
+        """What had no room anywhere, and how many changes there had been when that was seen."""
+
+    def is_there_for(self, shape: Shape) -> bool:
+        """Whether any node has room for one more."""
+        return self._find(shape, ()) is not None
 
     def nodes_with(self, needs: Needs, pools: Sequence[Pool]) -> Iterable[int]:
         """See `Source`."""
@@ -59,8 +65,18 @@ class FreeRoom:
 
     def add(self, seats: Seats, near: Collection[int], most: int = 1) -> int:
         """See `Source`."""
-        node = self._board.find(seats.shape, near)
+        node = self._find(seats.shape, near)
         return 0 if node is None else self._fill(seats, node, most)
+
+    def _find(self, shape: Shape, near: Iterable[int]) -> int | None:
+        """A node for one more; as long as nothing has changed what is not found is sought once."""
+        changes = len(self._board.touched)
+        if self._in_vain.get(shape) == changes:
+            return None
+        node = self._board.find(shape, near)
+        if node is None:
+            self._in_vain[shape] = changes
+        return node
 
     def _fill(self, seats: Seats, node: int, most: int) -> int:
         count = self._board.rooms.count(seats.shape, node, most)
@@ -71,24 +87,30 @@ class FreeRoom:
 class Starter:
     """Finds nodes for all that a job needs together."""
 
-    def __init__(self, board: Board) -> None:
-        self._board, self._free = board, FreeRoom(board)
+    def __init__(self, board: Board, free: FreeRoom | None = None) -> None:
+        self._board, self._free = board, free or FreeRoom(board)
 
-    def start(self, job: JobSeats) -> bool:
+    def start(self, job: JobSeats, wanted: Wanted) -> bool:
         """Put a job that has nothing where there is room, with as many workers as fit.
 
         As many as possible come first, then that they are on one node.
 
+        Args:
+            job: Whom to put there.
+            wanted: What it lacks of its minimum.
+
         Returns:
             Whether it has its minimum; if not, nothing has changed.
         """
-        wish, least = job.workers.group.size_at_start, job.workers.group.min
-        if any(self._board.find(each.shape) is None for each, _ in lacking(job, least)):
-            return False
+        # Most that wait have no room: this comes before all else.
+        for seats, _ in wanted:
+            if not self._free.is_there_for(seats.shape):
+                return False
+        wish = job.workers.group.size_at_start
         if self._on_one_node(self._free, lacking(job, wish)):
             return True
         mark = self._board.mark()
-        if not self._in_any_order(self._free, lacking(job, least), ()):
+        if not self._in_any_order(self._free, wanted, ()):
             return False
         self.add_more(job, wish)
         size = job.workers.placed
@@ -96,7 +118,7 @@ class Starter:
         if size < wish and len({node for each in job.all for node in each.counts}) > 1:
             self._board.undo(mark)
             if not self._on_one_node(self._free, lacking(job, size)):
-                self._in_any_order(self._free, lacking(job, least), ())
+                self._in_any_order(self._free, wanted, ())
                 self.add_more(job, wish)
         return True
 
@@ -123,14 +145,18 @@ class Starter:
                 left -= added
         return self._board.mark() > mark
 
-    def squeeze_in(self, job: JobSeats, source: Source) -> bool:
+    def squeeze_in(self, job: JobSeats, wanted: Wanted, source: Source) -> bool:
         """Put what a job lacks of its minimum where others leave; then as many more as fit.
+
+        Args:
+            job: Whom to put there.
+            wanted: What it lacks of its minimum.
+            source: Where room comes from.
 
         Returns:
             Whether it has its minimum; if not, nothing has changed.
         """
-        wanted, near = lacking(job, job.workers.group.min), near_servers(job)
-        mark = self._board.mark()
+        near, mark = near_servers(job), self._board.mark()
         found = (
             self._anywhere(source, wanted, near)
             or self._on_one_node(source, wanted)
@@ -145,20 +171,18 @@ class Starter:
 
     def add_more(self, job: JobSeats, most: int) -> None:
         """Workers where there is room, next to the others of the job first."""
-        near = [node for each in job.all for node in each.counts]
         workers = job.workers
+        if workers.placed >= most:
+            return
+        near = [node for each in job.all for node in each.counts]
         while workers.placed < most and self._free.add(workers, near, most - workers.placed):
             pass
 
     def _on_one_node(self, source: Source, wanted: Wanted) -> bool:
         """Put all of it on the first node that can hold it, or nothing anywhere."""
         board = self._board
-        pools = [
-            pool
-            for pool in board.rooms.pools
-            if all(pool in seats.shape.pools for seats, _ in wanted)
-        ]
-        for node in islice(source.nodes_with(_sum_of(board, wanted), pools), _MOST_TRIES):
+        able = source.nodes_with(_sum_of(board, wanted), _common_pools(wanted))
+        for node in islice(able, _MOST_TRIES):
             mark = board.mark()
             if all(_put_on(source, seats, node, count) for seats, count in wanted):
                 return True
@@ -220,12 +244,20 @@ def _put_on(source: Source, seats: Seats, node: int, count: int) -> bool:
     return not left
 
 
+def _common_pools(wanted: Wanted) -> Sequence[Pool]:
+    """The nodes on which all of it may run."""
+    (first, _), *others = wanted
+    pools = first.shape.pools
+    return [pool for pool in pools if all(pool in each.shape.pools for each, _ in others)]
+
+
 def lacking(job: JobSeats, num_workers: int) -> Wanted:
     """What a job lacks of so many workers, and of all that it needs beside them."""
-    fixed, workers = job.fixed, job.workers
-    wanted = [(e, e.group.min - e.placed) for e in fixed if e.placed < e.group.min]
-    if workers.placed < num_workers:
-        wanted.append((workers, num_workers - workers.placed))
+    workers, wanted = job.workers, []
+    for each in job.all:
+        missing = (num_workers if each is workers else each.group.min) - each.placed
+        if missing > 0:
+            wanted.append((each, missing))
     return wanted
 
 

@@ -21,6 +21,7 @@ from elastic.policy.placement.deciding import decisions_of
 from elastic.policy.placement.starting import (
     FreeRoom,
     Starter,
+    Wanted,
     lacking,
     near_servers,
 )
@@ -60,10 +61,13 @@ class _Planning:
         self._policy, self._snapshot = policy, snapshot
         self._board = Board(snapshot)
         self._standings = Standings(self._board)
-        self._starter = Starter(self._board)
+        self._free = FreeRoom(self._board)
+        self._starter = Starter(self._board, self._free)
         self._sources = [
-            YieldedRoom(self._board, self._standings, only_lonely=only) for only in (True, False)
+            YieldedRoom(self._board, self._free, self._standings, only_lonely=only)
+            for only in (True, False)
         ]
+        self._by_age = sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.key))
         self._why: dict[Seats, str] = {}
 
     def plan(self) -> Plan:
@@ -98,17 +102,18 @@ class _Planning:
 
     def _start_waiting(self) -> None:
         failed: set[object] = set()
-        for job in sorted(self._board.jobs, key=lambda job: (job.job.submitted_s, job.key)):
+        for job in self._by_age:
             if not job.has_some:
                 # Who needs the same as somebody before in vain need not look.
-                need = _need(job)
-                if need not in failed and not self._start(job):
+                wanted = _least(job)
+                need = _need(wanted)
+                if need not in failed and not self._start(job, wanted):
                     failed.add(need)
             elif self._starter.replace_lost(job):
                 self._why.setdefault(job.workers, REPLACED)
 
-    def _start(self, job: JobSeats) -> bool:
-        if not self._starter.start(job):
+    def _start(self, job: JobSeats, wanted: Wanted) -> bool:
+        if not self._starter.start(job, wanted):
             return False
         self._started(job, f"there is room on {nodes_text(self._board, job)}")
         return True
@@ -119,37 +124,40 @@ class _Planning:
             waited_s, is_new = self._waited_s(job), not job.has_some
             if waited_s < self._policy.starve_after_s:
                 continue
-            need = _need(job)
+            wanted = _least(job)
+            need = _need(wanted)
             # Who needs the same as somebody before in vain need not look.
-            if is_new and (need in failed or self._start(job)):
+            if is_new and (need in failed or self._start(job, wanted)):
                 continue
-            if self._serve(job, waited_s):
+            if self._serve(job, wanted, waited_s):
                 failed.clear()
             elif is_new:
                 failed.add(need)
 
-    def _serve(self, job: JobSeats, waited_s: float) -> bool:
-        shapes = [each.shape for each, _ in lacking(job, job.workers.group.min)]
+    def _serve(self, job: JobSeats, wanted: Wanted, waited_s: float) -> bool:
+        mark = self._board.mark()
         for source in self._sources:
-            if not all(map(source.spare.could_hold, shapes)):
+            if not source.could_hold(wanted):
                 continue
-            mark = self._board.mark()
-            if self._starter.squeeze_in(job, source):
+            if self._starter.squeeze_in(job, wanted, source):
                 changes = self._board.changed_since(mark)
-                givers = [each for each in changes if changes[each] < 0]
+                givers = [each for each, change in changes.items() if change < 0]
                 self._note_served(job, givers, waited_s)
                 return True
         return False
 
     def _note_served(self, job: JobSeats, givers: list[Seats], waited_s: float) -> None:
         for giver in givers:
-            self._resize(giver, f"{name_of(job.workers)} has waited for {waited_s:.0f} s")
+            giver.size = giver.placed
+            # Most were started by this plan, which is why they have what they have.
+            if giver not in self._why:
+                self._why[giver] = f"{name_of(job.workers)} has waited for {waited_s:.0f} s"
         source = f"room from {listed(map(name_of, givers))}" if givers else "there is room"
         self._started(job, f"waited for {waited_s:.0f} s, {source}")
 
     def _grow(self) -> None:
         """One worker at a time to who has the least of its range, next to servers first."""
-        free = FreeRoom(self._board)
+        free = self._free
 
         def add_next_to_servers(job: JobSeats) -> bool:
             return any(free.add_on(job.workers, node) for node in near_servers(job))
@@ -195,7 +203,7 @@ class _Planning:
         return tuple(Note(job.key, self._note(job)) for job in self._waiting())
 
     def _note(self, job: JobSeats) -> str:
-        missing = [(each.shape, count) for each, count in lacking(job, job.workers.group.min)]
+        missing = [(each.shape, count) for each, count in _least(job)]
         waited_s = self._waited_s(job)
         text = f"waits for {waited_s:.0f} s; lacks {lacking_text(self._board.rooms, missing)}"
         left_s = self._policy.starve_after_s - waited_s
@@ -204,7 +212,11 @@ class _Planning:
         return f"{text}: not free, and nobody can make room for all of it"
 
 
-def _need(job: JobSeats) -> object:
-    """What a job lacks of its minimum: the same for jobs that need the same."""
-    least = lacking(job, job.workers.group.min)
-    return tuple((each.shape, count) for each, count in least)
+def _least(job: JobSeats) -> Wanted:
+    """What a job lacks of its minimum."""
+    return lacking(job, job.workers.group.min)
+
+
+def _need(wanted: Wanted) -> object:
+    """The same for jobs that need the same."""
+    return tuple([(each.shape, count) for each, count in wanted])
