@@ -207,11 +207,23 @@ class Board:
         return {seats: change for seats, change in changes.items() if change}
 
     def return_needless(self, mark: int) -> None:
-        """Put back who was taken from a node since then and has room there, the last first."""
-        for groups, node, _, by in reversed(self._journal[mark:]):
-            for seats in _each(groups) if by < 0 else ():
-                if isinstance(node, int) and self.rooms.fits(seats.shape, node):
-                    self.add(seats, node)
+        """Put back who has left a node since then and has room there, the last first.
+
+        Who was taken and put back since has not left.
+        """
+        moves = [
+            (seats, node, by)
+            for groups, node, _, by in self._journal[mark:]
+            for seats in _each(groups)
+            if isinstance(node, int)
+        ]
+        left: dict[tuple[Seats, int], int] = {}
+        for seats, node, by in moves:
+            left[seats, node] = left.get((seats, node), 0) - by
+        for seats, node, by in reversed(moves):
+            if by < 0 and left[seats, node] > 0 and self.rooms.fits(seats.shape, node):
+                self.add(seats, node)
+                left[seats, node] -= 1
 
     def undo(self, mark: int) -> None:
         """Take back all that was added and removed since; sizes are the caller's."""
