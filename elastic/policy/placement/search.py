@@ -11,7 +11,7 @@ Needs = tuple[tuple[int, int], ...]
 
 _MOST_SOUGHT: Final = 32
 
-_NEAR: Final = 32
+_NEAR: Final = 4
 
 
 @dataclass(slots=True)
