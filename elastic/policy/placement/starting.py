@@ -181,7 +181,7 @@ class Starter:
     def _on_one_node(self, source: Source, wanted: Wanted) -> bool:
         """Put all of it on the first node that can hold it, or nothing anywhere."""
         board = self._board
-        able = source.nodes_with(_sum_of(board, wanted), _common_pools(wanted))
+        able = source.nodes_with(_sum_of(board, wanted), _common_pools(board, wanted))
         for node in islice(able, _MOST_TRIES):
             mark = board.mark()
             if all(_put_on(source, seats, node, count) for seats, count in wanted):
@@ -244,11 +244,10 @@ def _put_on(source: Source, seats: Seats, node: int, count: int) -> bool:
     return not left
 
 
-def _common_pools(wanted: Wanted) -> Sequence[Pool]:
+def _common_pools(board: Board, wanted: Wanted) -> Sequence[Pool]:
     """The nodes on which all of it may run."""
-    (first, _), *others = wanted
-    pools = first.shape.pools
-    return [pool for pool in pools if all(pool in each.shape.pools for each, _ in others)]
+    pools = board.rooms.pools
+    return [pool for pool in pools if all(pool in each.shape.pools for each, _ in wanted)]
 
 
 def lacking(job: JobSeats, num_workers: int) -> Wanted:

@@ -1,7 +1,9 @@
 """Who leaves a node for a job that starves under DRAGON, and who stays."""
 
+import pytest
 from support.clusters import decided, job, key, node, snapshot
 
+from elastic.planning.policies import POLICIES, PolicyOptions
 from elastic.policy.cluster.carrying_out import carried_out
 from elastic.policy.scaling.dragon import Dragon
 
@@ -29,3 +31,13 @@ def test_whoever_is_needed_for_a_second_pod_leaves_for_it():
     before = snapshot([node("n0", cpu=12, gpu=3)], [a, b, starved])
     plan = Dragon().plan(before)
     assert decided(plan) == {"a": 2, "b": 1, "c": 2}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_job_that_is_to_have_nothing_is_in_nobodys_way(name):
+    nothing = job("a", 0, 0, cpu=2)
+    starved = job("b", 1, 2, cpu=2, waiting_since_s=0.0)
+    plan = POLICIES[name].policy(PolicyOptions()).plan(
+        snapshot([node("n0", cpu=12)], [nothing, starved])
+    )
+    assert decided(plan) == {"b": 2}
