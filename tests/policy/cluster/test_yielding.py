@@ -37,7 +37,9 @@ def test_whoever_is_needed_for_a_second_pod_leaves_for_it():
 def test_a_job_that_is_to_have_nothing_is_in_nobodys_way(name):
     nothing = job("a", 0, 0, cpu=2)
     starved = job("b", 1, 2, cpu=2, waiting_since_s=0.0)
-    plan = POLICIES[name].policy(PolicyOptions()).plan(
-        snapshot([node("n0", cpu=12)], [nothing, starved])
+    plan = (
+        POLICIES[name]
+        .policy(PolicyOptions())
+        .plan(snapshot([node("n0", cpu=12)], [nothing, starved]))
     )
     assert decided(plan) == {"b": 2}
