@@ -15,6 +15,7 @@ from elastic.rows.base import Ids, RowGradient, Values
 from elastic.rows.store import Change, TableForm
 from elastic.rpc.layout import Layout
 from elastic.rpc.network import SocketPlace
+from elastic.rpc.rows.servers import WantedRows
 from elastic.rpc.server_client import (
     AsyncServerClient,
     Commit,
@@ -23,7 +24,6 @@ from elastic.rpc.server_client import (
     LoadedShare,
     ServerClient,
 )
-from elastic.rpc.server_rows import WantedRows
 from elastic.rpc.shared import SharedMemory
 
 ERA: Final = "benchmark"

@@ -37,17 +37,17 @@ from elastic.rpc.messages import (
     task_to_proto,
     tensors_from_proto,
 )
-from elastic.rpc.rows import (
+from elastic.rpc.rows.ahead import lay_rows, wanted_of_proto
+from elastic.rpc.rows.encoding import (
     RowsError,
     gradients_from_proto,
     ids_from_bytes,
     is_one_message,
     reply_chunks,
 )
-from elastic.rpc.rows_ahead import lay_rows, wanted_of_proto
+from elastic.rpc.rows.shared import gradients_from_memory, lay_values
 from elastic.rpc.server import malformed
 from elastic.rpc.shared import Proof
-from elastic.rpc.shared_rows import gradients_from_memory, lay_values
 from elastic.rpc.wire import CallRefusedError, Chunks, Pieces, encode_data
 from elastic.spec.roles import PS, WORKER
 

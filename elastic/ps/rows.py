@@ -15,10 +15,9 @@ from elastic.rows.life import Gone
 from elastic.rows.memory import MemoryRows
 from elastic.rows.store import Rows, TableForm
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.rows import RowsError, gradients_from_proto, ids_from_bytes
-from elastic.rpc.rows_ahead import lay_rows, wanted_of_proto
-from elastic.rpc.server import malformed
-from elastic.rpc.server_rows import (
+from elastic.rpc.rows.ahead import lay_rows, wanted_of_proto
+from elastic.rpc.rows.encoding import RowsError, gradients_from_proto, ids_from_bytes
+from elastic.rpc.rows.servers import (
     rows_put,
     rule_from_proto,
     scan_reply,
@@ -26,8 +25,9 @@ from elastic.rpc.server_rows import (
     values_to_bytes,
     values_to_view,
 )
+from elastic.rpc.rows.shared import gradients_from_memory, lay_values
+from elastic.rpc.server import malformed
 from elastic.rpc.shared import Mappings
-from elastic.rpc.shared_rows import gradients_from_memory, lay_values
 from elastic.rpc.wire import CallRefusedError, Pieces, encode_data
 
 INLINE_IDS: Final = 16_384

@@ -20,9 +20,9 @@ from elastic.rows.base import RowGradients
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import DTYPES, Assembler, Layout, LayoutError, iter_chunks
 from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
-from elastic.rpc.rows import RowsError
+from elastic.rpc.rows.encoding import RowsError
+from elastic.rpc.rows.servers import gone_to_proto
 from elastic.rpc.server import malformed
-from elastic.rpc.server_rows import gone_to_proto
 from elastic.rpc.shared import Proof
 from elastic.rpc.wire import CallRefusedError, Chunks, Pieces, encode_data
 

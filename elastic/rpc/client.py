@@ -29,9 +29,9 @@ from elastic.rpc.messages import (
     task_from_proto,
 )
 from elastic.rpc.network import NOWHERE, SocketPlace
-from elastic.rpc.rows import RowsError, ids_to_bytes, is_one_message, values_of_reply
+from elastic.rpc.rows.encoding import RowsError, ids_to_bytes, is_one_message, values_of_reply
+from elastic.rpc.rows.shared import RowsMemory, values_laid
 from elastic.rpc.shared import Mappings, SharedMemory, map_shared
-from elastic.rpc.shared_rows import RowsMemory, values_laid
 from elastic.rpc.sockets import SocketChannel
 from elastic.rpc.wire import FENCED, METHODS, Malformed, encode_data
 from elastic.spec.certificate import Certificate

@@ -27,8 +27,8 @@ from elastic.rpc.layout import Array, Assembler, Layout, LayoutError, iter_chunk
 from elastic.rpc.local import AsyncLocalChannel
 from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
 from elastic.rpc.network import NOWHERE, SocketPlace
-from elastic.rpc.rows import RowsError
-from elastic.rpc.server_rows import (
+from elastic.rpc.rows.encoding import RowsError
+from elastic.rpc.rows.servers import (
     WantedRows,
     gone_from_proto,
     joined_rows,
@@ -37,8 +37,8 @@ from elastic.rpc.server_rows import (
     rule_to_proto,
     table_to_proto,
 )
+from elastic.rpc.rows.shared import RowsMemory, values_laid
 from elastic.rpc.shared import SharedHandle, map_shared
-from elastic.rpc.shared_rows import RowsMemory, values_laid
 from elastic.rpc.wire import SERVER_METHODS, Malformed, Method, encode_data
 from elastic.spec.certificate import Certificate
 

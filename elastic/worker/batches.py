@@ -15,7 +15,7 @@ from elastic.errors import DataError
 from elastic.frameworks.base import Array, Batch, Framework
 from elastic.policy.oddities import FirstMinibatches, Looked, Oddity
 from elastic.policy.tasks.records import Columns, RecordRange, Task, TaskKind
-from elastic.rpc.rows_ahead import WantedIds
+from elastic.rpc.rows.ahead import WantedIds
 from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
 

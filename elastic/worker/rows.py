@@ -8,7 +8,7 @@ import numpy as np
 from elastic.rows.aged import AgedRows
 from elastic.rows.base import Ids, RowReader, Table, Values
 from elastic.rpc.client import MasterClient, Session, VersionGoneError
-from elastic.rpc.rows import IDS_A_CALL
+from elastic.rpc.rows.encoding import IDS_A_CALL
 from elastic.worker.servers import ServerExchange
 from elastic.worker.strategy import LeaseLostError, RowsOfVersions
 

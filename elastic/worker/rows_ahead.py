@@ -17,7 +17,7 @@ from elastic.frameworks.base import Array, Batch
 from elastic.rows.base import Ids, Table, Values
 from elastic.rows.ids import distinct
 from elastic.rpc.client import Session
-from elastic.rpc.rows_ahead import RowsAhead, WantedIds
+from elastic.rpc.rows.ahead import RowsAhead, WantedIds
 from elastic.worker.rows import Rows
 
 MAX_MISSES: Final = 8

@@ -18,7 +18,9 @@ from elastic.rows.placement import spread_rows
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import NO_ROOM, MasterClient, PulledModel, ServerPlace, Session
 from elastic.rpc.layout import Layout
-from elastic.rpc.rows_ahead import RowsAhead, WantedIds, ahead_to_proto, rows_laid, size_of
+from elastic.rpc.rows.ahead import RowsAhead, WantedIds, ahead_to_proto, rows_laid, size_of
+from elastic.rpc.rows.servers import WantedRows
+from elastic.rpc.rows.shared import RowsMemory
 from elastic.rpc.server_client import (
     Gradient,
     OtherEraError,
@@ -26,9 +28,7 @@ from elastic.rpc.server_client import (
     ServerAwayError,
     ServerClient,
 )
-from elastic.rpc.server_rows import WantedRows
 from elastic.rpc.shared import Mappings, SharedMemory
-from elastic.rpc.shared_rows import RowsMemory
 from elastic.worker.strategy import NO_ROWS
 
 T = TypeVar("T")

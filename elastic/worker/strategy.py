@@ -20,9 +20,9 @@ from elastic.rows.base import RowGradients
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import NO_ROOM, MasterClient, PulledModel, Session, VersionGoneError
 from elastic.rpc.messages import metrics_to_proto
-from elastic.rpc.rows_ahead import RowsAhead, WantedIds, ahead_to_proto, rows_laid, size_of
+from elastic.rpc.rows.ahead import RowsAhead, WantedIds, ahead_to_proto, rows_laid, size_of
+from elastic.rpc.rows.shared import RowsMemory
 from elastic.rpc.shared import SharedMemory
-from elastic.rpc.shared_rows import RowsMemory
 from elastic.worker.meter import NoMeter, StepMeter
 
 NO_ROWS: Final[RowGradients] = MappingProxyType({})

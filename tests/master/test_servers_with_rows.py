@@ -20,8 +20,8 @@ from elastic.rows.memory import MemoryRows
 from elastic.rows.placement import spread_rows
 from elastic.rows.store import Change
 from elastic.rpc.client import VersionGoneError
-from elastic.rpc.rows_ahead import WantedIds, ahead_to_proto, rows_laid, size_of
-from elastic.rpc.server_rows import WantedRows
+from elastic.rpc.rows.ahead import WantedIds, ahead_to_proto, rows_laid, size_of
+from elastic.rpc.rows.servers import WantedRows
 from elastic.rpc.shared import SharedMemory
 
 PATIENCE_S = 300.0

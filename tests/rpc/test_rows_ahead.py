@@ -5,8 +5,7 @@ import pytest
 
 from elastic.rows.base import Table
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.rows import RowsError
-from elastic.rpc.rows_ahead import (
+from elastic.rpc.rows.ahead import (
     WantedIds,
     ahead_to_proto,
     lay_rows,
@@ -14,6 +13,7 @@ from elastic.rpc.rows_ahead import (
     size_of,
     wanted_of_proto,
 )
+from elastic.rpc.rows.encoding import RowsError
 from elastic.rpc.shared import SharedMemory, map_shared
 
 WANTED = (

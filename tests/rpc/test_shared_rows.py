@@ -5,17 +5,17 @@ import pytest
 
 from elastic.rows.base import RowGradient
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc import shared_rows
 from elastic.rpc.layout import Layout, TensorSpec
 from elastic.rpc.messages import specs_to_proto
-from elastic.rpc.rows import RowsError
-from elastic.rpc.shared import SharedMemory, map_shared
-from elastic.rpc.shared_rows import (
+from elastic.rpc.rows import shared as shared_rows
+from elastic.rpc.rows.encoding import RowsError
+from elastic.rpc.rows.shared import (
     RowsMemory,
     gradients_from_memory,
     lay_values,
     values_laid,
 )
+from elastic.rpc.shared import SharedMemory, map_shared
 
 ROWS = {
     "items": RowGradient(np.array([-3, 7, 9]), np.arange(6, dtype=np.float32).reshape(3, 2)),

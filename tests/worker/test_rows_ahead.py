@@ -8,7 +8,7 @@ import pytest
 from elastic.frameworks.base import Batch
 from elastic.rows.base import Table
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.rows_ahead import RowsAhead, WantedIds
+from elastic.rpc.rows.ahead import RowsAhead, WantedIds
 from elastic.worker.rows_ahead import MAX_MISSES, ForeseenRows
 from elastic.worker.strategy import MasterExchange
 

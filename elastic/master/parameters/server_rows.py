@@ -18,8 +18,8 @@ from elastic.rows.life import Gone
 from elastic.rows.placement import spread_rows
 from elastic.rows.store import Change, Notes, Rows, RowsLostError, TableForm
 from elastic.rpc.client import VersionGoneError
+from elastic.rpc.rows.servers import WantedRows
 from elastic.rpc.server_client import ServerClient
-from elastic.rpc.server_rows import WantedRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from elastic.rows.base import WORD_BYTES, Ids, Table, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import Bytes
-from elastic.rpc.rows import RowsError, ids_from_bytes, ids_to_bytes
+from elastic.rpc.rows.encoding import RowsError, ids_from_bytes, ids_to_bytes
+from elastic.rpc.rows.shared import lay_values, values_laid
 from elastic.rpc.shared import SharedMemory
-from elastic.rpc.shared_rows import lay_values, values_laid
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from elastic.rows.base import WORD_BYTES, Ids, RowGradient, RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.layout import Array, Bytes, Layout, TensorSpec, spec_of
 from elastic.rpc.messages import layout_from_proto, specs_to_proto
-from elastic.rpc.rows import RowsError, check_size, checked_ids, gradients_to_proto
+from elastic.rpc.rows.encoding import RowsError, check_size, checked_ids, gradients_to_proto
 from elastic.rpc.shared import SharedMemory
 
 ROOM: Final = 1.25

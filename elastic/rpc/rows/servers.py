@@ -11,7 +11,7 @@ from elastic.rows.base import Ids, Life, RowDtype, Table, Values
 from elastic.rows.life import Gone
 from elastic.rows.store import Change, Rows
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.rows import RowsError, ids_from_bytes, ids_to_bytes
+from elastic.rpc.rows.encoding import RowsError, ids_from_bytes, ids_to_bytes
 
 MAX_BYTES: Final = 16 << 20
 """Of the rows of one message; gRPC takes up to 64 MiB."""

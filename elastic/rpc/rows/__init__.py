@@ -1,0 +1,1 @@
+"""Rows of embeddings on the wire, and handed over in memory."""
