@@ -3,9 +3,12 @@
 They are made of the room that there is, so nothing else may run meanwhile.
 """
 
+import json
+
 import pytest
 from support.cluster import (
     IMAGE,
+    KUBECONFIG,
     eventually,
     make_namespace,
     needs_custom_resources,
@@ -17,6 +20,7 @@ from support.nodes import SimulatedNode
 from support.whole_jobs import Workshop
 
 from elastic.checkpoints.cuts import read_cut
+from elastic.cli.main import main
 from elastic.controller.resources import elastic_train_job, tf_job, training_job
 from elastic.platforms.kubernetes.api.resources import PODS, Resource
 
@@ -247,6 +251,31 @@ def test_a_job_of_ours_grows_and_gives_way_and_counts_exactly(workshop, run):
     assert job.counts() == [float(NUM_EPOCHS)] * NUM_RECORDS
     told = [event.message for event in status.events if event.kind == "Autoscaled"]
     assert [text.split(" ")[0] for text in told] == ["2", "1", "2"]
+
+
+@pytest.mark.soak
+def test_a_job_is_planned_by_the_speeds_that_one_of_its_program_has_shown(workshop, tmp_path):
+    """Half a minute: one job has ended before the other begins."""
+    settings = {
+        "num_workers": "1:2",
+        "autoscale": True,
+        "model_params": {"num_records": NUM_RECORDS, "delay_ms": 50},
+        "master_resource_limit": "cpu=0.4,memory=1Gi",
+        "worker_resource_request": "cpu=0.3,memory=256Mi",
+    }
+    first = workshop.submit("first", num_epochs=100, **settings)
+    speeds = first.until(lambda s: s.scaling.speeds).scaling.speeds
+    first.hurry()
+    first.succeed()
+    second = workshop.submit("second", num_epochs=10_000, **settings)
+    second.until(lambda s: any(w.records_done for w in s.workers))
+    where = [f"--kubeconfig={KUBECONFIG}", f"--namespace={workshop.namespace}"]
+    snapshot = tmp_path / "snapshot.json"
+    assert main(["plan", "--policy=goodput", f"--save={snapshot}", *where]) == 0
+    saved = json.loads(snapshot.read_text())
+    [planned] = [job for job in saved["jobs"] if job["name"] == "second"]
+    shown = saved["shown"][planned["program"]]["speeds"]
+    assert {each["replicas"] for each in shown} == {each.workers for each in speeds} == {1}
 
 
 @pytest.mark.soak
