@@ -34,8 +34,11 @@ class GoodputColumn:
     """`goodput` on the experiment's cluster.
 
     Attributes:
-        knows_work: Whether jobs tell how many samples they still have to be trained on. All tell
-            what they measured at the sizes and batches they ran at, and nothing else.
+        knows_work: Whether jobs tell how many samples they still have to be trained on: with their
+            users' batches exactly and from their submission on, as a master knows its epochs and
+            records before it has any worker; with a batch that may be chosen, what is left at
+            the present worth of a sample, once they have run. All tell what they measured at the
+            sizes and batches they ran at, and nothing else.
         has_elastic_batch: Whether the policy may choose batches, or the users' are kept.
         rescale_s: What a change of size costs, which jobs tell.
         is_stoppable: Whether running jobs may be stopped, as the published policies do.
@@ -85,10 +88,6 @@ class GoodputColumn:
                 application = job.request.application
                 measured.setdefault(application, {}).update(job.measured)
         return {application: Shown(_speeds(each)) for application, each in measured.items()}
-
-    def _total(self, job: SimulatedJob) -> float:
-        """Samples of a whole job, at what they are worth now."""
-        return job.profile.ends[-1] * self._worth(job)
 
     def _worth(self, job: SimulatedJob) -> float:
         """Samples of this batch that are worth a step of the smallest now; of that where any may
@@ -150,18 +149,20 @@ class GoodputColumn:
             global_batch_size=batch,
             max_local_batch=job.profile.max_local_batch,
         )
+        if self.knows_work and not self._is_elastic(job):
+            left = job.samples_left(batch)
+            telling = replace(telling, remaining_samples=left, total_samples=job.samples(batch))
         if job.gradients is None:
             return telling
+        worth = self._worth(job)
+        telling = replace(telling, trained_samples=job.progress * worth)
         if self._is_elastic(job):
             sizes = job.profile.min_batch, job.profile.max_batch
             telling = replace(telling, elastic_batch=ElasticBatch(*sizes, *job.gradients))
-        worth = self._worth(job)
-        return replace(
-            telling,
-            trained_samples=job.progress * worth,
-            remaining_samples=job.remaining * worth if self.knows_work else None,
-            total_samples=self._total(job) if self.knows_work else None,
-        )
+            if self.knows_work:
+                left, total = job.remaining * worth, job.profile.ends[-1] * worth
+                telling = replace(telling, remaining_samples=left, total_samples=total)
+        return telling
 
 
 def _speeds(measured: Mapping[tuple[int, int, int], Measured]) -> tuple[Speed, ...]:

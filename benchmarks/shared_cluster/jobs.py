@@ -68,6 +68,21 @@ class SimulatedJob:
         """Progress that is still to be made."""
         return self.profile.ends[-1] - self.progress
 
+    def samples(self, batch: int) -> float:
+        """Samples of the whole job with one batch, which a user states as epochs and records."""
+        return self._samples(batch, 0, 0.0)
+
+    def samples_left(self, batch: int) -> float:
+        """Those of them that are still to come, if it keeps to that batch."""
+        return self._samples(batch, self.epoch, self.progress)
+
+    def _samples(self, batch: int, epoch: int, progress: float) -> float:
+        profile, scale, total = self.profile, batch / self.profile.min_batch, 0.0
+        for each, end in enumerate(profile.ends[epoch:], epoch):
+            total += (end - progress) * batch / gain(*profile.gradients(batch, each), scale)
+            progress = end
+        return total
+
     def place(self, placement: dict[int, int], batch: int, now_s: float) -> None:
         """Take GPUs, or none; another batch alone costs nothing."""
         if placement != self.placement:

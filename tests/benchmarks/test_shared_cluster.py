@@ -68,6 +68,19 @@ def test_a_job_makes_progress_by_gain_over_time_once_it_has_paid_for_the_change(
     assert job.progress - before == pytest.approx(2 * before)
 
 
+def test_a_job_knows_how_many_samples_its_batch_takes_to_the_end():
+    job = placed((2,), rescale_s=0.0)
+    seen = [job.samples_left(40)]
+    while job.ended_s is None:
+        start_s = 60 * (len(seen) - 1)
+        job.run(start_s, 60)
+        seen.append(job.samples_left(40))
+    samples_per_s = 40 / step_seconds(profile(), (2,), 20, 0)
+    assert seen[0] == job.samples(40) == pytest.approx(samples_per_s * job.ended_s)
+    assert seen[1] == pytest.approx(seen[0] - 60 * samples_per_s)
+    assert seen[-1] == pytest.approx(0.0)
+
+
 def test_the_same_placement_costs_nothing_and_another_one_does():
     job = placed((2,))
     job.run(0, 60)

@@ -6,7 +6,8 @@ import signal
 import time
 
 import pytest
-from support.local_job import LocalJob
+from support.jobs_contract import until
+from support.local_job import LocalJob, suspend
 from support.schema import problems
 from support.thread_job import obedient_spec, write_records
 
@@ -97,4 +98,20 @@ def test_a_cancelled_job_tells_of_all_its_time(tmp_path, has_master):
             job.wait_until(lambda status: status.progress.records_done > 0)
         job.platform.kill(job.spec.job_name, 30.0)
         assert job.wait().phase is JobPhase.CANCELLED
+    check(job)
+
+
+def test_all_work_of_a_job_is_told_before_it_has_any_worker(tmp_path):
+    """Schedulers need it of those that wait: they are served by how much work they have."""
+    spec = slow_spec(tmp_path, num_epochs=3)
+    with RecordedJob(spec, tmp_path) as job:
+        workers = until(lambda: list(job.pids("worker").values()))
+        for worker in workers:
+            suspend(worker)
+        told = job.wait_until(lambda status: status.progress.records_total)
+        assert told.phase is JobPhase.STARTING
+        assert (told.progress.records_done, told.progress.records_total) == (0, 3 * NUM_RECORDS)
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
+        job.succeed()
     check(job)

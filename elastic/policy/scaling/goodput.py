@@ -8,9 +8,9 @@ be stopped, and moved, and tells of its work. Each takes the size for which
     (work left / speed + cost of the change)
         x (1 + PRICE x jobs behind x share of the cluster + jobs that are left with nothing)
 
-is least: its own time to completion, by how much its use of the cluster delays those behind, and
-who could run beside it and does not. So a lonely job takes all that makes it faster, and one with
-many behind it only what it makes good use of.
+is least: its own time to completion, by how much its use of the cluster delays those behind, and,
+where the work it has left is a guess, who could run beside it and does not. So a lonely job takes
+all that makes it faster, and one with many behind it only what it makes good use of.
 """
 
 from collections.abc import Iterable

@@ -308,7 +308,8 @@ class Serving:
         per_node, own = self._replicas_a_node(job, need), self._own(job, need)
         at_most = self._free.fit_at_most(need) + sum(self._kept(job).values())
         at_most += sum(count for node, count in now_placed.items() if node not in self._free)
-        price = behind.price(self._share(job), at_most)
+        is_guess = job.telling.remaining_samples is None
+        price = behind.price(self._share(job), at_most, is_guess=is_guess)
         costs = Costs.of(offer, price, self._terms.rescale_of(job), self._now_s)
         sizes, unchanged, changed = offer.sizes, costs.unchanged, costs.changed
         rates = enumerate(zip(sizes.replicas, sizes.samples_per_s, strict=True))

@@ -38,7 +38,8 @@ class Price:
 
     Attributes:
         each: For each replica, by what the cluster does in that time.
-        spare: Replicas that nobody behind would need for a modest size.
+        spare: Replicas that nobody behind would need for a modest size; all there could be, where
+            that does not count.
         modest_mean: Replicas of such a size.
     """
 
@@ -66,14 +67,19 @@ class Behind:
         self.jobs -= 1
         self._modest -= offer.modest
 
-    def price(self, share: float, at_most: int) -> Price:
+    def price(self, share: float, at_most: int, *, is_guess: bool) -> Price:
         """What they ask of a job whose replicas take such a share each.
+
+        A job that is known to have the least work left may take all, and be gone the sooner. One
+        that is only taken to have the least may go on for long, and leaves others room to run.
 
         Args:
             share: The part of the cluster that one replica takes.
             at_most: How many of its replicas could have room.
+            is_guess: Whether its work is.
         """
-        return Price(PRICE * self.jobs * share, at_most - self._modest, self._modest_mean)
+        spare = at_most - self._modest if is_guess else at_most
+        return Price(PRICE * self.jobs * share, spare, self._modest_mean)
 
 
 @dataclass(frozen=True, slots=True)
