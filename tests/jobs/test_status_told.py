@@ -6,7 +6,6 @@ import signal
 import time
 
 import pytest
-from support.jobs_contract import until
 from support.local_job import LocalJob, suspend
 from support.schema import problems
 from support.thread_job import obedient_spec, write_records
@@ -105,7 +104,8 @@ def test_all_work_of_a_job_is_told_before_it_has_any_worker(tmp_path):
     """Schedulers need it of those that wait: they are served by how much work they have."""
     spec = slow_spec(tmp_path, num_epochs=3)
     with RecordedJob(spec, tmp_path) as job:
-        workers = until(lambda: list(job.pids("worker").values()))
+        job.wait_until(lambda status: job.pids("worker"))
+        workers = list(job.pids("worker").values())
         for worker in workers:
             suspend(worker)
         told = job.wait_until(lambda status: status.progress.records_total)
